@@ -1,0 +1,25 @@
+/* Result codes in words. Any thread; no allocation, so it can report a failed one. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int pb_fail(pb_failure *failure, int code, const char *format, ...)
+{
+    if (failure == NULL)
+        return code;
+    failure->code = code;
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(failure->text, sizeof failure->text, format, args);
+    va_end(args);
+    if (used < 0)
+        used = 0;
+    if (code < 0 && (size_t)used < sizeof failure->text) {
+        char buffer[128];
+        const char *reason = strerror_r(-code, buffer, sizeof buffer);
+        snprintf(failure->text + used, sizeof failure->text - (size_t)used, ": %s", reason);
+    }
+    return code;
+}

@@ -1,0 +1,60 @@
+/* Choosing a backend, and the two loops every caller of short reads and writes needs. Any thread. */
+#include "io/io.h"
+
+#include <errno.h>
+#include <string.h>
+
+int pb_io_open(const char *name, pb_io **out, pb_failure *failure)
+{
+    if (strcmp(name, "io_uring") == 0)
+        return pb_io_uring_open(out, failure);
+    if (strcmp(name, "epoll") == 0)
+        return pb_io_epoll_open(out, failure);
+    if (strcmp(name, "auto") != 0)
+        return pb_fail(failure, -EINVAL, "unknown I/O backend '%s': use auto, io_uring or epoll", name);
+    /* Containers and hardened kernels refuse io_uring; that is normal, not an error. */
+    if (pb_io_uring_open(out, NULL) == 0)
+        return 0;
+    return pb_io_epoll_open(out, failure);
+}
+
+int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t position)
+{
+    while (count > 0) {
+        int batch = count < PB_IO_MAX_IOVECS ? count : PB_IO_MAX_IOVECS;
+        int64_t wrote = io->ops->file_write(io, file, iov, batch, position);
+        if (wrote < 0)
+            return (int)wrote;
+        if (wrote == 0)
+            return -EIO;
+        position += wrote;
+        while (count > 0 && (size_t)wrote >= iov->iov_len) {
+            wrote -= (int64_t)iov->iov_len;
+            iov++;
+            count--;
+        }
+        if (wrote > 0) {
+            PB_ASSERT(count > 0);
+            iov->iov_base = (char *)iov->iov_base + wrote;
+            iov->iov_len -= (size_t)wrote;
+        }
+    }
+    return 0;
+}
+
+int pb_io_read_all(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    char *at = buffer;
+    while (length > 0) {
+        int64_t got = io->ops->file_read(io, file, at, length, position);
+        if (got < 0)
+            return (int)got;
+        if (got == 0)
+            return -ENODATA;
+        PB_ASSERT((size_t)got <= length);
+        at += got;
+        position += got;
+        length -= (size_t)got;
+    }
+    return 0;
+}

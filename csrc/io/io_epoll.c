@@ -1,0 +1,282 @@
+/*
+ * The epoll backend: readiness underneath, completions on top. For containers and kernels that refuse io_uring.
+ *
+ * Sockets are non-blocking and edge-triggered. An operation is tried when it is started if the socket's last edge has not been
+ * drained; otherwise when the next edge comes. Finished operations wait on a list until pb_loop_turn delivers them, so that
+ * `done` never runs inside a start call. One thread per loop; only pb_loop_wake comes from others.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/io_posix.h"
+
+#define EVENTS_PER_TURN 256
+
+enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE };
+
+/* Owner: the reactor that opened it. */
+struct pb_loop {
+    pb_io *io;
+    int epoll_fd;
+    pb_wakeup wakeup;
+    pb_link finished;
+};
+
+static void finish(pb_loop *loop, pb_op *op, int64_t result)
+{
+    PB_ASSERT(op->active);
+    op->result = result;
+    pb_list_push_back(&loop->finished, &op->link);
+}
+
+static int64_t attempt(pb_op *op)
+{
+    int fd = op->socket->fd;
+    int64_t result;
+    do {
+        switch (op->kind) {
+        case KIND_RECV:
+            result = recv(fd, op->buffer, op->length, MSG_DONTWAIT);
+            break;
+        case KIND_ACCEPT:
+            result = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+            break;
+        case KIND_SEND: {
+            struct msghdr message = {.msg_iov = op->iov, .msg_iovlen = (size_t)op->iov_count};
+            result = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (op->more ? MSG_MORE : 0));
+            break;
+        }
+        default:
+            return pb_posix_sendfile(fd, op->file, op->position, op->length, false);
+        }
+    } while (result < 0 && errno == EINTR);
+    return result < 0 ? -errno : result;
+}
+
+static bool *readiness(pb_op *op)
+{
+    return op->kind == KIND_RECV || op->kind == KIND_ACCEPT ? &op->socket->readable : &op->socket->writable;
+}
+
+/* Try an active operation if its socket may be ready. */
+static void drive(pb_loop *loop, pb_op *op)
+{
+    bool *ready = readiness(op);
+    if (!*ready)
+        return;
+    int64_t result = attempt(op);
+    if (result == -EAGAIN) {
+        *ready = false;
+        return;
+    }
+    /* A short read has drained the socket: the next byte, or the end, makes a new edge. */
+    if (op->kind == KIND_RECV && result > 0 && (size_t)result < op->length)
+        *ready = false;
+    finish(loop, op, result);
+}
+
+static void start(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)
+{
+    PB_ASSERT(!op->active && !socket->closed);
+    op->kind = (uint8_t)kind;
+    op->socket = socket;
+    op->loop = loop;
+    op->active = true;
+    pb_list_init(&op->link);
+    drive(loop, op);
+}
+
+static int epoll_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
+{
+    pb_loop *loop = calloc(1, sizeof *loop);
+    if (loop == NULL)
+        return pb_fail(failure, -ENOMEM, "cannot allocate an epoll loop");
+    loop->io = io;
+    pb_list_init(&loop->finished);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    int result = loop->epoll_fd < 0 ? -errno : pb_wakeup_open(&loop->wakeup);
+    if (result == 0) {
+        struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
+        if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wakeup.event_fd, &event) < 0)
+            result = -errno;
+    }
+    if (result < 0) {
+        if (loop->epoll_fd >= 0)
+            close(loop->epoll_fd);
+        free(loop);
+        return pb_fail(failure, result, "cannot set up an epoll loop");
+    }
+    *out = loop;
+    return 0;
+}
+
+static void epoll_loop_close(pb_loop *loop)
+{
+    PB_ASSERT(pb_list_empty(&loop->finished));
+    pb_wakeup_close(&loop->wakeup);
+    close(loop->epoll_fd);
+    free(loop);
+}
+
+/* Gather events; the socket pointers are used up before any `done` could free a socket. */
+static void gather(pb_loop *loop, int64_t wait_ns)
+{
+    struct epoll_event events[EVENTS_PER_TURN];
+    bool may_sleep = wait_ns > 0 && pb_list_empty(&loop->finished) && pb_wakeup_prepare(&loop->wakeup);
+    int timeout_ms = 0;
+    if (may_sleep)
+        timeout_ms = wait_ns == PB_IO_FOREVER ? -1 : (int)((wait_ns + 999999) / 1000000);
+    int count = epoll_wait(loop->epoll_fd, events, EVENTS_PER_TURN, timeout_ms);
+    pb_wakeup_finish(&loop->wakeup);
+    for (int i = 0; i < count; i++) {
+        pb_socket *socket = events[i].data.ptr;
+        if (socket == NULL)
+            continue; /* the wake-up: edge-triggered, so its counter need not be read */
+        if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+            socket->readable = true;
+            if (socket->receive.active && pb_list_empty(&socket->receive.link))
+                drive(loop, &socket->receive);
+        }
+        if (events[i].events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) {
+            socket->writable = true;
+            if (socket->transmit.active && pb_list_empty(&socket->transmit.link))
+                drive(loop, &socket->transmit);
+        }
+    }
+}
+
+static int epoll_loop_turn(pb_loop *loop, int64_t wait_ns)
+{
+    gather(loop, wait_ns);
+    pb_link batch;
+    pb_list_take(&batch, &loop->finished);
+    int delivered = 0;
+    pb_link *link;
+    while ((link = pb_list_pop_front(&batch)) != NULL) {
+        pb_op *op = PB_CONTAINER(link, pb_op, link);
+        op->active = false;
+        delivered++;
+        op->done(op, op->result);
+    }
+    return delivered;
+}
+
+static void epoll_loop_wake(pb_loop *loop)
+{
+    pb_wakeup_signal(&loop->wakeup);
+}
+
+static int watch(pb_loop *loop, pb_socket *socket, uint32_t interest)
+{
+    if (socket->watched)
+        return 0;
+    struct epoll_event event = {.events = interest | EPOLLET, .data.ptr = socket};
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, socket->fd, &event) < 0)
+        return -errno;
+    socket->watched = true;
+    socket->readable = true;
+    socket->writable = true;
+    return 0;
+}
+
+static int epoll_socket_attach(pb_loop *loop, pb_socket *socket)
+{
+    int one = 1;
+    (void)setsockopt(socket->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return watch(loop, socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+}
+
+static void epoll_socket_accept(pb_loop *loop, pb_socket *listener)
+{
+    int result = watch(loop, listener, EPOLLIN);
+    PB_ASSERT(result == 0);
+    start(loop, listener, &listener->receive, KIND_ACCEPT);
+}
+
+static void epoll_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size_t length)
+{
+    PB_ASSERT(length > 0);
+    socket->receive.buffer = buffer;
+    socket->receive.length = length;
+    start(loop, socket, &socket->receive, KIND_RECV);
+}
+
+static void epoll_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
+{
+    PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
+    socket->transmit.iov = iov;
+    socket->transmit.iov_count = count;
+    socket->transmit.more = more;
+    start(loop, socket, &socket->transmit, KIND_SEND);
+}
+
+static void epoll_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+{
+    PB_ASSERT(length > 0);
+    socket->transmit.file = file;
+    socket->transmit.position = position;
+    socket->transmit.length = length;
+    start(loop, socket, &socket->transmit, KIND_SENDFILE);
+}
+
+/* The kernel reports the hang-up as an edge, which finishes what is waiting. */
+static void epoll_socket_shutdown(pb_loop *loop, pb_socket *socket)
+{
+    (void)loop;
+    (void)shutdown(socket->fd, SHUT_RDWR);
+    if (socket->receive.active && socket->receive.kind == KIND_ACCEPT && pb_list_empty(&socket->receive.link))
+        finish(loop, &socket->receive, -ECANCELED);
+}
+
+static void epoll_socket_close(pb_loop *loop, pb_socket *socket)
+{
+    (void)loop;
+    PB_ASSERT(!socket->receive.active && !socket->transmit.active && !socket->closed);
+    socket->closed = true;
+    close(socket->fd);
+}
+
+/* Inline: a buffered write copies into the page cache and returns. */
+static int64_t epoll_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
+{
+    (void)op;
+    return pb_posix_file_write(loop->io, file, iov, count, position);
+}
+
+static void epoll_close(pb_io *io)
+{
+    free(io);
+}
+
+static const pb_io_ops epoll_ops = {
+    .name = "epoll",
+    .close = epoll_close,
+    PB_POSIX_OPS,
+    .loop_open = epoll_loop_open,
+    .loop_close = epoll_loop_close,
+    .loop_turn = epoll_loop_turn,
+    .loop_wake = epoll_loop_wake,
+    .socket_accept = epoll_socket_accept,
+    .socket_attach = epoll_socket_attach,
+    .socket_recv = epoll_socket_recv,
+    .socket_send = epoll_socket_send,
+    .socket_sendfile = epoll_socket_sendfile,
+    .socket_shutdown = epoll_socket_shutdown,
+    .socket_close = epoll_socket_close,
+    .write_start = epoll_write_start,
+};
+
+int pb_io_epoll_open(pb_io **out, pb_failure *failure)
+{
+    pb_io *io = calloc(1, sizeof *io);
+    if (io == NULL)
+        return pb_fail(failure, -ENOMEM, "cannot allocate the epoll backend");
+    io->ops = &epoll_ops;
+    *out = io;
+    return 0;
+}

@@ -1,0 +1,78 @@
+/* Listening sockets and peer names of the real backends. Any thread. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/io_posix.h"
+
+#define BACKLOG 4096
+
+static int bound_port_of(int fd)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) < 0)
+        return -errno;
+    if (address.ss_family == AF_INET6)
+        return ntohs(((struct sockaddr_in6 *)&address)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&address)->sin_port);
+}
+
+static int try_listen(const struct addrinfo *address)
+{
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int one = 1, zero = 0;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+        (address->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) < 0) ||
+        bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+        int error = errno;
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure)
+{
+    (void)io;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *addresses = NULL;
+    int error = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, &addresses);
+    if (error != 0)
+        return pb_fail(failure, -EINVAL, "cannot look up the listener host '%s' (%s)", host, gai_strerror(error));
+    int fd = -EADDRNOTAVAIL;
+    /* An empty host means every address: an IPv6 socket that also takes IPv4 comes first where the machine has IPv6. */
+    for (int pass = 0; pass < 2 && fd < 0; pass++)
+        for (const struct addrinfo *it = addresses; it != NULL && fd < 0; it = it->ai_next)
+            if ((it->ai_family == AF_INET6) == (pass == (host[0] != '\0')))
+                fd = try_listen(it);
+    freeaddrinfo(addresses);
+    if (fd < 0)
+        return pb_fail(failure, fd, "cannot listen on %s:%d", host[0] != '\0' ? host : "*", port);
+    *bound_port = bound_port_of(fd);
+    return fd;
+}
+
+int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size)
+{
+    (void)io;
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    if (getpeername(fd, (struct sockaddr *)&address, &length) < 0)
+        return -errno;
+    if (address.ss_family == AF_INET6) {
+        const struct in6_addr *v6 = &((struct sockaddr_in6 *)&address)->sin6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(v6))
+            return inet_ntop(AF_INET, &v6->s6_addr[12], text, (socklen_t)size) != NULL ? 0 : -errno;
+        return inet_ntop(AF_INET6, v6, text, (socklen_t)size) != NULL ? 0 : -errno;
+    }
+    return inet_ntop(AF_INET, &((struct sockaddr_in *)&address)->sin_addr, text, (socklen_t)size) != NULL ? 0 : -errno;
+}

@@ -1,0 +1,264 @@
+/*
+ * Blocking calls on files and names, clocks and randomness for the real backends. Any thread; no state.
+ * -EINTR never leaves this file.
+ */
+#include "io/io_posix.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/linux_compat.h"
+
+#define PAGE_BYTES 4096
+
+/* Run a system call until it is not interrupted; its result or -errno. */
+#define RETRY(call)                                                                                                    \
+    ({                                                                                                                 \
+        int64_t retry_result;                                                                                          \
+        do                                                                                                             \
+            retry_result = (int64_t)(call);                                                                            \
+        while (retry_result < 0 && errno == EINTR);                                                                    \
+        retry_result < 0 ? -(int64_t)errno : retry_result;                                                             \
+    })
+
+int64_t pb_posix_monotonic_ns(pb_io *io)
+{
+    (void)io;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t pb_posix_wall_ms(pb_io *io)
+{
+    (void)io;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int pb_posix_random(pb_io *io, void *buffer, size_t length)
+{
+    (void)io;
+    PB_ASSERT(length <= 256);
+    int64_t got = RETRY(getrandom(buffer, length, 0));
+    return got < 0 ? (int)got : 0;
+}
+
+int pb_posix_file_open(pb_io *io, const char *path, int flags)
+{
+    (void)io;
+    int mode = (flags & PB_OPEN_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+    if (flags & PB_OPEN_CREATE)
+        mode |= O_CREAT;
+    if (flags & PB_OPEN_EXCLUSIVE)
+        mode |= O_EXCL;
+    if (flags & PB_OPEN_TRUNCATE)
+        mode |= O_TRUNC;
+    return (int)RETRY(open(path, mode, 0644));
+}
+
+int pb_posix_file_close(pb_io *io, int file)
+{
+    (void)io;
+    PB_ASSERT(file >= 0);
+    return close(file) < 0 && errno != EINTR ? -errno : 0;
+}
+
+int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    (void)io;
+    return RETRY(pread(file, buffer, length, position));
+}
+
+int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    (void)io;
+    PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
+    return RETRY(pwritev(file, iov, count, position));
+}
+
+int pb_posix_file_sync(pb_io *io, int file)
+{
+    (void)io;
+    return (int)RETRY(fdatasync(file));
+}
+
+int pb_posix_file_truncate(pb_io *io, int file, int64_t size)
+{
+    (void)io;
+    PB_ASSERT(size >= 0);
+    return (int)RETRY(ftruncate(file, size));
+}
+
+int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    return (int)RETRY(fallocate(file, FALLOC_FL_KEEP_SIZE, position, length));
+}
+
+int64_t pb_posix_file_size(pb_io *io, int file)
+{
+    (void)io;
+    struct stat status;
+    return fstat(file, &status) < 0 ? -(int64_t)errno : status.st_size;
+}
+
+int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    return (int)RETRY(sync_file_range(file, position, length, SYNC_FILE_RANGE_WRITE));
+}
+
+int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    return -posix_fadvise(file, position, length, POSIX_FADV_DONTNEED);
+}
+
+/* cachestat where the kernel has it; else ask for the first byte without waiting, a hint that is right for sequential reads. */
+int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    if (length <= 0)
+        return 1;
+    struct pb_cachestat_range range = {(uint64_t)position, (uint64_t)length};
+    struct pb_cachestat found;
+    if (syscall(SYS_cachestat, file, &range, &found, 0) == 0) {
+        uint64_t first = (uint64_t)position / PAGE_BYTES;
+        uint64_t last = ((uint64_t)position + (uint64_t)length - 1) / PAGE_BYTES;
+        return found.cached_pages >= last - first + 1;
+    }
+    char byte;
+    struct iovec iov = {&byte, 1};
+    int64_t got = RETRY(preadv2(file, &iov, 1, position, RWF_NOWAIT));
+    if (got == -EAGAIN)
+        return 0;
+    return got < 0 ? (int)got : 1;
+}
+
+int pb_posix_rename(pb_io *io, const char *from, const char *to)
+{
+    (void)io;
+    return rename(from, to) < 0 ? -errno : 0;
+}
+
+int pb_posix_unlink(pb_io *io, const char *path)
+{
+    (void)io;
+    return unlink(path) < 0 ? -errno : 0;
+}
+
+int pb_posix_directory_make(pb_io *io, const char *path)
+{
+    (void)io;
+    return mkdir(path, 0755) < 0 ? -errno : 0;
+}
+
+int pb_posix_directory_remove(pb_io *io, const char *path)
+{
+    (void)io;
+    return rmdir(path) < 0 ? -errno : 0;
+}
+
+int pb_posix_directory_sync(pb_io *io, const char *path)
+{
+    (void)io;
+    int fd = (int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0)
+        return fd;
+    int result = (int)RETRY(fsync(fd));
+    close(fd);
+    return result;
+}
+
+int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
+{
+    (void)io;
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return -errno;
+    int result = 0;
+    while (result == 0) {
+        errno = 0;
+        struct dirent *entry = readdir(directory);
+        if (entry == NULL) {
+            result = -errno;
+            break;
+        }
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        bool is_directory = entry->d_type == DT_DIR;
+        if (entry->d_type == DT_UNKNOWN || entry->d_type == DT_LNK) {
+            struct stat status;
+            if (fstatat(dirfd(directory), entry->d_name, &status, 0) == 0)
+                is_directory = S_ISDIR(status.st_mode);
+        }
+        result = visit(context, entry->d_name, is_directory);
+    }
+    closedir(directory);
+    return result;
+}
+
+int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks)
+{
+    /* sendfile has no per-call "do not wait", so a blocking socket is made non-blocking around the call. */
+    int flags = 0;
+    if (socket_blocks) {
+        flags = fcntl(fd, F_GETFL);
+        if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+            return -errno;
+    }
+    off_t offset = position;
+    int64_t result = RETRY(sendfile(fd, file, &offset, length));
+    if (socket_blocks && fcntl(fd, F_SETFL, flags) < 0)
+        return -errno;
+    return result;
+}
+
+int pb_wakeup_open(pb_wakeup *wakeup)
+{
+    wakeup->event_fd = eventfd(0, EFD_CLOEXEC);
+    atomic_init(&wakeup->sleeping, false);
+    atomic_init(&wakeup->woken, false);
+    return wakeup->event_fd < 0 ? -errno : 0;
+}
+
+void pb_wakeup_close(pb_wakeup *wakeup)
+{
+    close(wakeup->event_fd);
+}
+
+void pb_wakeup_signal(pb_wakeup *wakeup)
+{
+    atomic_store(&wakeup->woken, true);
+    if (atomic_exchange(&wakeup->sleeping, false)) {
+        uint64_t one = 1;
+        int64_t wrote = RETRY(write(wakeup->event_fd, &one, sizeof one));
+        PB_ASSERT(wrote == sizeof one);
+    }
+}
+
+bool pb_wakeup_prepare(pb_wakeup *wakeup)
+{
+    atomic_store(&wakeup->sleeping, true);
+    if (!atomic_load(&wakeup->woken))
+        return true;
+    pb_wakeup_finish(wakeup);
+    return false;
+}
+
+void pb_wakeup_finish(pb_wakeup *wakeup)
+{
+    atomic_store(&wakeup->sleeping, false);
+    atomic_store(&wakeup->woken, false);
+}

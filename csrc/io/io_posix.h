@@ -1,0 +1,71 @@
+/*
+ * What the io_uring and epoll backends share: blocking calls on files and names, clocks, threads, listening sockets.
+ * Plain system calls; every function follows the contracts of io.h.
+ */
+#ifndef PB_IO_IO_POSIX_H
+#define PB_IO_IO_POSIX_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "io/io.h"
+
+/* Wakes a loop that may sleep: one write per sleep, none when nobody waits. */
+typedef struct pb_wakeup {
+    int event_fd;
+    atomic_bool sleeping; /* the loop is about to wait or waits */
+    atomic_bool woken;    /* a wake came since the last turn */
+} pb_wakeup;
+
+int pb_wakeup_open(pb_wakeup *wakeup);
+void pb_wakeup_close(pb_wakeup *wakeup);
+void pb_wakeup_signal(pb_wakeup *wakeup);
+/* Before waiting: false when a wake came and the loop must not sleep. */
+bool pb_wakeup_prepare(pb_wakeup *wakeup);
+void pb_wakeup_finish(pb_wakeup *wakeup);
+
+/* Try to send a file range now: bytes sent, -EAGAIN, or another -errno. Handles sockets in either blocking mode. */
+int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks);
+
+int64_t pb_posix_monotonic_ns(pb_io *io);
+int64_t pb_posix_wall_ms(pb_io *io);
+int pb_posix_random(pb_io *io, void *buffer, size_t length);
+int pb_posix_file_open(pb_io *io, const char *path, int flags);
+int pb_posix_file_close(pb_io *io, int file);
+int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position);
+int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
+int pb_posix_file_sync(pb_io *io, int file);
+int pb_posix_file_truncate(pb_io *io, int file, int64_t size);
+int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length);
+int64_t pb_posix_file_size(pb_io *io, int file);
+int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length);
+int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length);
+int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length);
+int pb_posix_rename(pb_io *io, const char *from, const char *to);
+int pb_posix_unlink(pb_io *io, const char *path);
+int pb_posix_directory_make(pb_io *io, const char *path);
+int pb_posix_directory_remove(pb_io *io, const char *path);
+int pb_posix_directory_sync(pb_io *io, const char *path);
+int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
+int pb_posix_thread_start(pb_io *io, const char *name, pb_step_fn step, void *context, pb_thread **out);
+void pb_posix_thread_wake(pb_thread *thread);
+void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
+void pb_posix_thread_join(pb_thread *thread);
+int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
+int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
+
+/* The shared part of a backend's table. */
+#define PB_POSIX_OPS                                                                                                   \
+    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                     \
+    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,               \
+    .file_write = pb_posix_file_write, .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate,       \
+    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size,                                          \
+    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
+    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
+    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
+    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \
+    .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
+    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
+    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
+
+#endif

@@ -1,0 +1,101 @@
+/*
+ * Threads of the real backends: a body is a step that is run again and again; between steps the thread sleeps on a gate.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "io/io_posix.h"
+
+/* Owner: whoever started it, until pb_posix_thread_join. `woken` and `wake_at_ns` are guarded by `mutex`. */
+struct pb_thread {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t gate;
+    pb_step_fn step;
+    void *context;
+    int64_t wake_at_ns; /* PB_IO_FOREVER: only by a wake */
+    bool woken;
+};
+
+static void wait_for_wake(pb_thread *thread)
+{
+    pthread_mutex_lock(&thread->mutex);
+    while (!thread->woken) {
+        if (thread->wake_at_ns == PB_IO_FOREVER) {
+            pthread_cond_wait(&thread->gate, &thread->mutex);
+            continue;
+        }
+        struct timespec until = {thread->wake_at_ns / 1000000000, thread->wake_at_ns % 1000000000};
+        if (pthread_cond_timedwait(&thread->gate, &thread->mutex, &until) == ETIMEDOUT)
+            break;
+    }
+    thread->woken = false;
+    thread->wake_at_ns = PB_IO_FOREVER;
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+static void *run(void *argument)
+{
+    pb_thread *thread = argument;
+    for (;;) {
+        enum pb_step next = thread->step(thread->context);
+        if (next == PB_STEP_END)
+            return NULL;
+        if (next == PB_STEP_IDLE)
+            wait_for_wake(thread);
+    }
+}
+
+int pb_posix_thread_start(pb_io *io, const char *name, pb_step_fn step, void *context, pb_thread **out)
+{
+    (void)io;
+    pb_thread *thread = calloc(1, sizeof *thread);
+    if (thread == NULL)
+        return -ENOMEM;
+    thread->step = step;
+    thread->context = context;
+    thread->wake_at_ns = PB_IO_FOREVER;
+    pthread_mutex_init(&thread->mutex, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&thread->gate, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *out = thread; /* before it runs: the step may wake itself through it */
+    int error = pthread_create(&thread->thread, NULL, run, thread);
+    if (error != 0) {
+        *out = NULL;
+        free(thread);
+        return -error;
+    }
+    char short_name[16]; /* the kernel keeps 15 characters */
+    snprintf(short_name, sizeof short_name, "%s", name);
+    pthread_setname_np(thread->thread, short_name);
+    return 0;
+}
+
+void pb_posix_thread_wake(pb_thread *thread)
+{
+    pthread_mutex_lock(&thread->mutex);
+    thread->woken = true;
+    pthread_cond_signal(&thread->gate);
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns)
+{
+    pthread_mutex_lock(&thread->mutex);
+    thread->wake_at_ns = ns;
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+void pb_posix_thread_join(pb_thread *thread)
+{
+    int error = pthread_join(thread->thread, NULL);
+    PB_ASSERT(error == 0);
+    pthread_cond_destroy(&thread->gate);
+    pthread_mutex_destroy(&thread->mutex);
+    free(thread);
+}

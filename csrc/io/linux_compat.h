@@ -1,0 +1,29 @@
+/*
+ * Kernel constants newer than the C library and liburing of Debian 12. Each is probed at run time before it is relied on;
+ * a kernel that lacks one answers -ENOSYS or -EINVAL and the caller falls back.
+ */
+#ifndef PB_IO_LINUX_COMPAT_H
+#define PB_IO_LINUX_COMPAT_H
+
+#include <stdint.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* Linux 6.5, the same number on every architecture */
+#endif
+
+/* cachestat(2): the range asked for, and the pages found. */
+struct pb_cachestat_range {
+    uint64_t offset;
+    uint64_t length;
+};
+
+struct pb_cachestat {
+    uint64_t cached_pages;
+    uint64_t dirty_pages;
+    uint64_t writeback_pages;
+    uint64_t evicted_pages;
+    uint64_t recently_evicted_pages;
+};
+
+#endif
