@@ -1,0 +1,28 @@
+"""What a coordinator needs of the partition that holds its state; the replica manager provides it.
+
+All calls are made on the asyncio loop thread.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class PartitionWriter(Protocol):
+    """Append to and read from partitions that this broker leads.
+
+    Every call raises `KafkaError` with the protocol's error code: NOT_LEADER_OR_FOLLOWER when the partition is led
+    elsewhere, KAFKA_STORAGE_ERROR when its log dir failed, MESSAGE_TOO_LARGE when a batch exceeds the topic's limit.
+    """
+
+    async def append(self, topic: str, partition: int, batch: bytes) -> int:
+        """Append one magic-2 batch; returns its base offset once the high watermark has passed its end."""
+        ...
+
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset`, at least one; b"" at the end of the log."""
+        ...
+
+    def log_start_offset(self, topic: str, partition: int) -> int: ...
+
+    def high_watermark(self, topic: str, partition: int) -> int: ...

@@ -1,0 +1,86 @@
+"""The contract between the request dispatcher and the handlers in `pybroker/server/apis/`.
+
+Every module there exposes one `API = Api(...)`. Handlers run on the asyncio loop thread. The dispatcher decodes the
+request, calls `API.handle(broker, context, request)` and encodes what it returns; a handler that already holds the
+encoded body returns `bytes`. A handler whose answer is ready at once never suspends, so that the dispatcher can finish
+it with one `send(None)` and needs no Task; one that has to wait awaits plain asyncio futures.
+
+A handler answers every failure that the protocol has an error code for by itself. An exception that leaves it is a
+defect: the dispatcher logs it and closes the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.controller.controller import Controller
+    from pybroker.coordinator.group.coordinator import GroupCoordinator
+    from pybroker.coordinator.partition_writer import PartitionWriter
+    from pybroker.metadata.image import MetadataImage
+
+Req = TypeVar("Req")
+Resp = TypeVar("Resp")
+
+
+@dataclass(slots=True, frozen=True)
+class RequestContext:
+    """What a handler may know of the request besides its body.
+
+    `client_id` is None when the client sent none. `client_host` is the peer's address without a port, such as
+    `127.0.0.1`. `listener` is the listener's name, for choosing which advertised endpoint to answer with.
+    `connection_id` is unique among the connections of this process's life.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    principal: str
+    connection_id: int
+
+
+class Clock(Protocol):
+    """Where time comes from: the monotonic one for deadlines, the wall clock for what is written or shown."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class MetadataHolder(Protocol):
+    """The current metadata image and the look-ups that need more than the image."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
+        """Advertised (host, port) of a live broker on that listener; None when it is fenced, unknown or not there."""
+        ...
+
+
+@dataclass(slots=True)
+class BrokerServices:
+    """What handlers work with; one per broker, built at start, never replaced."""
+
+    config: BrokerConfig
+    metadata: MetadataHolder
+    controller: Controller
+    groups: GroupCoordinator
+    replicas: PartitionWriter
+    clock: Clock
+
+
+@dataclass(slots=True, frozen=True)
+class Api(Generic[Req, Resp]):
+    """One served API: the request class, the served versions (both inclusive) and the handler."""
+
+    request: type[Req]
+    min_version: int
+    max_version: int
+    handle: Callable[[BrokerServices, RequestContext, Req], Coroutine[Any, Any, Resp | bytes]]

@@ -1,0 +1,1 @@
+"""One module per API; each exposes `API` as `pybroker.server.api` describes."""
