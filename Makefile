@@ -1,0 +1,116 @@
+# One command per task; each does its own set-up. `make help` lists them.
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS := $(shell nproc)
+# Shown in full when V=1.
+PIP := $(BIN)/pip --disable-pip-version-check $(if $(V),,-q) install
+CSRC := $(MAKE) --no-print-directory -C csrc -j$(JOBS) PYTHON=$(CURDIR)/$(BIN)/python
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+C_FILES = $(shell find csrc bench/load -name '*.[ch]' -not -path '*/generated/*' -not -path '*/build/*' 2>/dev/null)
+PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
+
+.DELETE_ON_ERROR:
+.PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
+	bench-smoke venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+# --- set-up -----------------------------------------------------------------------------------------------------------
+
+bootstrap-run bootstrap-test bootstrap-verify: bootstrap-%:
+	@scripts/bootstrap $*
+
+$(VENV)/.created: | bootstrap-run
+	$$(scripts/find-python) -m venv $(VENV)
+	$(PIP) 'setuptools>=77' wheel 'cffi>=1.16'
+	@touch $@
+
+# The editable install builds the extension too, with the setuptools and cffi of this environment.
+$(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
+	$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
+	$(PIP) --no-build-isolation -e '.[test,lint]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml $(VENV)/.dev
+	$(PIP) --no-build-isolation -e '.[bench]'
+	@touch $@
+
+venv: $(VENV)/.dev ## .venv with everything to develop
+
+# --- build and run ----------------------------------------------------------------------------------------------------
+
+build: bootstrap-run $(VENV)/.run ## the extension, in place
+	@$(BIN)/python setup.py -q build_ext --inplace
+
+run: build ## build what is missing and start a broker on 127.0.0.1:9092, data under ./data
+	$(BIN)/pybroker serve --override log.dirs=./data --override listeners=PLAINTEXT://127.0.0.1:9092 $(ARGS)
+
+wheel: venv ## an abi3 wheel in dist/
+	$(PIP) build
+	$(BIN)/python -m build --wheel --no-isolation
+
+# A second copy of the package with the sanitizer in its extension: PYTHONPATH=build/package-asan finds it first.
+extension-asan: venv
+	PYBROKER_SAN=asan $(BIN)/python setup.py -q build --build-temp build/temp-asan --build-lib build/package-asan
+
+# --- test -------------------------------------------------------------------------------------------------------------
+
+test: venv ## everything that is quick: C tests plain, ASan+UBSan and TSan, fuzz smoke, Python tests
+	@$(MAKE) --no-print-directory test-c asan tsan fuzz-smoke
+	@$(MAKE) --no-print-directory test-python
+
+test-c: venv
+	@$(CSRC) test
+
+asan: venv ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(CSRC) test SAN=asan
+
+tsan: venv ## C tests under ThreadSanitizer
+	@$(CSRC) test SAN=tsan
+
+fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
+	@$(CSRC) fuzz-smoke
+
+test-python: venv build
+	@$(PYTEST) -n 2 -q $(ARGS)
+
+verify: bootstrap-verify venv build ## every acceptance check (long, and some need root)
+	@$(PYTEST) tests/verify $(ARGS)
+
+soak: bootstrap-verify venv build ## the tests that run for hours
+	@$(PYTEST) tests/soak $(ARGS)
+
+bench-smoke: venv build $(VENV)/.bench ## every benchmark once, for its errors and not for its figures
+	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+# --- lint -------------------------------------------------------------------------------------------------------------
+
+lint: lint-python lint-c ## ruff, mypy, import contracts, clang-format, clang-tidy
+
+lint-python: venv
+	$(BIN)/ruff check $(PYTHON_PATHS)
+	$(BIN)/ruff format --check $(PYTHON_PATHS)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+lint-c: venv
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	@$(CSRC) tidy CLANG_TIDY=$(CURDIR)/$(BIN)/clang-tidy
+
+format: venv ## write the formatting that lint asks for
+	$(BIN)/ruff format $(PYTHON_PATHS)
+	$(BIN)/ruff check --fix --select I $(PYTHON_PATHS)
+	$(BIN)/clang-format -i $(C_FILES)
+
+protocol-check: venv ## fetch Apache Kafka's jars and compare the protocol table with them
+	$(BIN)/python -m pybroker.protocol.generate check $(ARGS)
+
+clean: ## remove what the build made; .venv and ./data stay
+	rm -rf build dist *.egg-info csrc/wire/generated pybroker/native/_pybroker*.so
