@@ -29,7 +29,8 @@ $(VENV)/.created: | bootstrap-run
 	$(PIP) 'setuptools>=77' wheel 'cffi>=1.16'
 	@touch $@
 
-# The editable install builds the extension too, with the setuptools and cffi of this environment.
+# `build` makes the extension; an error in C leaves the environment usable.
+$(VENV)/.run $(VENV)/.dev $(VENV)/.bench: export PYBROKER_WITHOUT_EXTENSION := 1
 $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
 	$(PIP) --no-build-isolation -e .
 	@touch $@

@@ -23,7 +23,9 @@ BUILD_DIR = ROOT / "build" / ("extension" + (f"-{SANITIZER}" if SANITIZER else "
 ARCHIVE = BUILD_DIR / "libpybroker.a"
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_CPLUSPLUS = re.compile(r"^[ \t]*#[ \t]*ifdef[ \t]+__cplusplus\b.*?^[ \t]*#[ \t]*endif[^\n]*$", re.DOTALL | re.MULTILINE)
+_CPLUSPLUS = re.compile(
+    r"^[ \t]*#[ \t]*ifdef[ \t]+__cplusplus\b.*?^[ \t]*#[ \t]*endif[^\n]*$", re.DOTALL | re.MULTILINE
+)
 _INTEGER_MACRO = re.compile(r"#\s*define\s+(\w+)\s+\(?(-?(?:0[xX][0-9a-fA-F]+|\d+))[uUlL]*\)?\s*$")
 _NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _COMPILER_ONLY = re.compile(rf"__attribute__\s*{_NESTED}|_Static_assert\s*{_NESTED}\s*;|\bPB_API\b")
@@ -54,12 +56,13 @@ def declarations(header: str) -> str:
 
 
 def make_archive() -> None:
-    """Bring `libpybroker.a` up to date. Raises `subprocess.CalledProcessError` when the C code does not compile."""
+    """Bring `libpybroker.a` up to date; end with a message when the C code does not compile."""
     # A release has to build with compilers newer than those we know all warnings of: no -Werror here.
     command = ["make", "--no-print-directory", "-C", str(ROOT / "csrc"), f"-j{os.cpu_count() or 1}", "lib"]
     variables = [f"B={BUILD_DIR}", f"PYTHON={sys.executable}", f"SAN={SANITIZER}", "WERROR="]
     # Output goes where errors go: pip reads this process's standard output.
-    subprocess.run([*command, *variables], check=True, stdout=sys.stderr)
+    if subprocess.run([*command, *variables], check=False, stdout=sys.stderr).returncode != 0:
+        raise SystemExit("pybroker: csrc/ does not build; the compiler's messages are above")
 
 
 def link_arguments() -> list[str]:
@@ -72,7 +75,8 @@ def link_arguments() -> list[str]:
         raise SystemExit(f"pkg-config does not find all of {', '.join(packages)}: run scripts/bootstrap") from error
     if static_uring.is_file():
         libraries = [str(static_uring) if flag == "-luring" else flag for flag in libraries]
-    return [str(ARCHIVE), *libraries, "-lm", "-pthread", *SANITIZER_FLAGS[SANITIZER]]
+    # Another extension of the same process may bring its own liburing: ours stays inside.
+    return [str(ARCHIVE), *libraries, "-lm", "-pthread", "-Wl,--exclude-libs,ALL", *SANITIZER_FLAGS[SANITIZER]]
 
 
 def _pkg_config(*arguments: str) -> str:

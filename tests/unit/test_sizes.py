@@ -1,0 +1,49 @@
+"""Files can be held in the head and functions fit a screen. clang-tidy counts the lines of C functions."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+C_FILE_LINES = 900
+PYTHON_FILE_LINES = 600
+PYTHON_FUNCTION_LINES = 70
+
+
+def files(directory: str, pattern: str) -> list[Path]:
+    """The files under `directory`, generated ones left out; at least one, or the test looks in the wrong place."""
+    found = [path for path in sorted((ROOT / directory).rglob(pattern)) if "generated" not in path.parts]
+    assert found
+    return found
+
+
+def too_long(paths: list[Path], limit: int) -> list[str]:
+    lengths = ((path, len(path.read_text().splitlines())) for path in paths)
+    return [f"{path.relative_to(ROOT)}: {lines} lines, at most {limit}" for path, lines in lengths if lines > limit]
+
+
+def long_functions(path: Path) -> list[str]:
+    functions = (
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return [
+        f"{path.relative_to(ROOT)}:{function.lineno}: {function.name}: {lines} lines, at most {PYTHON_FUNCTION_LINES}"
+        for function in functions
+        if (lines := (function.end_lineno or function.lineno) - function.lineno + 1) > PYTHON_FUNCTION_LINES
+    ]
+
+
+def test_c_files_can_be_held_in_the_head() -> None:
+    found = too_long(files("csrc", "*.[ch]"), C_FILE_LINES)
+    assert not found, "\n".join(found)
+
+
+def test_python_files_can_be_held_in_the_head() -> None:
+    found = too_long(files("pybroker", "*.py"), PYTHON_FILE_LINES)
+    assert not found, "\n".join(found)
+
+
+def test_python_functions_fit_a_screen() -> None:
+    found = [problem for path in files("pybroker", "*.py") for problem in long_functions(path)]
+    assert not found, "\n".join(found)
