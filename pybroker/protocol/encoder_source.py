@@ -1,0 +1,263 @@
+"""Python source of encoders: straight-line code for one version of one message.
+
+The function is `encode(o) -> bytes`: pieces gathered in a list and joined once. Neighbouring fixed-width fields,
+together with the first byte of the length, count or tag section that follows them, are packed by one `struct` call.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from pybroker.protocol import runtime
+from pybroker.protocol.class_source import default_source
+from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, StructDef
+from pybroker.protocol.source import SourceWriter, StructNames, is_compact
+from pybroker.protocol.uuids import ZERO_UUID
+
+# One byte of compact length holds up to 126 (it is the length plus one, and 127 is the largest one-byte varint).
+ONE_BYTE_LENGTH = 127
+
+
+class EncoderSource:
+    """Writes the encoder of `message` at `version`; `text()` and `namespace` are what `exec` takes."""
+
+    def __init__(self, message: MessageDef, version: int) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = message.is_flexible(version)
+        self._out = SourceWriter()
+        self._structs = StructNames("pack")
+        self._run: list[tuple[str, str]] = []
+        self._write = "w"
+        self._body()
+
+    def text(self) -> str:
+        return self._out.text()
+
+    @property
+    def namespace(self) -> dict[str, object]:
+        return self._structs.namespace
+
+    def _body(self) -> None:
+        out = self._out
+        out.line("def encode(o):")
+        out.indent += 1
+        out.line("parts = []")
+        out.line("w = parts.append")
+        self._struct("o", self._message.body)
+        self._flush()
+        out.line("return join(parts)")
+
+    # A run of fixed-width values: gathered by _add, written by _flush. Its expressions must still hold when it is
+    # written.
+
+    def _add(self, form: str, expression: str = "") -> None:
+        """`form` x stands for a zero byte and takes no expression."""
+        self._run.append((form, expression))
+
+    def _packed(self, form: str = "", expression: str = "", suffix: str = "") -> str:
+        """The run, one more value and a bytes expression as one bytes expression; the run is kept."""
+        run = [*self._run, (form, expression)] if form else self._run
+        pieces = []
+        if run:
+            arguments = ", ".join(value for _, value in run if value)
+            pieces.append(f"{self._structs.name(''.join(part for part, _ in run))}({arguments})")
+        return " + ".join([*pieces, suffix] if suffix else pieces)
+
+    def _emit(self, form: str = "", expression: str = "", suffix: str = "") -> None:
+        packed = self._packed(form, expression, suffix)
+        if packed:
+            self._out.line(f"{self._write}({packed})")
+
+    def _flush(self) -> None:
+        self._emit()
+        self._run.clear()
+
+    def _struct(self, name: str, definition: StructDef) -> None:
+        """Writes a struct held in variable `name`; may leave a run behind."""
+        tagged = []
+        for field in definition.fields:
+            expression = f"{name}.{field.attribute}"
+            if self._version not in field.versions:
+                self._absent(expression, field)
+            elif self._flexible and self._version in field.tagged:
+                tagged.append(field)
+            else:
+                self._field(expression, field)
+        if self._flexible:
+            self._tags(name, sorted(tagged, key=lambda item: item.tag))
+
+    def _is_not_default(self, expression: str, field: FieldDef) -> str:
+        if field.default_is_null:
+            return f"{expression} is not None"
+        if field.is_array:
+            return f"{expression} is None or {expression}" if field.may_be_null else expression
+        if field.type in ("bytes", "records"):
+            return f"{expression} is None or len({expression})"
+        return f"{expression} != {default_source(field, self._message.name)}"
+
+    def _absent(self, expression: str, field: FieldDef) -> None:
+        """A field that the version lacks: its value must not matter."""
+        if not field.ignorable:
+            self._out.line(f"if {self._is_not_default(expression, field)}: fail_unsupported({field.name!r})")
+
+    def _tags(self, name: str, tagged: list[FieldDef]) -> None:
+        out = self._out
+        if not tagged:
+            self._add("x")
+            return
+        section = out.fresh("g")
+        out.line(f"{section} = []")
+        outer_run, outer_write = self._run, self._write
+        for field in tagged:
+            expression = f"{name}.{field.attribute}"
+            out.line(f"if {self._is_not_default(expression, field)}:")
+            out.indent += 1
+            pieces, value = out.fresh("q"), out.fresh("v")
+            self._run, self._write = [], f"{pieces}.append"
+            out.line(f"{pieces} = []")
+            self._field(expression, field)
+            self._flush()
+            out.line(f"{value} = join({pieces})")
+            out.line(f"{section}.append({runtime.uvarint(field.tag)!r} + uvarint(len({value})) + {value})")
+            out.indent -= 1
+        self._run, self._write = outer_run, outer_write
+        self._add("B", f"len({section})")
+        self._flush()
+        out.line(f"if {section}: {self._write}(join({section}))")
+
+    def _field(self, expression: str, field: FieldDef) -> None:
+        nullable = self._version in field.nullable
+        if field.is_array:
+            self._array(expression, field, nullable)
+        elif field.struct is not None:
+            self._nested(expression, field.struct, nullable)
+        elif field.type == "uuid":
+            self._uuid(expression, field)
+        elif field.type in FIXED_FORMATS:
+            self._add(FIXED_FORMATS[field.type], expression)
+        elif field.type == "string":
+            self._string(expression, field, nullable)
+        else:
+            self._bytes(expression, field, nullable)
+
+    def _uuid(self, expression: str, field: FieldDef) -> None:
+        self._out.line(f"if len({expression}) != 16: fail_uuid({field.name!r})")
+        self._add("16s", expression)
+
+    def _nested(self, expression: str, definition: StructDef, nullable: bool) -> None:
+        out = self._out
+        name = out.fresh("o")
+        out.line(f"{name} = {expression}")
+        if not nullable:
+            self._struct(name, definition)
+            return
+        self._flush()
+        out.line(f"if {name} is None:")
+        out.line(f"    {self._write}({bytes((255,))!r})")
+        out.line("else:")
+        out.indent += 1
+        self._add("b", "1")
+        self._struct(name, definition)
+        self._flush()
+        out.indent -= 1
+
+    def _null_or(self, value: str, field: FieldDef, compact: bool, nullable: bool, null_form: str) -> None:
+        """Opens `if VALUE is None: write null` when null is allowed, and the block that is for other values."""
+        out = self._out
+        out.line(f"if {value} is None:")
+        out.indent += 1
+        if nullable:
+            self._emit("x" if compact else null_form, "" if compact else "-1")
+        else:
+            out.line(f"fail_null({field.name!r})")
+        out.indent -= 1
+        out.line("else:")
+        out.indent += 1
+
+    def _string(self, expression: str, field: FieldDef, nullable: bool) -> None:
+        out = self._out
+        compact = is_compact(self._message, field, self._version)
+        value, length = out.fresh("v"), out.fresh("n")
+        if nullable:
+            out.line(f"{value} = {expression}")
+            self._null_or(value, field, compact, True, "h")
+            out.line(f"{value} = {value}.encode()")
+        else:
+            out.line(f"{value} = {expression}.encode()")
+        out.line(f"{length} = len({value})")
+        if compact:
+            out.line(f"if {length} < {ONE_BYTE_LENGTH}: {self._write}({self._packed('B', f'{length} + 1', value)})")
+            prefix = f"string_prefix({length}, {field.name!r}) + {value}"
+            out.line(f"else: {self._write}({self._packed(suffix=prefix)})")
+        else:
+            self._emit("h", length, value)
+        if nullable:
+            out.indent -= 1
+        self._run.clear()
+
+    def _bytes(self, expression: str, field: FieldDef, nullable: bool) -> None:
+        out = self._out
+        value = out.fresh("v")
+        compact = is_compact(self._message, field, self._version)
+        out.line(f"{value} = {expression}")
+        self._null_or(value, field, compact, nullable, "i")
+        self._count(f"len({value})", compact)
+        out.line(f"{self._write}({value})")
+        out.indent -= 1
+        self._run.clear()
+
+    def _count(self, expression: str, compact: bool) -> None:
+        """Writes the run and a length or count after it; keeps the run, which a branch for null may have written too."""
+        if compact:
+            self._emit(suffix=f"uvarint({expression} + 1)")
+        else:
+            self._emit("i", expression)
+
+    def _array(self, expression: str, field: FieldDef, nullable: bool) -> None:
+        out = self._out
+        items = out.fresh("l")
+        out.line(f"{items} = {expression}")
+        compact = is_compact(self._message, field, self._version)
+        self._null_or(items, field, compact, nullable, "i")
+        self._count(f"len({items})", compact)
+        self._run.clear()
+        if field.type == "uuid":
+            out.line(f"for u in {items}:")
+            out.line(f"    if len(u) != 16: fail_uuid({field.name!r})")
+            out.line(f"    {self._write}(u)")
+        elif field.type in FIXED_FORMATS:
+            out.line(f"{self._write}(pack(f'>{{len({items})}}{FIXED_FORMATS[field.type]}', *{items}))")
+        else:
+            item = out.fresh("o")
+            out.line(f"for {item} in {items}:")
+            out.indent += 1
+            if field.struct is not None:
+                self._struct(item, field.struct)
+            else:
+                self._string(item, field, False)
+            self._flush()
+            out.indent -= 1
+        out.indent -= 1
+
+
+def generate_encoder(message: MessageDef, version: int, message_class: type[Any]) -> Callable[..., Any]:
+    """The compiled encoder of one version."""
+    source = EncoderSource(message, version)
+    namespace: dict[str, Any] = {
+        message.name: message_class,
+        "join": b"".join,
+        "pack": struct.pack,
+        "ZERO_UUID": ZERO_UUID,
+        "uvarint": runtime.uvarint,
+        "string_prefix": runtime.string_prefix,
+        "fail_null": runtime.fail_null,
+        "fail_uuid": runtime.fail_uuid,
+        "fail_unsupported": runtime.fail_unsupported,
+        **source.namespace,
+    }
+    exec(compile(source.text(), f"<encoder of {message.name} v{version}>", "exec"), namespace)
+    encoder: Callable[..., Any] = namespace["encode"]
+    return encoder

@@ -1,0 +1,27 @@
+"""Errors of the protocol: Kafka's codes, and the exceptions that carry them."""
+
+from __future__ import annotations
+
+from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
+
+__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "is_retriable"]
+
+
+class ProtocolError(ValueError):
+    """Bytes that are no valid message, or a message that a version cannot express."""
+
+
+class KafkaError(Exception):
+    """An outcome that is answered with a Kafka error code; the text goes to the client where the response has room for
+    it.
+    """
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+def is_retriable(code: ErrorCode) -> bool:
+    """Whether Kafka's clients try again on this code without being told to."""
+    return code in RETRIABLE

@@ -1,0 +1,179 @@
+"""What generated message code runs on: base classes, varints and tagged fields.
+
+Generated functions read with plain indexing and `struct`, so a short buffer shows up as IndexError or struct.error;
+`Message` turns these into `ProtocolError`, the only exception that leaves this package for malformed input or a value
+that cannot be written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, Self
+
+from pybroker.protocol.errors import ProtocolError
+
+UVARINT_BYTES = tuple(bytes((n,)) for n in range(128))
+MAX_STRING_BYTES = 0x7FFF
+
+Encoder = Callable[[Any], bytes]
+Decoder = Callable[[bytes, int], tuple[Any, int]]
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint (KIP-482) of 0 <= value < 2**32."""
+    if value < 128:
+        return UVARINT_BYTES[value]
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(buffer: bytes, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned 32-bit varint whose first byte, already read, was `first`: (value, next position)."""
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value > 0xFFFFFFFF:
+                break
+            return value, position
+    raise ProtocolError("a varint is longer than 32 bits")
+
+
+def skip_tagged_fields(buffer: bytes, position: int, count: int) -> int:
+    """Position after `count` tagged fields that this side does not know (KIP-482). `count` is the section's first byte."""
+    if count > 127:
+        count, position = read_uvarint(buffer, position, count)
+    for _ in range(count):
+        _, size, position = read_tag(buffer, position)
+        position += size
+    return position
+
+
+def read_tag(buffer: bytes, position: int) -> tuple[int, int, int]:
+    """Head of one tagged field: (tag, size in bytes, position of its value); the value lies within the buffer."""
+    tag = buffer[position]
+    position += 1
+    if tag > 127:
+        tag, position = read_uvarint(buffer, position, tag)
+    size = buffer[position]
+    position += 1
+    if size > 127:
+        size, position = read_uvarint(buffer, position, size)
+    if size > len(buffer) - position:
+        raise ProtocolError(f"tagged field {tag} claims {size} bytes, {len(buffer) - position} are left")
+    return tag, size, position
+
+
+def string_prefix(length: int, field_name: str) -> bytes:
+    """Compact length prefix of a string of 127 bytes or more."""
+    if length > MAX_STRING_BYTES:
+        raise ProtocolError(f"{field_name}: a string of {length} bytes; at most {MAX_STRING_BYTES} can be written")
+    return uvarint(length + 1)
+
+
+def read_string_length(buffer: bytes, position: int, first: int, field_name: str) -> tuple[int, int]:
+    """Length plus one of a compact string whose prefix has several bytes."""
+    length, position = read_uvarint(buffer, position, first)
+    if length > MAX_STRING_BYTES + 1:
+        raise ProtocolError(f"{field_name}: a string of {length - 1} bytes; at most {MAX_STRING_BYTES} are allowed")
+    return length, position
+
+
+def fail_short(field_name: str) -> NoReturn:
+    """A length or count goes beyond the end of the buffer."""
+    raise ProtocolError(f"{field_name} goes beyond the end of the message")
+
+
+def fail_null(field_name: str) -> NoReturn:
+    """A null, or another negative length, where the version does not allow it."""
+    raise ProtocolError(f"{field_name} is null or has a negative length; this version does not allow it")
+
+
+def fail_tag_size(field_name: str) -> NoReturn:
+    """A known tagged field is not as long as it claims."""
+    raise ProtocolError(f"{field_name}: its value is not as long as its tag says")
+
+
+def fail_uuid(field_name: str) -> NoReturn:
+    """A uuid that is not 16 bytes."""
+    raise ProtocolError(f"{field_name}: a uuid is 16 bytes")
+
+
+def fail_unsupported(field_name: str) -> NoReturn:
+    """A value the receiver would need, at a version that has no place for it."""
+    raise ProtocolError(f"{field_name} has a value, and this version has no such field")
+
+
+class Struct:
+    """A message or a struct nested in one: fields are its slots, in the order of the schema."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # fields are mutable, so a message is no dictionary key
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__qualname__}({values})"
+
+
+class CodecCache(dict[int, Callable[..., Any]]):
+    """version -> generated function, made at its first use."""
+
+    def __init__(self, generate: Callable[[int], Callable[..., Any]]) -> None:
+        super().__init__()
+        self._generate = generate
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        made = self[version] = self._generate(version)
+        return made
+
+
+class Message(Struct):
+    """A whole request, response, header or record body. `encode` and `decode` deal with the body alone."""
+
+    __slots__ = ()
+
+    API_KEY: ClassVar[int | None]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int | None]
+    LATEST_VERSION_UNSTABLE: ClassVar[bool]
+    _encoders: ClassVar[CodecCache]
+    _decoders: ClassVar[CodecCache]
+
+    def encode(self, version: int) -> bytes:
+        """The body's bytes. ProtocolError when the version is unknown or cannot hold the values."""
+        encoder: Encoder = self._encoders[version]
+        try:
+            return encoder(self)
+        except (AttributeError, TypeError, ValueError, struct.error) as error:
+            raise ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}") from error
+
+    @classmethod
+    def decode(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[Self, int]:
+        """(message, position after it). What follows it in the buffer is left alone.
+
+        ProtocolError when the version is unknown or the bytes are malformed: cut short, a negative length or an absurd
+        count, bad UTF-8.
+        """
+        start = 0
+        if type(buffer) is not bytes:
+            buffer, start, position = bytes(memoryview(buffer)[position:]), position, 0
+        decoder: Decoder = cls._decoders[version]
+        try:
+            message, end = decoder(buffer, position)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise ProtocolError(f"{cls.__name__} v{version} is malformed: {error}") from error
+        return message, start + end
