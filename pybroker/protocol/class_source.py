@@ -1,4 +1,4 @@
-"""Python source of message classes: slots, a keyword constructor with Kafka's defaults, nested structs as attributes."""
+"""Python source of message classes: slots, a keyword constructor with Kafka's defaults, nested structs."""
 
 from __future__ import annotations
 

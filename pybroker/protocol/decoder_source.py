@@ -228,7 +228,7 @@ class DecoderSource:
         out.indent -= 1
 
     def _minimum_bytes(self, field: FieldDef) -> int:
-        """The fewest bytes one element of an array can take, at least 1, so that a count is bounded by what is there."""
+        """The fewest bytes one element of an array can take, at least 1, so a count is bounded by what is there."""
         if field.struct is not None:
             return max(1, self._minimum_struct_bytes(field.struct))
         if field.type in FIXED_FORMATS:

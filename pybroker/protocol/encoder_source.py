@@ -210,7 +210,7 @@ class EncoderSource:
         self._run.clear()
 
     def _count(self, expression: str, compact: bool) -> None:
-        """Writes the run and a length or count after it; keeps the run, which a branch for null may have written too."""
+        """Writes the run and a length or count after it; keeps the run: a branch for null may have written it too."""
         if compact:
             self._emit(suffix=f"uvarint({expression} + 1)")
         else:

@@ -47,7 +47,7 @@ def read_uvarint(buffer: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buffer: bytes, position: int, count: int) -> int:
-    """Position after `count` tagged fields that this side does not know (KIP-482). `count` is the section's first byte."""
+    """Position after tagged fields that this side does not know (KIP-482). `count` is the section's first byte."""
     if count > 127:
         count, position = read_uvarint(buffer, position, count)
     for _ in range(count):
