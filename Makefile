@@ -8,6 +8,8 @@ PIP := $(BIN)/pip --disable-pip-version-check $(if $(V),,-q) install
 CSRC := $(MAKE) --no-print-directory -C csrc -j$(JOBS) PYTHON=$(CURDIR)/$(BIN)/python
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# Outside the checkout, so that one download serves every clone.
+KAFKA_JARS = $(or $(PYBROKER_CACHE),$(HOME)/.cache/pybroker)/kafka-4.3.0/libs
 
 C_FILES = $(shell find csrc bench/load -name '*.[ch]' -not -path '*/generated/*' -not -path '*/build/*' 2>/dev/null)
 PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
@@ -110,8 +112,10 @@ format: venv ## write the formatting that lint asks for
 	$(BIN)/ruff check --fix --select I $(PYTHON_PATHS)
 	$(BIN)/clang-format -i $(C_FILES)
 
-protocol-check: venv ## fetch Apache Kafka's jars and compare the protocol table with them
-	$(BIN)/python -m pybroker.protocol.generate check $(ARGS)
+protocol-check: bootstrap-test venv ## fetch Apache Kafka's jars and compare the protocol table with them
+	$(BIN)/python -m pybroker.protocol.generate fetch --jars $(KAFKA_JARS)
+	$(BIN)/python -m pybroker.protocol.generate check --jars $(KAFKA_JARS)
+	$(BIN)/python -m pybroker.protocol.generate stub --check
 
 clean: ## remove what the build made; .venv and ./data stay
 	rm -rf build dist *.egg-info csrc/wire/generated pybroker/native/_pybroker*.so
