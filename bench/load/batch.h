@@ -1,0 +1,27 @@
+/* A record batch (magic 2) made once, before the clock starts.
+ *
+ * Plain memory. Can fail only by a codec's refusal, which ends the program.
+ */
+#ifndef PBL_BATCH_H
+#define PBL_BATCH_H
+
+#include "wire.h"
+
+enum pbl_codec { PBL_CODEC_NONE, PBL_CODEC_GZIP, PBL_CODEC_SNAPPY, PBL_CODEC_LZ4, PBL_CODEC_ZSTD };
+
+/* The codec's number in the batch attributes, or -1 for an unknown name. */
+int pbl_codec_by_name(const char *name);
+
+struct pbl_batch_shape {
+    uint32_t batch_bytes;  /* of records before compression, header included: never exceeded unless one record does */
+    uint32_t record_bytes; /* value size of each record */
+    enum pbl_codec codec;
+};
+
+/* Append a batch with base offset 0, no producer id, base sequence -1, a valid CRC-32C, and the present as its
+ * timestamps. Values are words of a small vocabulary chosen by `seed`: lz4 makes about half of them. Gives the number
+ * of records; `*uncompressed_bytes` is the size the batch would have without its codec. */
+uint32_t pbl_batch_append(struct pbl_buffer *out, const struct pbl_batch_shape *shape, uint64_t seed,
+                          size_t *uncompressed_bytes);
+
+#endif

@@ -1,0 +1,36 @@
+/* pbload: a load generator for Kafka brokers. One process, one thread, pre-encoded pipelined requests.
+ *
+ * Prints one JSON line; the status is 0 only when every answer was good.
+ */
+#include "modes.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static const struct {
+    const char *name;
+    bool (*run)(const struct pbl_options *options);
+} MODES[] = {
+    {"produce", pbl_produce_mode},     {"fetch", pbl_fetch_mode}, {"offset-commit", pbl_offset_commit_mode},
+    {"heartbeat", pbl_heartbeat_mode}, {"join", pbl_join_mode},   {"metadata", pbl_metadata_mode},
+    {"idle", pbl_idle_mode},
+};
+
+int main(int argc, char **argv)
+{
+    struct pbl_options options;
+    pbl_options_parse(&options, argc, argv);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    signal(SIGPIPE, SIG_IGN);
+    for (unsigned i = 0; i < sizeof MODES / sizeof MODES[0]; i++)
+        if (strcmp(options.mode, MODES[i].name) == 0)
+            return MODES[i].run(&options) ? 0 : 1;
+    fprintf(stderr, "pbload: '%s' is no mode; see pbload --help\n", options.mode);
+    return 2;
+}

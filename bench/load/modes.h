@@ -1,0 +1,17 @@
+/* One function per mode: set up, run, print one JSON line; true when nothing failed. */
+#ifndef PBL_MODES_H
+#define PBL_MODES_H
+
+#include "options.h"
+
+#include <stdbool.h>
+
+bool pbl_produce_mode(const struct pbl_options *options);
+bool pbl_fetch_mode(const struct pbl_options *options);
+bool pbl_offset_commit_mode(const struct pbl_options *options);
+bool pbl_heartbeat_mode(const struct pbl_options *options);
+bool pbl_metadata_mode(const struct pbl_options *options);
+bool pbl_join_mode(const struct pbl_options *options);
+bool pbl_idle_mode(const struct pbl_options *options);
+
+#endif

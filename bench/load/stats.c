@@ -1,0 +1,56 @@
+/* See stats.h. */
+#include "stats.h"
+
+#include <stdio.h>
+
+void pbl_stats_count_error(struct pbl_stats *stats, int16_t code)
+{
+    if (code < -1 || code == 0 || code >= PBL_ERROR_CODE_LIMIT)
+        stats->malformed_count++;
+    else
+        stats->error_counts[code < 0 ? 0 : code]++;
+}
+
+bool pbl_stats_failed(const struct pbl_stats *stats)
+{
+    for (int code = 0; code < PBL_ERROR_CODE_LIMIT; code++)
+        if (stats->error_counts[code])
+            return true;
+    return stats->malformed_count != 0;
+}
+
+static void print_errors(const struct pbl_stats *stats)
+{
+    const char *comma = "";
+    printf(",\"errors\":{");
+    for (int code = 0; code < PBL_ERROR_CODE_LIMIT; code++) {
+        if (stats->error_counts[code] == 0)
+            continue;
+        printf("%s\"%d\":%llu", comma, code ? code : -1, (unsigned long long)stats->error_counts[code]);
+        comma = ",";
+    }
+    if (stats->malformed_count)
+        printf("%s\"malformed\":%llu", comma, (unsigned long long)stats->malformed_count);
+    printf("}");
+}
+
+void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *options, const char *extra)
+{
+    double seconds = stats->elapsed_seconds > 0 ? stats->elapsed_seconds : 1e-9;
+    const struct pbl_histogram *latency = &stats->latency;
+    printf("{\"mode\":\"%s\",\"connections\":%u,\"in_flight\":%u,\"elapsed_s\":%.6f,\"requests\":%llu", options->mode,
+           options->connection_count, options->in_flight_count, stats->elapsed_seconds,
+           (unsigned long long)stats->request_count);
+    printf(
+        ",\"requests_per_s\":%.3f,\"payload_bytes\":%llu,\"wire_bytes\":%llu,\"mb_per_s\":%.3f,\"wire_mb_per_s\":%.3f",
+        (double)stats->request_count / seconds, (unsigned long long)stats->payload_bytes,
+        (unsigned long long)stats->wire_bytes, (double)stats->payload_bytes / seconds / 1e6,
+        (double)stats->wire_bytes / seconds / 1e6);
+    printf(",\"latency_us\":{\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p99.9\":%.1f,\"max\":%.1f}",
+           latency->count ? (double)latency->sum_ns / (double)latency->count / 1e3 : 0.0,
+           pbl_histogram_quantile_us(latency, 0.5), pbl_histogram_quantile_us(latency, 0.9),
+           pbl_histogram_quantile_us(latency, 0.99), pbl_histogram_quantile_us(latency, 0.999),
+           (double)latency->max_ns / 1e3);
+    print_errors(stats);
+    printf("%s}\n", extra);
+}
