@@ -1,0 +1,180 @@
+"""Log dirs at start: locking them, telling new ones from known ones, and setting up new ones so that Apache Kafka opens
+them too (what `kafka-storage format --standalone` writes, KIP-853).
+
+Blocks on the disk; before the event loop has anything else to do. Fails with `StorageError` or `OSError`. A dir counts as
+set up when it has a meta.properties, which is written last: an interrupted set-up is simply done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.metadata import features, log_files, snapshot
+from pybroker.metadata import records as batches
+from pybroker.metadata.image import QuorumImage, Voter
+from pybroker.metadata.records import ControlRecord, VersionedRecord
+from pybroker.protocol import messages as m
+from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.errors import StorageError
+from pybroker.storage.meta_properties import MetaProperties
+
+logger = logging.getLogger(__name__)
+
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
+CONTROLLER_LISTENER = ("CONTROLLER", "127.0.0.1", 9093)
+"""Listener name, host and port that a new dir records for its voter. Nothing listens there."""
+
+_PARTITION_NAME = re.compile(r".+-\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One log dir, locked by this process."""
+
+    path: Path
+    directory_id: bytes
+    lock: DirectoryLock
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirs:
+    """All log dirs of a broker, in the order of log.dirs. `metadata` is the one with the metadata log."""
+
+    cluster_id: str
+    dirs: tuple[LogDir, ...]
+    metadata: LogDir
+
+    @property
+    def metadata_log_directory(self) -> Path:
+        """Where `__cluster_metadata-0` is."""
+        return self.metadata.path / log_files.PARTITION_DIRECTORY
+
+    def release(self) -> None:
+        """Unlock all of them."""
+        for each in self.dirs:
+            each.lock.release()
+
+
+def open_log_dirs(
+    paths: Sequence[Path],
+    node_id: int,
+    now_ms: int,
+    metadata_dir: Path | None = None,
+    controller_listener: tuple[str, str, int] = CONTROLLER_LISTENER,
+) -> LogDirs:
+    """Lock the dirs, set up those that are new, and check that all belong to `node_id` and one cluster.
+
+    `paths` must not be empty; `metadata_dir` (metadata.log.dir) defaults to the first. StorageError says which dir or
+    setting is at fault; nothing stays locked then.
+    """
+    assert paths
+    metadata_path = metadata_dir if metadata_dir is not None else paths[0]
+    every_path = list(dict.fromkeys([*paths, metadata_path]))
+    locks: list[DirectoryLock] = []
+    try:
+        for path in every_path:
+            path.mkdir(parents=True, exist_ok=True)
+            locks.append(DirectoryLock(path))
+        known = {path: MetaProperties.read(path) for path in every_path}
+        cluster_id = _check_known(known, node_id, metadata_path)
+        # The dir of the metadata log comes last: it decides whether the set-up is complete.
+        for path in sorted(every_path, key=lambda each: each == metadata_path):
+            if known[path] is None:
+                known[path] = _set_up(
+                    path, node_id, cluster_id, now_ms, controller_listener if path == metadata_path else None
+                )
+    except BaseException:
+        for lock in locks:
+            lock.release()
+        raise
+    dirs = {
+        path: LogDir(path, properties.directory_id, lock)
+        for (path, properties), lock in zip(known.items(), locks, strict=True)
+        if properties is not None
+    }
+    return LogDirs(cluster_id, tuple(dirs.values()), dirs[metadata_path])
+
+
+def _check_known(known: dict[Path, MetaProperties | None], node_id: int, metadata_path: Path) -> str:
+    """The id of the cluster the dirs belong to; a new one when all are new."""
+    cluster_id: str | None = None
+    directory_ids: dict[bytes, Path] = {}
+    for path, properties in known.items():
+        if properties is None:
+            _check_empty(path)
+            continue
+        properties.check(path, node_id, cluster_id)
+        cluster_id = properties.cluster_id
+        twin = directory_ids.setdefault(properties.directory_id, path)
+        if twin != path:
+            raise StorageError(f"{path} and {twin} have the same directory.id: one is a copy of the other; remove it")
+    if cluster_id is None:
+        return uuid_to_text(random_uuid())
+    if known[metadata_path] is None:
+        raise StorageError(
+            f"{metadata_path} is empty, but other log.dirs belong to cluster {cluster_id}: its metadata log is elsewhere. "
+            "Set metadata.log.dir to the directory that has __cluster_metadata-0"
+        )
+    if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
+        raise StorageError(
+            f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it"
+        )
+    return cluster_id
+
+
+def _check_empty(path: Path) -> None:
+    strangers = [
+        entry.name
+        for entry in path.iterdir()
+        if entry.is_dir() and _PARTITION_NAME.fullmatch(entry.name) and entry.name != log_files.PARTITION_DIRECTORY
+    ]
+    if strangers:
+        raise StorageError(
+            f"{path} has partitions ({strangers[0]}) but no meta.properties, so nothing says which cluster they are of: "
+            "restore meta.properties, or set log.dirs to an empty directory"
+        )
+
+
+def _set_up(
+    path: Path, node_id: int, cluster_id: str, now_ms: int, controller_listener: tuple[str, str, int] | None
+) -> MetaProperties:
+    """Write a new log dir; with `controller_listener` the metadata log's beginnings too."""
+    properties = MetaProperties(node_id, cluster_id, random_uuid())
+    if controller_listener is not None:
+        directory = path / log_files.PARTITION_DIRECTORY
+        directory.mkdir(exist_ok=True)
+        snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, _own_levels(), mode=0o644)
+        voter = Voter(
+            node_id, properties.directory_id, (controller_listener,), features.SUPPORTED[features.KRAFT_VERSION]
+        )
+        quorum = QuorumImage(kraft_version=1, voters=(voter,))
+        first = directory / log_files.SnapshotId(0, 0).file_name
+        snapshot.write_snapshot(first, 0, now_ms, now_ms, quorum, ())
+    properties.write(path)
+    logger.info("log dir %s set up for node %d of cluster %s", path, node_id, cluster_id)
+    return properties
+
+
+def read_bootstrap_records(metadata_dir: Path) -> list[VersionedRecord]:
+    """The records a new cluster begins with, from bootstrap.checkpoint; ours when a Kafka dir has no such file."""
+    path = metadata_dir / BOOTSTRAP_FILE
+    if not path.exists():
+        return _own_levels()
+    found: list[VersionedRecord] = []
+    for data in log_files.read_snapshot_batches(path):
+        for record in batches.decode_batch(data, str(path)).records:
+            if not isinstance(record, ControlRecord):
+                found.append(record)
+    return found
+
+
+def _own_levels() -> list[VersionedRecord]:
+    return [
+        VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0)
+        for name, level in features.BOOTSTRAP_LEVELS.items()
+    ]

@@ -1,0 +1,43 @@
+"""Feature levels: what we finalise in a new log dir, what we can serve, and which record versions a level allows.
+
+Facts of Apache Kafka 4.3 (KIP-584, KIP-853, KIP-1022). Pure.
+"""
+
+from collections.abc import Mapping
+
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+MIN_METADATA_VERSION = 7
+MAX_METADATA_VERSION = 30
+
+SUPPORTED: Mapping[str, tuple[int, int]] = {
+    METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
+    KRAFT_VERSION: (0, 1),
+}
+"""Feature name to (lowest, highest) level this broker serves; any other feature is served at level 0 only."""
+
+BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
+"""Levels written into a new log dir. kraft.version is no feature record: it goes into a control record."""
+
+# Record name to (lowest metadata.version, record version), ascending.
+_RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "RegisterBrokerRecord": ((7, 1), (8, 2), (17, 3), (30, 4)),
+    "PartitionRecord": ((7, 0), (17, 1), (23, 2)),
+    "PartitionChangeRecord": ((7, 0), (17, 1), (23, 2)),
+    "BrokerRegistrationChangeRecord": ((7, 1), (17, 2), (30, 3)),
+}
+
+
+def record_version(record_name: str, metadata_version: int) -> int:
+    """The version to write a metadata record with, so that every node at `metadata_version` can read it."""
+    version = 0
+    for lowest_level, record_version_there in _RECORD_VERSIONS.get(record_name, ()):
+        if metadata_version >= lowest_level:
+            version = record_version_there
+    return version
+
+
+def unserved(levels: Mapping[str, int]) -> dict[str, int]:
+    """The finalised features (name to level) above what this broker serves."""
+    return {name: level for name, level in levels.items() if level > SUPPORTED.get(name, (0, 0))[1]}

@@ -1,0 +1,302 @@
+"""`FileMetadataLog`: the metadata log in Kafka's own files, `__cluster_metadata-0/`, for the one voter of an embedded
+controller.
+
+State and bookkeeping belong to the asyncio loop that appends; writing and syncing run on one thread of its own, snapshots on
+another. Appends made while a write is under way are written and synced together, after it. What can fail: a write or sync
+(then the log takes nothing more until a restart, which cuts it to its last whole batch), and at start `MetadataError` for
+files that do not fit together. Indexes are not kept: Apache Kafka rebuilds them when it opens the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.metadata import records as batches
+from pybroker.metadata import snapshot
+from pybroker.metadata.errors import MetadataError, MetadataLogError
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.log_files import (
+    SegmentFile,
+    SegmentReader,
+    SnapshotId,
+    list_segments,
+    list_snapshots,
+    read_snapshot_batches,
+    segment_path,
+)
+from pybroker.metadata.quorum_state import QuorumState
+from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
+from pybroker.metadata.retention import Retention, clean
+from pybroker.protocol.uuids import METADATA_TOPIC_ID
+from pybroker.storage import epoch_checkpoint, partition_metadata
+from pybroker.storage.atomic import fsync_directory
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogConfig:
+    """Kafka's settings of the metadata log: metadata.log.segment.bytes, metadata.log.max.record.bytes.between.snapshots,
+    metadata.max.retention.bytes, metadata.max.retention.ms (negative: no bound)."""
+
+    segment_bytes: int = 1 << 30
+    max_bytes_between_snapshots: int = 20 << 20
+    retention: Retention = Retention()
+
+
+@dataclass(slots=True)
+class _Append:
+    """A batch waiting for its write."""
+
+    base_offset: int
+    data: bytes
+    done: asyncio.Future[int]
+
+
+class FileMetadataLog:
+    """See `MetadataLog` for the contract of appends. Life: `replay` to its end, `become_leader`, appends, `close`."""
+
+    def __init__(self, directory: Path, config: MetadataLogConfig | None = None) -> None:
+        self.directory = directory
+        self.config = config or MetadataLogConfig()
+        self.snapshots: list[SnapshotId] = []
+        self.sync_count = 0
+        self._end_offset = 0
+        self._epoch = 0
+        self._epochs: list[epoch_checkpoint.EpochEntry] = []
+        self._bytes_since_snapshot = 0
+        self._active_base_offset: int | None = None
+        self._descriptor = -1
+        self._segment_size_bytes = 0
+        self._queue: list[_Append] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._is_replayed = False
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="metadata-log")
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets."""
+        return self._end_offset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last batch, or of this leader."""
+        return self._epoch
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether metadata.log.max.record.bytes.between.snapshots bytes have been written since the last snapshot."""
+        return self._bytes_since_snapshot >= self.config.max_bytes_between_snapshots
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    def replay(self) -> Iterator[MetadataBatch]:
+        """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on.
+
+        Blocks on reads. A torn tail is cut off at the end. Must be exhausted before anything else is called. The first
+        batch of a log without a snapshot is the log's first. MetadataError when something is missing or damaged.
+        """
+        self.snapshots = list_snapshots(self.directory)
+        latest = self.snapshots[-1] if self.snapshots else SnapshotId(0, 0)
+        if self.snapshots:
+            path = self.directory / latest.file_name
+            for data in read_snapshot_batches(path):
+                yield batches.decode_batch(data, str(path))
+        self._end_offset, self._epoch = latest
+        yield from self._replay_segments(latest)
+        self._is_replayed = True
+
+    def _replay_segments(self, latest: SnapshotId) -> Iterator[MetadataBatch]:
+        segments = list_segments(self.directory)
+        if segments and segments[0].base_offset > latest.end_offset:
+            raise MetadataError(
+                f"{self.directory}: the log begins at offset {segments[0].base_offset}, but the latest snapshot ends at "
+                f"{latest.end_offset}: a snapshot file is missing; restore the directory from a backup"
+            )
+        # Segments that end before the snapshot hold nothing that it does not.
+        first = max((i for i, each in enumerate(segments) if each.base_offset <= latest.end_offset), default=0)
+        self._epochs = epoch_checkpoint.read(self.directory / epoch_checkpoint.FILE_NAME)
+        next_offset = segments[first].base_offset if segments else latest.end_offset
+        for segment in segments[first:]:
+            reader = SegmentReader(segment.path, next_offset)
+            if segment.base_offset != next_offset:
+                raise MetadataError(f"{segment.path}: offset {next_offset} is due here; a segment is missing before it")
+            for data in reader:
+                batch = batches.decode_batch(data, str(segment.path))
+                self._note_epoch(batch.epoch, batch.base_offset)
+                if batch.next_offset <= latest.end_offset:
+                    continue
+                if batch.base_offset < latest.end_offset:
+                    raise MetadataError(f"{segment.path}: the snapshot {latest.file_name} ends within a batch")
+                self._bytes_since_snapshot += batch.size_bytes
+                yield batch
+            next_offset = reader.next_offset
+            if reader.problem is not None:
+                self._cut_tail(segment, reader, is_last=segment == segments[-1])
+        if segments and next_offset >= latest.end_offset:
+            self._active_base_offset = segments[-1].base_offset
+        self._end_offset = max(next_offset, latest.end_offset)
+
+    def _cut_tail(self, segment: SegmentFile, reader: SegmentReader, *, is_last: bool) -> None:
+        """A crash may leave the end of the last write behind: not durable, so never acknowledged. All else is damage."""
+        place = f"{segment.path}: {reader.problem} at position {reader.valid_bytes}"
+        if not is_last:
+            raise MetadataError(f"{place}, in the middle of the log: restore the directory from a backup")
+        size_bytes = segment.path.stat().st_size
+        logger.warning("%s; the last %d bytes are cut off", place, size_bytes - reader.valid_bytes)
+        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, reader.valid_bytes)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _note_epoch(self, epoch: int, base_offset: int) -> None:
+        self._epoch = max(self._epoch, epoch)
+        if not self._epochs or self._epochs[-1][0] < epoch:
+            self._epochs.append((epoch, base_offset))
+
+    def become_leader(self, node_id: int, kraft_version: int) -> int:
+        """Open the log for appending in a new epoch, as the only voter: the epoch. Blocks on writes."""
+        assert self._is_replayed and self._descriptor < 0
+        state = QuorumState.read(self.directory)
+        if state is not None and state.voters and set(state.voters) != {node_id}:
+            raise MetadataError(
+                f"{self.directory}: this metadata log belongs to a quorum of voters {sorted(state.voters)}; an embedded "
+                "controller can only go on with a log whose one voter is this node"
+            )
+        self._epoch = max(self._epoch, state.leader_epoch if state is not None else 0) + 1
+        QuorumState(node_id, self._epoch, (node_id,)).write(self.directory, kraft_version)
+        self._epochs = [entry for entry in self._epochs if entry[1] < self._end_offset]
+        self._epochs.append((self._epoch, self._end_offset))
+        epoch_checkpoint.write(self.directory / epoch_checkpoint.FILE_NAME, self._epochs)
+        if partition_metadata.read(self.directory) is None:
+            partition_metadata.write(self.directory, METADATA_TOPIC_ID)
+        self._open_active_segment()
+        return self._epoch
+
+    def _open_active_segment(self) -> None:
+        for leftover in self.directory.glob("*.checkpoint.part"):
+            leftover.unlink()
+        if self._active_base_offset is None:
+            # No log, or one that ends before its snapshot (which was copied alone): go on at the snapshot's end.
+            for segment in list_segments(self.directory):
+                segment.path.unlink()
+            self._open_segment(self._end_offset)
+        else:
+            self._open_segment(self._active_base_offset)
+
+    def _open_segment(self, base_offset: int) -> None:
+        """Make the segment the one appended to. What Kafka derived from an earlier state of it must go."""
+        path = segment_path(self.directory, base_offset)
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            path.with_suffix(suffix).unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fsync_directory(self.directory)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._segment_size_bytes = os.fstat(descriptor).st_size
+
+    # --- append -----------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[VersionedRecord], time_ms: int) -> asyncio.Future[int]:
+        """See `MetadataLog.append`."""
+        data = batches.encode_batch(self._end_offset, self._epoch, time_ms, records)
+        return self._enqueue(data, len(records))
+
+    def append_control(self, records: Sequence[ControlRecord], time_ms: int) -> asyncio.Future[int]:
+        """See `MetadataLog.append_control`."""
+        data = batches.encode_control_batch(self._end_offset, self._epoch, time_ms, records)
+        return self._enqueue(data, len(records))
+
+    def _enqueue(self, data: bytes, record_count: int) -> asyncio.Future[int]:
+        assert self._descriptor >= 0, "the metadata log is not open for appending"
+        if self._failure is not None:
+            raise MetadataLogError(f"{self.directory}: the log failed earlier: {self._failure}") from self._failure
+        loop = asyncio.get_running_loop()
+        append = _Append(self._end_offset, data, loop.create_future())
+        self._end_offset += record_count
+        self._queue.append(append)
+        if self._writer is None:
+            self._writer = loop.create_task(self._drain(), name="metadata log writer")
+        return append.done
+
+    async def _drain(self) -> None:
+        """Write until nothing is queued. Whatever gathers during one write and sync goes with the next."""
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            group, self._queue = self._queue, []
+            try:
+                await loop.run_in_executor(self._executor, self._write, group)
+            except Exception as error:  # noqa: BLE001 - the waiters get it, whatever it is
+                self._fail(error, group)
+                break
+            self._bytes_since_snapshot += sum(len(append.data) for append in group)
+            for append in group:
+                if not append.done.done():
+                    append.done.set_result(append.base_offset)
+        self._writer = None
+
+    def _fail(self, error: Exception, group: list[_Append]) -> None:
+        logger.error("%s: the metadata log cannot be written: %s", self.directory, error)
+        self._failure = error
+        failed, self._queue = [*group, *self._queue], []
+        for append in failed:
+            if not append.done.done():
+                reason = MetadataLogError(f"{self.directory}: the metadata log cannot be written: {error}")
+                reason.__cause__ = error
+                append.done.set_exception(reason)
+
+    def _write(self, group: list[_Append]) -> None:
+        """On the log's thread: one write and one sync for the group, more only where a segment is full."""
+        pending: list[bytes] = []
+        pending_bytes = 0
+        for append in group:
+            size_bytes = self._segment_size_bytes + pending_bytes
+            if size_bytes > 0 and size_bytes + len(append.data) > self.config.segment_bytes:
+                self._write_and_sync(pending)
+                pending, pending_bytes = [], 0
+                self._open_segment(append.base_offset)
+            pending.append(append.data)
+            pending_bytes += len(append.data)
+        self._write_and_sync(pending)
+
+    def _write_and_sync(self, chunks: list[bytes]) -> None:
+        if not chunks:
+            return
+        view = memoryview(b"".join(chunks))
+        position = self._segment_size_bytes
+        while view:
+            written_bytes = os.pwrite(self._descriptor, view, position)
+            position += written_bytes
+            view = view[written_bytes:]
+        os.fdatasync(self._descriptor)
+        self.sync_count += 1
+        self._segment_size_bytes = position
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    async def write_snapshot(self, image: MetadataImage, now_ms: int) -> None:
+        """See `MetadataLog.write_snapshot`. Two at once are not allowed."""
+        self._bytes_since_snapshot = 0
+        snapshot_id, size_bytes = await asyncio.to_thread(snapshot.write_image, self.directory, image, now_ms)
+        logger.info("metadata snapshot %s written, %d bytes", snapshot_id.file_name, size_bytes)
+        await asyncio.to_thread(clean, self.directory, self.config.retention, now_ms)
+        self.snapshots = await asyncio.to_thread(list_snapshots, self.directory)
+
+    async def close(self) -> None:
+        """Wait for the appends under way and close the files; harmless when repeated."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+        self._executor.shutdown()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

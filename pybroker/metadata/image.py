@@ -1,0 +1,174 @@
+"""`MetadataImage`: everything the metadata log says, at one offset. Immutable, so any thread may read it.
+
+A new image shares all unchanged parts with the one before: whoever caches something per topic may compare
+`TopicImage` objects by identity. Only `MetadataDelta` makes images. Uuids are 16-byte `bytes`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pybroker.metadata import features
+from pybroker.protocol.uuids import ZERO_UUID
+
+NO_LEADER = -1
+LOST_DIRECTORY = bytes(15) + b"\x01"
+UNASSIGNED_DIRECTORY = ZERO_UUID
+
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+
+ConfigResource = tuple[int, str]
+"""(resource type, resource name); the name "" of a broker resource is the cluster-wide default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where an image comes from: it holds all records below `end_offset`; the last was written in `epoch` at `time_ms`."""
+
+    end_offset: int = 0
+    epoch: int = 0
+    time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener of a node. `security_protocol` is Kafka's id (0 = PLAINTEXT)."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """One registered broker. `epoch` is the offset of its RegisterBrokerRecord."""
+
+    id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[bytes, ...]
+    cordoned_directories: tuple[bytes, ...] | None
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of the listener named `listener`."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    """One registered controller of the quorum."""
+
+    id: int
+    incarnation_id: bytes
+    zk_migration_ready: bool
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRegistration:
+    """One partition's replicas and leadership. `partition_epoch` grows with every change, `leader_epoch` with every
+    election. `directories` runs parallel to `replicas`."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[bytes, ...]
+    isr: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    eligible_leader_replicas: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader: int
+    leader_recovery_state: int
+    leader_epoch: int
+    partition_epoch: int
+
+    def directory(self, replica: int) -> bytes:
+        """The directory id of a replica; `UNASSIGNED_DIRECTORY` when there is none."""
+        for broker_id, directory in zip(self.replicas, self.directories, strict=False):
+            if broker_id == replica:
+                return directory
+        return UNASSIGNED_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic with its partitions by index."""
+
+    name: str
+    id: bytes
+    partitions: Mapping[int, PartitionRegistration]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsImage:
+    """All topics, by name and by id (the same objects)."""
+
+    by_name: Mapping[str, TopicImage] = field(default_factory=dict)
+    by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """The registered nodes, by id."""
+
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A voter of the quorum as the VotersRecord names it; `endpoints` are (listener name, host, port)."""
+
+    id: int
+    directory_id: bytes
+    endpoints: tuple[tuple[str, str, int], ...]
+    kraft_version_range: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumImage:
+    """What control records say of the quorum. `voters` is empty at kraft.version 0 (voters then come from settings)."""
+
+    kraft_version: int = 0
+    voters: tuple[Voter, ...] = ()
+    leader_id: int = NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """All of it. `retained` holds the records of features that are not served, by what identifies them, so that a snapshot
+    written here loses nothing: values are (record, version)."""
+
+    cluster_id: str
+    provenance: Provenance = Provenance()
+    feature_levels: Mapping[str, int] = field(default_factory=dict)
+    cluster: ClusterImage = ClusterImage()
+    topics: TopicsImage = TopicsImage()
+    configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    retained: Mapping[tuple[Any, ...], tuple[Any, int]] = field(default_factory=dict)
+    quorum: QuorumImage = QuorumImage()
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalised metadata.version level (the lowest one when no record has set it)."""
+        return self.feature_levels.get(features.METADATA_VERSION, features.MIN_METADATA_VERSION)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """Overrides of one resource; empty when it has none."""
+        return self.configs.get((resource_type, name), {})
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        """Overrides of one topic."""
+        return self.config(RESOURCE_TOPIC, name)
+
+    def at(self, provenance: Provenance) -> "MetadataImage":
+        """The same content, known to hold up to a later offset."""
+        return replace(self, provenance=provenance)

@@ -1,0 +1,105 @@
+"""From batches to images: the one replay path, with metadata transactions (KIP-868), and the publishers of what came out.
+
+Pure, on one thread. Records between BeginTransactionRecord and EndTransactionRecord count only when the end arrives, and
+not at all when AbortTransactionRecord does. Fails with `MetadataError`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from pybroker.metadata import features
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.image import MetadataImage, Provenance
+from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
+
+logger = logging.getLogger(__name__)
+
+_BEGIN, _END, _ABORT = "BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"
+
+
+class MetadataPublisher(Protocol):
+    """Turns durable metadata changes into effects: calls to the data plane, to coordinators, to caches."""
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """`image` is `delta` applied to the image of the call before. `image.provenance` has offset and epoch.
+
+        Called on the asyncio loop, in log order, after the records are durable and before any response that depends on
+        them. The first call has everything there is. Must not raise and must not block.
+        """
+        ...
+
+
+class BatchReplayer:
+    """Replays batches in log order on top of `base`."""
+
+    def __init__(self, base: MetadataImage) -> None:
+        self.delta = MetadataDelta(base)
+        self.time_ms = base.provenance.time_ms
+        self._transaction: list[VersionedRecord] | None = None
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction was begun and neither ended nor aborted."""
+        return self._transaction is not None
+
+    def replay(self, batch: MetadataBatch) -> None:
+        """Replay one batch. MetadataError names the offset."""
+        for index, record in enumerate(batch.records):
+            try:
+                if isinstance(record, ControlRecord):
+                    self._replay_control(record)
+                else:
+                    self._replay(record)
+            except MetadataError as error:
+                raise MetadataError(f"metadata record at offset {batch.base_offset + index}: {error}") from error
+        self.time_ms = max(self.time_ms, batch.time_ms)
+
+    def _replay_control(self, record: ControlRecord) -> None:
+        self.delta.replay_control(record.record)
+
+    def _replay(self, record: VersionedRecord) -> None:
+        kind = type(record.record).__name__
+        if kind == _BEGIN:
+            if self._transaction is not None:
+                raise MetadataError("a transaction begins within another")
+            self._transaction = []
+        elif kind in (_END, _ABORT):
+            if self._transaction is None:
+                raise MetadataError(f"{kind} outside of a transaction")
+            held_back, self._transaction = self._transaction, None
+            if kind == _END:
+                for each in held_back:
+                    self.delta.replay(*each)
+        elif self._transaction is not None:
+            self._transaction.append(record)
+        else:
+            self.delta.replay(*record)
+
+    def finish(self, end_offset: int, epoch: int) -> MetadataImage:
+        """The image after all batches."""
+        return self.delta.apply(Provenance(end_offset, epoch, self.time_ms))
+
+
+def load(base: MetadataImage, batches: Iterable[MetadataBatch]) -> BatchReplayer:
+    """Replay everything a log has to offer at start."""
+    replayer = BatchReplayer(base)
+    for batch in batches:
+        replayer.replay(batch)
+    return replayer
+
+
+def warn_of_unserved(image: MetadataImage) -> list[str]:
+    """Name, once per start, what the log holds that this broker keeps but does not serve. Returns the lines logged."""
+    lines = [
+        f"the cluster has finalised {name}={level}, which this broker does not serve: its APIs are not offered"
+        for name, level in sorted(features.unserved(image.feature_levels).items())
+    ]
+    kinds = sorted({str(key[0]) for key in image.retained})
+    lines += [f"the metadata log holds {kind}s; they are kept, but have no effect on this broker" for kind in kinds]
+    for line in lines:
+        logger.warning("%s", line)
+    return lines

@@ -1,0 +1,137 @@
+"""The files of `__cluster_metadata-0`: names, listing, and reading segments batch by batch.
+
+Blocks on file reads; used at start and from the log's own thread. Fails with `MetadataError` for content that makes no
+sense and `OSError` for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker.metadata.errors import MetadataError
+
+PARTITION_DIRECTORY = "__cluster_metadata-0"
+
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+_SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+# baseOffset, batchLength, partitionLeaderEpoch, magic, crc
+_HEADER = struct.Struct(">qiibI")
+_LENGTH_OFFSET_BYTES = 12
+_MIN_BATCH_BYTES = 61
+_CRC_START = 21
+_LAST_OFFSET_DELTA_POSITION = 23
+_READ_BUFFER_BYTES = 256 * 1024
+
+
+class SnapshotId(NamedTuple):
+    """A snapshot holds all records below `end_offset`; `epoch` is the epoch of the last of them. Ordered by offset."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        """Kafka's name of the file."""
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """One segment of the log."""
+
+    path: Path
+    base_offset: int
+
+
+def segment_path(directory: Path, base_offset: int) -> Path:
+    """Where the segment that begins at `base_offset` is."""
+    return directory / f"{base_offset:020d}.log"
+
+
+def list_segments(directory: Path) -> list[SegmentFile]:
+    """Segments by base offset."""
+    found = [(match, entry) for entry in directory.iterdir() if (match := _SEGMENT_NAME.fullmatch(entry.name))]
+    return sorted((SegmentFile(entry, int(match[1])) for match, entry in found), key=lambda each: each.base_offset)
+
+
+def list_snapshots(directory: Path) -> list[SnapshotId]:
+    """Finished snapshots, oldest first."""
+    matches = (_SNAPSHOT_NAME.fullmatch(entry.name) for entry in directory.iterdir())
+    return sorted(SnapshotId(int(match[1]), int(match[2])) for match in matches if match)
+
+
+class SegmentReader:
+    """Iterates over the valid batches of a file, as bytes, from its beginning.
+
+    Stops at the first batch that is cut short, has a wrong CRC or breaks the sequence of offsets; then `valid_bytes` is
+    where that is and `problem` says what was found (None at a clean end).
+    """
+
+    def __init__(self, path: Path, first_offset: int) -> None:
+        self.path = path
+        self.valid_bytes = 0
+        self.next_offset = first_offset
+        self.problem: str | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        with open(self.path, "rb", buffering=_READ_BUFFER_BYTES) as file:
+            remaining_bytes = os.fstat(file.fileno()).st_size
+            while remaining_bytes > 0:
+                head = file.read(_LENGTH_OFFSET_BYTES)
+                size_bytes = self._batch_size(head, remaining_bytes)
+                if size_bytes is None:
+                    return
+                batch = head + file.read(size_bytes - _LENGTH_OFFSET_BYTES)
+                if not self._is_valid(batch, size_bytes):
+                    return
+                yield batch
+                (last_offset_delta,) = struct.unpack_from(">i", batch, _LAST_OFFSET_DELTA_POSITION)
+                self.next_offset += last_offset_delta + 1
+                self.valid_bytes += size_bytes
+                remaining_bytes -= size_bytes
+
+    def _batch_size(self, head: bytes, remaining_bytes: int) -> int | None:
+        if len(head) < _LENGTH_OFFSET_BYTES:
+            self.problem = "a batch header cut short"
+            return None
+        base_offset, length_bytes = struct.unpack(">qi", head)
+        size_bytes = int(length_bytes) + _LENGTH_OFFSET_BYTES
+        if not _MIN_BATCH_BYTES <= size_bytes <= remaining_bytes:
+            self.problem = f"a batch of {size_bytes} bytes where {remaining_bytes} are left"
+            return None
+        if base_offset != self.next_offset:
+            self.problem = f"a batch at offset {base_offset} where {self.next_offset} is due"
+            return None
+        return size_bytes
+
+    def _is_valid(self, batch: bytes, size_bytes: int) -> bool:
+        from pybroker.native import crc32c
+
+        if len(batch) != size_bytes:
+            self.problem = "a batch cut short"
+            return False
+        _, _, _, magic, crc = _HEADER.unpack_from(batch)
+        if magic != 2:
+            self.problem = f"a batch of magic {magic}"
+        elif crc32c(batch[_CRC_START:]) != crc:
+            self.problem = "a batch with a wrong CRC"
+        elif struct.unpack_from(">i", batch, _LAST_OFFSET_DELTA_POSITION)[0] < 0:
+            self.problem = "a batch with a negative number of records"
+        return self.problem is None
+
+
+def read_snapshot_batches(path: Path) -> Iterator[bytes]:
+    """All batches of a finished snapshot file. A snapshot is renamed only when whole, so damage is an error."""
+    reader = SegmentReader(path, 0)
+    yield from reader
+    if reader.problem is not None:
+        raise MetadataError(
+            f"{path}: {reader.problem} at position {reader.valid_bytes}: the snapshot is damaged. Restore it from a "
+            "backup, or delete it if an older snapshot and the whole log after that one are still there"
+        )

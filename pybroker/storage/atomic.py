@@ -1,0 +1,36 @@
+"""Atomic, durable replacement of small files.
+
+Runs on whatever thread calls it, blocks for two syncs, owns nothing. Fails with `OSError` only.
+"""
+
+import os
+from pathlib import Path
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make created, renamed and removed names of `directory` durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Replace `path` by `data`: temporary file, sync, rename, sync of the directory."""
+    temporary = path.with_name(path.name + ".tmp")
+    # A leftover of an earlier crash may be read-only (snapshots are), so it cannot simply be reopened.
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+    fsync_directory(path.parent)

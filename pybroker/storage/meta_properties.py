@@ -1,0 +1,81 @@
+"""`meta.properties`: which node and cluster a log dir belongs to (KIP-631, KIP-858).
+
+Version 1 has the keys `node.id`, `cluster.id` and, since KIP-858, `directory.id`. Uuids are 16 bytes here and Kafka's
+base64url text in the file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
+from pybroker.storage.atomic import write_durably
+from pybroker.storage.errors import StorageError
+
+FILE_NAME = "meta.properties"
+_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """Identity of one log dir. `cluster_id` is text (any text is legal in Kafka), `directory_id` 16 bytes."""
+
+    node_id: int
+    cluster_id: str
+    directory_id: bytes
+
+    @classmethod
+    def read(cls, log_dir: Path) -> "MetaProperties | None":
+        """The identity of `log_dir`, None when it has none yet. StorageError when the file makes no sense."""
+        path = log_dir / FILE_NAME
+        try:
+            text = path.read_text(encoding="latin-1")
+        except FileNotFoundError:
+            return None
+        values = _parse(text)
+        version = values.get("version")
+        if version != _VERSION:
+            raise StorageError(
+                f"{path}: version={version!r}, but only version={_VERSION} (KRaft) can be read; a directory of the "
+                "ZooKeeper era must first be migrated by Apache Kafka 3.9"
+            )
+        missing = [key for key in ("node.id", "cluster.id", "directory.id") if not values.get(key)]
+        if missing:
+            raise StorageError(f"{path}: {', '.join(missing)} is missing; restore the file or empty the log dir")
+        try:
+            return cls(int(values["node.id"]), values["cluster.id"], uuid_from_text(values["directory.id"]))
+        except ValueError as error:
+            raise StorageError(f"{path}: node.id or directory.id is malformed: {error}") from error
+
+    def write(self, log_dir: Path) -> None:
+        """Write the file durably into `log_dir`, which must exist."""
+        text = (
+            f"version={_VERSION}\nnode.id={self.node_id}\ncluster.id={self.cluster_id}\n"
+            f"directory.id={uuid_to_text(self.directory_id)}\n"
+        )
+        write_durably(log_dir / FILE_NAME, text.encode("latin-1"))
+
+    def check(self, log_dir: Path, node_id: int, cluster_id: str | None = None) -> None:
+        """Raise StorageError unless this dir belongs to `node_id` and, when given, to `cluster_id`."""
+        if self.node_id != node_id:
+            raise StorageError(
+                f"{log_dir / FILE_NAME} says node.id={self.node_id}, but the setting node.id is {node_id}: set node.id "
+                "to the former, or log.dirs to another directory"
+            )
+        if cluster_id is not None and self.cluster_id != cluster_id:
+            raise StorageError(
+                f"{log_dir / FILE_NAME} says cluster.id={self.cluster_id}, but the other log.dirs belong to cluster "
+                f"{cluster_id}: log dirs of different clusters cannot be mixed"
+            )
+
+
+def _parse(text: str) -> dict[str, str]:
+    # The file is written by programs (ours or Kafka's): no continuation lines, escapes only of ':', '=', '#', '!'.
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, separator, value = stripped.partition("=")
+        if separator:
+            values[key.strip()] = value.strip().replace("\\", "")
+    return values
