@@ -1,0 +1,212 @@
+"""Changes of topic and broker configurations: what AlterConfigs, IncrementalAlterConfigs and CreateTopics accept.
+
+Pure functions from the present overrides and a request to the changes that the metadata log should record. What can
+fail: InvalidAlteration, with the error code of Kafka's protocol.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pybroker.config.broker import NEEDS_RESTART, BrokerConfig, find_key
+from pybroker.config.definition import ConfigError, ConfigKey, ConfigType, UpdateMode, split_list
+from pybroker.config.topic import TOPIC_KEYS, TopicConfig, parse_topic_value
+
+INVALID_CONFIG = 40
+INVALID_REQUEST = 42
+
+#: Name → new text, None to remove the override: one ConfigRecord each.
+Changes = dict[str, str | None]
+
+#: Keys that Kafka lets change only under the prefix of a listener (KIP-226).
+_PER_LISTENER = frozenset(
+    {"ssl.key.password"}
+    | {f"ssl.keystore.{part}" for part in ("certificate.chain", "key", "location", "password", "type")}
+    | {f"ssl.truststore.{part}" for part in ("certificates", "location", "password", "type")}
+)
+
+
+class AlterOperation(enum.IntEnum):
+    """What to do with a key (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAlteration:
+    """One entry of an IncrementalAlterConfigs request. `operation` is the number from the wire."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class InvalidAlteration(Exception):
+    """A change that is refused, as a whole. `error_code` is Kafka's; the text says what to do instead."""
+
+    def __init__(self, error_code: int, message: str) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+
+
+def alter_topic(current: Mapping[str, str], alterations: Iterable[ConfigAlteration], broker: BrokerConfig) -> Changes:
+    """The changes to a topic's overrides by an incremental request. Raises InvalidAlteration."""
+    wanted = _apply(current, list(alterations), TOPIC_KEYS.get)
+    return _checked_topic_changes(current, wanted, broker)
+
+
+def replace_topic(current: Mapping[str, str], configs: Mapping[str, str | None], broker: BrokerConfig) -> Changes:
+    """The changes that leave a topic with exactly `configs` (the older AlterConfigs). Raises InvalidAlteration."""
+    return _checked_topic_changes(current, _without_null(configs), broker)
+
+
+def check_new_topic(configs: Mapping[str, str | None], broker: BrokerConfig) -> dict[str, str]:
+    """The overrides of a topic to be created. Raises InvalidAlteration (INVALID_CONFIG for a null value, too)."""
+    for name, value in configs.items():
+        if value is None:
+            raise InvalidAlteration(INVALID_CONFIG, f"{name} has no value; leave the key out to take its default")
+    wanted = _without_null(configs)
+    _check_topic(wanted, broker)
+    return wanted
+
+
+def alter_broker(
+    current: Mapping[str, str], alterations: Iterable[ConfigAlteration], broker: BrokerConfig, *, per_broker: bool
+) -> Changes:
+    """The changes to the dynamic settings of this broker, or (`per_broker` False) of all. Raises InvalidAlteration."""
+    wanted = _apply(current, list(alterations), find_key)
+    return _checked_broker_changes(current, wanted, broker, per_broker)
+
+
+def replace_broker(
+    current: Mapping[str, str], configs: Mapping[str, str | None], broker: BrokerConfig, *, per_broker: bool
+) -> Changes:
+    """As alter_broker, but `configs` replaces all that was set. Raises InvalidAlteration."""
+    return _checked_broker_changes(current, _without_null(configs), broker, per_broker)
+
+
+def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
+    wanted = {}
+    for name, value in configs.items():
+        if value is None:
+            raise InvalidAlteration(INVALID_REQUEST, f"{name} has no value; leave the key out to take its default")
+        wanted[name] = value
+    return wanted
+
+
+def _apply(
+    current: Mapping[str, str], alterations: list[ConfigAlteration], find: Callable[[str], ConfigKey | None]
+) -> dict[str, str]:
+    """The overrides after the alterations."""
+    names = [alteration.name for alteration in alterations]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InvalidAlteration(
+            INVALID_REQUEST, f"{', '.join(repeated)}: altered twice in one request; send each key once"
+        )
+    wanted = dict(current)
+    for alteration in alterations:
+        name = alteration.name
+        if alteration.operation == AlterOperation.DELETE:
+            wanted.pop(name, None)
+            continue
+        if alteration.value is None:
+            raise InvalidAlteration(INVALID_REQUEST, f"{name} has no value; use DELETE to remove the setting")
+        if alteration.operation == AlterOperation.SET:
+            wanted[name] = alteration.value
+        elif alteration.operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+            wanted[name] = _edit_list(find(name), current.get(name), alteration)
+        else:
+            raise InvalidAlteration(
+                INVALID_REQUEST,
+                f"{name}: operation {alteration.operation} is unknown; accepted: 0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT",
+            )
+    return wanted
+
+
+def _edit_list(key: ConfigKey | None, present: str | None, alteration: ConfigAlteration) -> str:
+    """The list after APPEND or SUBTRACT. What is not set starts from Kafka's default, not from server.properties."""
+    if key is None or key.type is not ConfigType.LIST:
+        what = AlterOperation(alteration.operation).name
+        raise InvalidAlteration(INVALID_CONFIG, f"{alteration.name} is not a list, so {what} means nothing; use SET")
+    items = list(split_list((key.default or "") if present is None else present))
+    for item in split_list(alteration.value or ""):
+        if alteration.operation == AlterOperation.SUBTRACT:
+            items = [kept for kept in items if kept != item]
+        elif item not in items:
+            items.append(item)
+    return ",".join(items)
+
+
+def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> Changes:
+    changes: Changes = {name: text for name, text in wanted.items() if current.get(name) != text}
+    changes.update({name: None for name in current if name not in wanted})
+    return changes
+
+
+def _checked_topic_changes(current: Mapping[str, str], wanted: dict[str, str], broker: BrokerConfig) -> Changes:
+    _check_topic(wanted, broker)
+    return _changes(current, wanted)
+
+
+def _check_topic(wanted: Mapping[str, str], broker: BrokerConfig) -> None:
+    for name, text in wanted.items():
+        if name not in TOPIC_KEYS:
+            raise InvalidAlteration(INVALID_CONFIG, f"{name} is not a topic setting")
+        try:
+            parse_topic_value(TOPIC_KEYS[name], text)
+        except ConfigError as error:
+            raise InvalidAlteration(INVALID_CONFIG, str(error)) from None
+    config = TopicConfig.resolve(wanted, broker)
+    least, most = config.get_int("min.compaction.lag.ms"), config.get_int("max.compaction.lag.ms")
+    if least > most:
+        raise InvalidAlteration(
+            INVALID_CONFIG, f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
+        )
+    if config.get_bool("remote.storage.enable"):
+        raise InvalidAlteration(
+            INVALID_CONFIG, "remote.storage.enable cannot be true: this broker has no remote storage"
+        )
+
+
+def _checked_broker_changes(
+    current: Mapping[str, str], wanted: dict[str, str], broker: BrokerConfig, per_broker: bool
+) -> Changes:
+    changes = _changes(current, wanted)
+    for name, text in changes.items():
+        if text is not None:
+            _check_broker_key(name, text, per_broker)
+    try:
+        if per_broker:
+            broker.with_dynamic(broker.dynamic_default, wanted)
+        else:
+            broker.with_dynamic(wanted, broker.dynamic_broker)
+    except ConfigError as error:
+        raise InvalidAlteration(INVALID_REQUEST, str(error)) from None
+    return changes
+
+
+def _check_broker_key(name: str, text: str, per_broker: bool) -> None:
+    """Whether the key may change while brokers run. As in Kafka a key that nobody knows is kept, without effect."""
+    key = find_key(name)
+    if key is None:
+        return
+    if key.update_mode is UpdateMode.READ_ONLY or name in NEEDS_RESTART:
+        raise InvalidAlteration(
+            INVALID_REQUEST, f"{name} is read at start only; set it in server.properties and restart"
+        )
+    if not per_broker and key.update_mode is UpdateMode.PER_BROKER:
+        raise InvalidAlteration(INVALID_REQUEST, f"{name} is a setting of one broker; name the broker's id")
+    if name in _PER_LISTENER:
+        raise InvalidAlteration(
+            INVALID_REQUEST, f"{name} can only change for one listener: alter listener.name.<listener>.{name}"
+        )
+    try:
+        key.parse(text)
+    except ConfigError as error:
+        raise InvalidAlteration(INVALID_REQUEST, str(error)) from None

@@ -1,0 +1,1 @@
+"""The tables of configuration keys, one file per subject."""

@@ -1,0 +1,76 @@
+"""Configuration keys that only pybroker has. They all start with `pybroker.`."""
+
+from __future__ import annotations
+
+from pybroker.config.definition import ConfigKey, ConfigType, Importance, OneOf, Range, UpdateMode
+
+DURABILITY_MODES = ("none", "interval", "acks")
+
+DURABILITY = ConfigKey(
+    "pybroker.durability",
+    ConfigType.STRING,
+    None,
+    Importance.HIGH,
+    "What an acknowledgement promises: none and interval survive a crash of the process, acks also a loss of power. "
+    "Unset, a flush.messages of 1 means acks, any other bound on flushing interval, and no bound none.",
+    OneOf(*DURABILITY_MODES),
+    UpdateMode.CLUSTER_WIDE,
+    honoured=True,
+)
+
+OWN_KEYS: tuple[ConfigKey, ...] = (
+    DURABILITY,
+    ConfigKey(
+        "pybroker.io.backend",
+        ConfigType.STRING,
+        "auto",
+        Importance.MEDIUM,
+        "How the broker talks to the kernel: io_uring, epoll, or auto, which takes io_uring where it is allowed.",
+        OneOf("auto", "io_uring", "epoll"),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.reactors",
+        ConfigType.INT,
+        "0",
+        Importance.MEDIUM,
+        "How many threads serve connections; 0 takes the number from the hardware profile.",
+        Range(0, 1024),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.profile",
+        ConfigType.STRING,
+        "auto",
+        Importance.MEDIUM,
+        "Name of the hardware profile; auto takes the one that matches this machine.",
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.append.engine",
+        ConfigType.STRING,
+        "paced",
+        Importance.LOW,
+        "How appended bytes reach the disk.",
+        OneOf("paced"),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.spin.us",
+        ConfigType.INT,
+        "-1",
+        Importance.LOW,
+        "How long a reactor looks for work before it sleeps; 0 sleeps at once, -1 takes the time from the profile.",
+        Range(-1, 10_000),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.buffer.budget.bytes",
+        ConfigType.LONG,
+        "67108864",
+        Importance.MEDIUM,
+        "Memory for the buffers of all connections together; at the bound reading from sockets waits.",
+        Range(1 << 20),
+        honoured=True,
+    ),
+)

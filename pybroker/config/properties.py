@@ -1,0 +1,116 @@
+r"""Reads Java `.properties` text, the format of `server.properties`.
+
+Runs once at start on the main thread and keeps nothing. The grammar is the one `java.util.Properties.load` documents:
+`#` and `!` comments, `=`, `:` or white space between key and value, a backslash at the end of a line to go on with the
+next one, and the escapes `\t \n \r \f \uXXXX`. What can fail: an unfinished `\uXXXX` escape, text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.config.definition import ConfigError
+
+_BLANKS = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One key with its value, and the number (from 1) of the line on which the key stands."""
+
+    key: str
+    value: str
+    line: int
+
+
+def read_properties(path: Path) -> list[Property]:
+    """The properties of the file at `path`, in order, repeated keys included.
+
+    Raises ConfigError if the file cannot be read or is not UTF-8 text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"{path}: cannot be read ({reason}); give the path of a server.properties file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, source: str) -> list[Property]:
+    """The properties in `text`; `source` is the name that errors carry. Raises ConfigError on a malformed escape."""
+    found = []
+    for number, line in _logical_lines(text):
+        key_end, value_start = _split(line)
+        where = f"{source}:{number}"
+        found.append(Property(_unescape(line[:key_end], where), _unescape(line[value_start:], where), number))
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Natural lines joined over continuations, without blank lines, comments and leading blanks."""
+    joined, first = "", 0
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not first:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        if _ends_open(line):
+            joined += line[:-1]
+            continue
+        yield first, joined + line
+        joined, first = "", 0
+    if first and joined:
+        yield first, joined
+
+
+def _ends_open(line: str) -> bool:
+    """Whether the line ends with an odd number of backslashes, so that the next one continues it."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[int, int]:
+    """Where the key ends and the value starts. The first unescaped separator ends the key."""
+    end = 0
+    while end < len(line) and line[end] not in _BLANKS + "=:":
+        end += 2 if line[end] == "\\" else 1
+    end = min(end, len(line))
+    start = end
+    while start < len(line) and line[start] in _BLANKS:
+        start += 1
+    if start < len(line) and line[start] in "=:":
+        start += 1
+        while start < len(line) and line[start] in _BLANKS:
+            start += 1
+    return end, start
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+    out, position = [], 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\":
+            out.append(char)
+            continue
+        char = text[position : position + 1]
+        position += 1
+        if char == "u":
+            digits = text[position : position + 4]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise ConfigError(f"{where}: \\u{digits} is not a character; write \\u and four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPES.get(char, char))
+    # Java strings are UTF-16: two \u escapes may be the halves of one character.
+    return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

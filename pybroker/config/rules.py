@@ -1,0 +1,152 @@
+"""Rules that tie several broker settings together: which listeners result, and which values contradict each other.
+
+Pure functions over a BrokerConfig. What can fail: ConfigError, which names the settings and what to change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.config.definition import ConfigError
+from pybroker.config.listeners import (
+    Listener,
+    check_ports_differ,
+    check_served,
+    parse_listeners,
+    parse_protocol_map,
+)
+
+if TYPE_CHECKING:
+    from pybroker.config.broker import BrokerConfig
+
+Listeners = tuple[Listener, ...]
+
+_CONTROLLER_HOST = "127.0.0.1"
+_CONTROLLER_PORT = 9093
+_MIB = 1 << 20
+
+
+def resolve_listeners(config: BrokerConfig) -> tuple[Listeners, Listeners, Listener]:
+    """The broker's listeners, the advertised ones, and the controller's endpoint. Raises ConfigError."""
+    controllers = [name.upper() for name in config.get_list("controller.listener.names")]
+    protocols = parse_protocol_map(config.get_str("listener.security.protocol.map"))
+    if not config.is_set("listener.security.protocol.map"):
+        protocols |= {name: "PLAINTEXT" for name in controllers if name not in protocols}
+    every = parse_listeners("listeners", config.get_list("listeners"), protocols)
+    check_ports_differ("listeners", every)
+    own = tuple(listener for listener in every if listener.name not in controllers)
+    if not own:
+        raise ConfigError("listeners has only controller listeners; add one for clients, such as PLAINTEXT://:9092")
+    check_served("listeners", own)
+    advertised = _advertised(config, own, controllers, protocols)
+    return own, advertised, _controller_listener(config, every, controllers)
+
+
+def _advertised(
+    config: BrokerConfig, own: Listeners, controllers: list[str], protocols: dict[str, str]
+) -> tuple[Listener, ...]:
+    items = config.get_list("advertised.listeners")
+    advertised = own
+    if items:
+        parsed = parse_listeners("advertised.listeners", items, protocols)
+        advertised = tuple(listener for listener in parsed if listener.name not in controllers)
+    names = {listener.name for listener in own}
+    for listener in advertised:
+        if listener.name not in names:
+            raise ConfigError(f"advertised.listeners names {listener.name}, which is not among listeners; add it there")
+        if listener.host in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"advertised.listeners would tell clients to connect to {listener.host}; "
+                "set a host name or address that clients can reach"
+            )
+    inter_broker = config.get("inter.broker.listener.name")
+    if isinstance(inter_broker, str) and inter_broker.upper() not in {listener.name for listener in advertised}:
+        raise ConfigError(f"inter.broker.listener.name is {inter_broker}, which is not among advertised.listeners")
+    return advertised
+
+
+def _controller_listener(config: BrokerConfig, every: Listeners, controllers: list[str]) -> Listener:
+    """From listeners, else from controller.quorum.voters, else the default endpoint."""
+    for listener in every:
+        if listener.name in controllers:
+            return Listener(listener.name, listener.host or _CONTROLLER_HOST, listener.port, listener.security_protocol)
+    for voter in config.get_list("controller.quorum.voters"):
+        node, _, address = voter.partition("@")
+        host, _, port = address.rpartition(":")
+        if int(node) == config.node_id:
+            return Listener(controllers[0], host.strip("[]"), int(port), "PLAINTEXT")
+    return Listener(controllers[0], _CONTROLLER_HOST, _CONTROLLER_PORT, "PLAINTEXT")
+
+
+def check_broker(config: BrokerConfig) -> None:
+    """Raises ConfigError for values that contradict each other, or that ask for a role which is not served."""
+    _check_roles(config)
+    _check_log(config)
+    _check_network(config)
+    _check_order(config, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    _check_order(config, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
+    _check_order(config, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
+    for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        if not 0 <= config.get_int(key) <= 4:
+            raise ConfigError(f"{key} cannot be {config.get(key)}; accepted: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+    if config.get_int("broker.heartbeat.interval.ms") * 2 > config.get_int("broker.session.timeout.ms"):
+        raise ConfigError("broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms")
+
+
+def _check_order(config: BrokerConfig, low: str, high: str) -> None:
+    if config.get_int(low) > config.get_int(high):
+        raise ConfigError(f"{low} ({config.get(low)}) must not be above {high} ({config.get(high)})")
+
+
+def _check_roles(config: BrokerConfig) -> None:
+    if set(config.get_list("process.roles")) != {"broker", "controller"}:
+        raise ConfigError(
+            f"process.roles cannot be {','.join(config.get_list('process.roles'))!r}; accepted: broker,controller "
+            "(this node keeps its own metadata; joining other controllers is not served)"
+        )
+    if config.is_set("broker.id") and config.get("broker.id") != config.get("node.id"):
+        raise ConfigError("broker.id and node.id differ; they are one number, so set node.id alone")
+    voters = config.get_list("controller.quorum.voters")
+    if voters and [int(voter.partition("@")[0]) for voter in voters] != [config.node_id]:
+        raise ConfigError(
+            f"controller.quorum.voters is {','.join(voters)}; accepted: this node alone, {config.node_id}@host:port"
+        )
+    if config.get_str("authorizer.class.name"):
+        raise ConfigError(
+            "authorizer.class.name is set, but no authorizer is served: every client would be allowed everything; "
+            "remove the setting if that is meant"
+        )
+
+
+def _check_log(config: BrokerConfig) -> None:
+    for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        if config.get(key) == 0:
+            raise ConfigError(f"{key} cannot be 0; accepted: -1 for no bound, or at least 1")
+    for key, least in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
+        value = config.get(key)
+        if isinstance(value, int) and value < least:
+            raise ConfigError(f"{key} cannot be {value}; accepted: at least {least}")
+    unknown = set(config.get_list("cordoned.log.dirs")) - {str(path) for path in config.log_dirs} - {"*"}
+    if unknown:
+        raise ConfigError(f"cordoned.log.dirs names {sorted(unknown)[0]}, which is not among log.dirs")
+    dedupe = config.get_int("log.cleaner.dedupe.buffer.size")
+    if dedupe < _MIB * config.get_int("log.cleaner.threads"):
+        raise ConfigError(f"log.cleaner.dedupe.buffer.size is {dedupe}; give it at least 1 MiB per log.cleaner.threads")
+
+
+def _check_network(config: BrokerConfig) -> None:
+    connection_overrides(config.get_str("max.connections.per.ip.overrides"))
+    queued = config.get_int("queued.max.request.bytes")
+    if 0 < queued < config.get_int("socket.request.max.bytes"):
+        raise ConfigError("queued.max.request.bytes must be -1 or at least socket.request.max.bytes")
+
+
+def connection_overrides(text: str) -> dict[str, int]:
+    """Host or address → most connections, from the text of max.connections.per.ip.overrides. Raises ConfigError."""
+    found = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        host, _, count = item.rpartition(":")
+        if not host or not count.strip().isascii() or not count.strip().isdigit():
+            raise ConfigError(f"max.connections.per.ip.overrides has the item {item!r}; accepted: host:count pairs")
+        found[host.strip()] = int(count)
+    return found

@@ -1,0 +1,149 @@
+"""A topic's configuration: its own overrides on top of the broker's settings.
+
+A TopicConfig is a value, made anew when the topic's overrides or the broker's settings change; any thread may read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.definition import (
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    by_name,
+    format_value,
+    split_list,
+)
+from pybroker.config.keys.own import DURABILITY
+from pybroker.config.keys.topic import TOPIC_KEYS as _KAFKA_TOPIC_KEYS
+from pybroker.config.values import ConfigValues
+
+TOPIC_KEYS: Mapping[str, ConfigKey] = by_name(_KAFKA_TOPIC_KEYS, (DURABILITY,))
+
+_MS_PER_MINUTE = 60_000
+_MS_PER_HOUR = 3_600_000
+_UNBOUNDED = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSynonym:
+    """A broker key that gives a topic key its default; its value times `factor` is in the topic key's unit."""
+
+    name: str
+    factor: int = 1
+
+
+def _same(*names: str) -> dict[str, tuple[BrokerSynonym, ...]]:
+    return {name: (BrokerSynonym(name),) for name in names}
+
+
+def _prefixed(prefix: str, *names: str) -> dict[str, tuple[BrokerSynonym, ...]]:
+    return {name: (BrokerSynonym(prefix + name),) for name in names}
+
+
+#: For each topic key the broker keys behind it, the strongest first. A key that is not here has no broker key.
+SYNONYMS: Mapping[str, tuple[BrokerSynonym, ...]] = {
+    **_same("compression.gzip.level", "compression.lz4.level", "compression.type", "compression.zstd.level"),
+    **_same("min.insync.replicas", "unclean.leader.election.enable", DURABILITY.name),
+    **_prefixed("log.", "cleanup.policy", "index.interval.bytes", "local.retention.bytes", "local.retention.ms"),
+    **_prefixed("log.", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type"),
+    **_prefixed("log.", "preallocate", "retention.bytes", "segment.bytes"),
+    **_prefixed("log.cleaner.", "delete.retention.ms", "max.compaction.lag.ms", "min.compaction.lag.ms"),
+    "file.delete.delay.ms": (BrokerSynonym("log.segment.delete.delay.ms"),),
+    "flush.messages": (BrokerSynonym("log.flush.interval.messages"),),
+    "flush.ms": (BrokerSynonym("log.flush.interval.ms"), BrokerSynonym("log.flush.scheduler.interval.ms")),
+    "max.message.bytes": (BrokerSynonym("message.max.bytes"),),
+    "min.cleanable.dirty.ratio": (BrokerSynonym("log.cleaner.min.cleanable.ratio"),),
+    "retention.ms": (
+        BrokerSynonym("log.retention.ms"),
+        BrokerSynonym("log.retention.minutes", _MS_PER_MINUTE),
+        BrokerSynonym("log.retention.hours", _MS_PER_HOUR),
+    ),
+    "segment.index.bytes": (BrokerSynonym("log.index.size.max.bytes"),),
+    "segment.jitter.ms": (BrokerSynonym("log.roll.jitter.ms"), BrokerSynonym("log.roll.jitter.hours", _MS_PER_HOUR)),
+    "segment.ms": (BrokerSynonym("log.roll.ms"), BrokerSynonym("log.roll.hours", _MS_PER_HOUR)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig(ConfigValues):
+    """Every topic key with its effective value. Get one by `resolve`."""
+
+    #: The topic's own settings as they were given.
+    overrides: Mapping[str, str]
+    #: Overrides that could not be used, in plain words; the broker's value stands in for them.
+    warnings: tuple[str, ...]
+    _values: Mapping[str, ConfigValue]
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """The configuration of a topic: its override, else the first synonym with a value, else the default."""
+        warnings = []
+        values = {}
+        for name, key in TOPIC_KEYS.items():
+            values[name] = _from_broker(name, key, broker)
+            if name in overrides:
+                try:
+                    values[name] = parse_topic_value(key, overrides[name])
+                except ConfigError as error:
+                    warnings.append(f"{error}; the broker's value is used")
+        return cls(dict(overrides), tuple(warnings), values)
+
+    @property
+    def durability(self) -> str:
+        """`none`, `interval` or `acks`: what an acknowledgement promises. An explicit setting wins over flush.*."""
+        explicit = self._values[DURABILITY.name]
+        if isinstance(explicit, str):
+            return explicit
+        if self.get_int("flush.messages") == 1:
+            return "acks"
+        bounded = self.get_int("flush.messages") < _UNBOUNDED or self.get_int("flush.ms") < _UNBOUNDED
+        return "interval" if bounded else "none"
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size at which a segment is rolled; the key for tests wins over segment.bytes."""
+        internal = self._values["internal.segment.bytes"]
+        return internal if isinstance(internal, int) else self.get_int("segment.bytes")
+
+    @property
+    def compact(self) -> bool:
+        """Whether the cleaner keeps only the last record of each key."""
+        return "compact" in self.get_list("cleanup.policy")
+
+    @property
+    def delete(self) -> bool:
+        """Whether segments are deleted by age and size."""
+        return "delete" in self.get_list("cleanup.policy")
+
+
+def parse_topic_value(key: ConfigKey, text: str, where: str = "") -> ConfigValue:
+    """The value of a topic key. Unlike in server.properties, a repeated element of a list counts once (KIP-1161)."""
+    if key.type is ConfigType.LIST:
+        text = ",".join(dict.fromkeys(split_list(text)))
+    return key.parse(text, where)
+
+
+def topic_value_text(key: ConfigKey, text: str) -> str | None:
+    """An override as DescribeConfigs shows it: parsed and written again; the text itself if it cannot be parsed."""
+    try:
+        return format_value(parse_topic_value(key, text))
+    except ConfigError:
+        return text
+
+
+def _from_broker(name: str, key: ConfigKey, broker: BrokerConfig) -> ConfigValue:
+    for synonym in SYNONYMS.get(name, ()):
+        value = broker.get(synonym.name)
+        if value is None:
+            continue
+        if synonym.factor != 1 and isinstance(value, int):
+            value *= synonym.factor
+        if name == "retention.ms" and isinstance(value, int) and value < 0:
+            return -1
+        return value
+    return key.default_value

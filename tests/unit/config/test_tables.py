@@ -1,0 +1,83 @@
+"""pybroker's tables of configuration keys against what Apache Kafka's jars say (data/kafka-4.3.0-keys.jsonl)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.config.broker import BROKER_KEYS
+from pybroker.config.definition import ConfigError, ConfigKey, format_value
+from pybroker.config.keys.own import OWN_KEYS
+from pybroker.config.topic import SYNONYMS, TOPIC_KEYS
+
+FACTS: list[dict[str, Any]] = [
+    json.loads(line) for line in (Path(__file__).parent / "data/kafka-4.3.0-keys.jsonl").read_text().splitlines()
+]
+OWN_NAMES = {key.name for key in OWN_KEYS}
+#: Kafka demands a value; one process that keeps its own metadata needs none.
+OUR_DEFAULTS = {"node.id": "1", "process.roles": "broker,controller", "controller.listener.names": "CONTROLLER"}
+#: Kafka's pattern lets a lone comma through as a list of throttled replicas; it names none, so it is refused here.
+STRICTER = {("leader.replication.throttled.replicas", ","), ("follower.replication.throttled.replicas", ",")}
+
+
+def key_of(fact: dict[str, Any]) -> ConfigKey:
+    return (TOPIC_KEYS if fact["table"] == "topic" else BROKER_KEYS)[fact["name"]]
+
+
+def parsed(key: ConfigKey, text: str) -> str | None:
+    try:
+        return format_value(key.parse(text))
+    except ConfigError:
+        return None
+
+
+def test_the_tables_have_kafkas_keys_and_ours_alone() -> None:
+    assert len(FACTS) == 360 + 3 + 34
+    assert set(BROKER_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] != "topic"}
+    assert set(TOPIC_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] == "topic"}
+    assert all(name.startswith("pybroker.") for name in OWN_NAMES)
+
+
+@pytest.mark.parametrize("table", ["broker", "throttle", "topic"])
+def test_type_default_importance_and_update_mode_are_kafkas(table: str) -> None:
+    for fact in (fact for fact in FACTS if fact["table"] == table):
+        key = key_of(fact)
+        default = OUR_DEFAULTS[key.name] if fact["required"] else fact["default"]
+        assert (key.type.name, key.default, key.importance.name) == (fact["type"], default, fact["importance"]), (
+            key.name
+        )
+        if table == "broker":
+            assert (key.update_mode.value, key.internal) == (fact["mode"], fact["internal"]), key.name
+
+
+def test_every_default_is_accepted_and_written_as_kafka_writes_it() -> None:
+    for fact in FACTS:
+        key = key_of(fact)
+        if key.default is not None:
+            assert format_value(key.default_value) == key.default, key.name
+
+
+def test_the_same_texts_are_accepted_and_mean_the_same() -> None:
+    wrong = [
+        (fact["name"], text, expected, parsed(key_of(fact), text))
+        for fact in FACTS
+        for text, expected in fact["probes"].items()
+        if parsed(key_of(fact), text) != expected and (fact["name"], text) not in STRICTER
+    ]
+    assert wrong == []
+    assert sum(len(fact["probes"]) for fact in FACTS) > 3000
+
+
+def test_topic_synonyms_are_kafkas_in_kafkas_order() -> None:
+    for fact in (fact for fact in FACTS if fact["table"] == "topic"):
+        ours = [[synonym.name, str(synonym.factor)] for synonym in SYNONYMS.get(fact["name"], ())]
+        assert ours == fact["synonyms"], fact["name"]
+
+
+def test_every_key_has_a_sentence_of_documentation() -> None:
+    for key in [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]:
+        assert key.documentation.endswith("."), key.name
+        assert len(key.documentation) < 220, key.name
