@@ -128,7 +128,8 @@ typedef struct pb_io_ops {
     void (*socket_accept)(pb_loop *loop, pb_socket *listener);                   /* receive.done(fd of the peer) */
     int (*socket_attach)(pb_loop *loop, pb_socket *socket);                      /* socket->fd is set */
     int (*socket_peer)(pb_io *io, int fd, char *text, size_t size);              /* the peer's address in digits */
-    void (*socket_recv)(pb_loop *loop, pb_socket *socket, void *buffer, size_t length);
+    void (*socket_recv)(pb_loop *loop, pb_socket *socket, void *buffer, size_t length); /* NULL, 0: 1 when readable */
+    void (*socket_cancel)(pb_loop *loop, pb_socket *socket);    /* an active recv finishes soon, with -ECANCELED or bytes */
     void (*socket_send)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more);
     void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length);
     void (*socket_shutdown)(pb_loop *loop, pb_socket *socket);  /* started operations finish soon, with an error */

@@ -17,7 +17,7 @@
 
 #define EVENTS_PER_TURN 256
 
-enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE };
+enum kind { KIND_RECV, KIND_POLL, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE };
 
 /* Owner: the reactor that opened it. */
 struct pb_loop {
@@ -43,6 +43,8 @@ static int64_t attempt(pb_op *op)
         case KIND_RECV:
             result = recv(fd, op->buffer, op->length, MSG_DONTWAIT);
             break;
+        case KIND_POLL:
+            return 1; /* tried only when an edge says readable */
         case KIND_ACCEPT:
             result = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
             break;
@@ -60,7 +62,7 @@ static int64_t attempt(pb_op *op)
 
 static bool *readiness(pb_op *op)
 {
-    return op->kind == KIND_RECV || op->kind == KIND_ACCEPT ? &op->socket->readable : &op->socket->writable;
+    return op->kind <= KIND_ACCEPT ? &op->socket->readable : &op->socket->writable;
 }
 
 /* Try an active operation if its socket may be ready. */
@@ -179,7 +181,7 @@ static int watch(pb_loop *loop, pb_socket *socket, uint32_t interest)
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, socket->fd, &event) < 0)
         return -errno;
     socket->watched = true;
-    socket->readable = true;
+    socket->readable = false; /* adding reports what is there already */
     socket->writable = true;
     return 0;
 }
@@ -200,10 +202,16 @@ static void epoll_socket_accept(pb_loop *loop, pb_socket *listener)
 
 static void epoll_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size_t length)
 {
-    PB_ASSERT(length > 0);
+    PB_ASSERT((length > 0) == (buffer != NULL));
     socket->receive.buffer = buffer;
     socket->receive.length = length;
-    start(loop, socket, &socket->receive, KIND_RECV);
+    start(loop, socket, &socket->receive, buffer != NULL ? KIND_RECV : KIND_POLL);
+}
+
+static void epoll_socket_cancel(pb_loop *loop, pb_socket *socket)
+{
+    if (socket->receive.active && pb_list_empty(&socket->receive.link))
+        finish(loop, &socket->receive, -ECANCELED);
 }
 
 static void epoll_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
@@ -229,8 +237,8 @@ static void epoll_socket_shutdown(pb_loop *loop, pb_socket *socket)
 {
     (void)loop;
     (void)shutdown(socket->fd, SHUT_RDWR);
-    if (socket->receive.active && socket->receive.kind == KIND_ACCEPT && pb_list_empty(&socket->receive.link))
-        finish(loop, &socket->receive, -ECANCELED);
+    if (socket->receive.active && socket->receive.kind == KIND_ACCEPT)
+        epoll_socket_cancel(loop, socket);
 }
 
 static void epoll_socket_close(pb_loop *loop, pb_socket *socket)
@@ -264,6 +272,7 @@ static const pb_io_ops epoll_ops = {
     .socket_accept = epoll_socket_accept,
     .socket_attach = epoll_socket_attach,
     .socket_recv = epoll_socket_recv,
+    .socket_cancel = epoll_socket_cancel,
     .socket_send = epoll_socket_send,
     .socket_sendfile = epoll_socket_sendfile,
     .socket_shutdown = epoll_socket_shutdown,

@@ -227,11 +227,23 @@ static void uring_socket_accept(pb_loop *loop, pb_socket *listener)
 
 static void uring_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size_t length)
 {
-    PB_ASSERT(length > 0);
+    PB_ASSERT((length > 0) == (buffer != NULL));
     pb_op *op = begin(loop, socket, &socket->receive, KIND_RING);
     struct io_uring_sqe *sqe = next_sqe(loop);
-    io_uring_prep_recv(sqe, socket->fd, buffer, length, 0);
+    if (buffer != NULL)
+        io_uring_prep_recv(sqe, socket->fd, buffer, length, 0);
+    else
+        io_uring_prep_poll_add(sqe, socket->fd, POLLIN | POLLRDHUP);
     io_uring_sqe_set_data(sqe, op);
+}
+
+static void uring_socket_cancel(pb_loop *loop, pb_socket *socket)
+{
+    if (!socket->receive.active)
+        return;
+    struct io_uring_sqe *sqe = next_sqe(loop);
+    io_uring_prep_cancel(sqe, &socket->receive, 0);
+    io_uring_sqe_set_data(sqe, &loop->cancelled);
 }
 
 static void uring_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
@@ -311,6 +323,7 @@ static const pb_io_ops uring_ops = {
     .socket_accept = uring_socket_accept,
     .socket_attach = uring_socket_attach,
     .socket_recv = uring_socket_recv,
+    .socket_cancel = uring_socket_cancel,
     .socket_send = uring_socket_send,
     .socket_sendfile = uring_socket_sendfile,
     .socket_shutdown = uring_socket_shutdown,

@@ -1,0 +1,437 @@
+/*
+ * A connection's two directions. Reactor thread only; see connection.h for the life of one.
+ *
+ * Receiving adapts to the traffic: small frames are read greedily, many per call; a large frame is received to its exact end
+ * in a chunk of its own, so its bytes stay where they are until they are written. A connection with nothing buffered waits
+ * without memory, so ten thousand idle ones cost little.
+ */
+#include "net/connection.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAME_HEADER_BYTES 4
+#define GREEDY_BYTES PB_CHUNK_UNIT_BYTES
+#define LARGE_FRAME_BYTES (32 * 1024)
+#define SENDFILE_MAX_BYTES (1024 * 1024)
+#define BUFFER_IDLE_NS 2000000000LL
+
+static void receive(pb_connection *connection);
+static void parse(pb_connection *connection);
+static void settle(pb_connection *connection);
+
+static pb_io *io_of(pb_connection *connection)
+{
+    return connection->reactor->io;
+}
+
+static void drop_chunk(pb_connection *connection)
+{
+    if (connection->chunk != NULL)
+        pb_chunk_release(connection->chunk);
+    connection->chunk = NULL;
+    connection->start = 0;
+    connection->end = 0;
+}
+
+/* Bytes of the frame at `start` including its size field, or 0 while the size field itself is not there. */
+static uint32_t frame_bytes(const pb_connection *connection)
+{
+    if (connection->end - connection->start < FRAME_HEADER_BYTES)
+        return 0;
+    uint32_t length;
+    memcpy(&length, connection->chunk->data + connection->start, sizeof length);
+    return be32toh(length) + FRAME_HEADER_BYTES;
+}
+
+/* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
+static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
+{
+    PB_ASSERT(bytes >= connection->end - connection->start);
+    pb_chunk *chunk = pb_pool_take(connection->reactor->options.pool, bytes, overdraft);
+    if (chunk == NULL) {
+        connection->wanted_bytes = bytes;
+        pb_list_remove(&connection->starved_link);
+        pb_list_push_back(&connection->reactor->starved, &connection->starved_link);
+        return false;
+    }
+    uint32_t have = connection->end - connection->start;
+    if (have > 0)
+        memcpy(chunk->data, connection->chunk->data + connection->start, have);
+    drop_chunk(connection);
+    connection->chunk = chunk;
+    connection->end = have;
+    return true;
+}
+
+/* Make sure the next receive has somewhere to put the bytes; how many it may take, or 0 when starved. */
+static uint32_t make_room(pb_connection *connection, bool overdraft)
+{
+    if (connection->chunk != NULL && connection->start == connection->end) {
+        if (atomic_load_explicit(&connection->chunk->references, memory_order_acquire) == 1) {
+            connection->start = 0;
+            connection->end = 0;
+        } else {
+            drop_chunk(connection);
+        }
+    }
+    uint32_t frame = connection->chunk != NULL ? frame_bytes(connection) : 0;
+    uint32_t have = connection->end - connection->start;
+    uint32_t expected = connection->last_frame_bytes > LARGE_FRAME_BYTES ? connection->last_frame_bytes : GREEDY_BYTES;
+    uint32_t need = frame != 0 ? frame : have == 0 ? expected : have + FRAME_HEADER_BYTES;
+    bool fits = connection->chunk != NULL && connection->chunk->capacity - connection->start >= need;
+    if (!fits && !move_to_new_chunk(connection, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
+        return 0;
+    if (frame > LARGE_FRAME_BYTES)
+        return frame - have;
+    if (have == 0 && need > GREEDY_BYTES)
+        return need;
+    return connection->chunk->capacity - connection->end;
+}
+
+static void fail_frame(pb_connection *connection, const char *what)
+{
+    connection->handler->malformed(connection, what);
+    pb_connection_kill(connection);
+}
+
+/* One step of the frame loop: true when there may be another frame to take. */
+static bool take_frame(pb_connection *connection)
+{
+    uint32_t bytes = frame_bytes(connection);
+    if (connection->end - connection->start < FRAME_HEADER_BYTES)
+        return false;
+    uint32_t length = bytes - FRAME_HEADER_BYTES;
+    if (length > connection->handler->max_frame_bytes) {
+        fail_frame(connection, length > INT32_MAX ? "a negative request size" : "a request larger than socket.request.max.bytes");
+        return false;
+    }
+    if (connection->end - connection->start < bytes)
+        return false;
+    const uint8_t *frame = connection->chunk->data + connection->start + FRAME_HEADER_BYTES;
+    switch (connection->handler->frame(connection, connection->chunk, frame, length)) {
+    case PB_FRAME_HOLD:
+        connection->held = true;
+        return false;
+    case PB_FRAME_REFUSE:
+        pb_connection_kill(connection);
+        return false;
+    case PB_FRAME_TAKEN:
+        break;
+    }
+    connection->start += bytes;
+    connection->last_frame_bytes = bytes;
+    return !connection->closing;
+}
+
+static void parse(pb_connection *connection)
+{
+    if (connection->delivering)
+        return;
+    connection->delivering = true;
+    while (connection->chunk != NULL && !connection->closing && !connection->held && take_frame(connection))
+        ;
+    connection->delivering = false;
+    receive(connection);
+}
+
+static void start_receive(pb_connection *connection, bool overdraft)
+{
+    bool idle = connection->chunk == NULL;
+    if (idle && !connection->polling) {
+        connection->polling = true;
+        connection->transport->receive(io_of(connection), connection->reactor->loop, &connection->socket, NULL, 0);
+        return;
+    }
+    connection->polling = false;
+    uint32_t room = make_room(connection, overdraft);
+    if (room == 0)
+        return;
+    PB_ASSERT(connection->end + room <= connection->chunk->capacity);
+    connection->transport->receive(io_of(connection), connection->reactor->loop, &connection->socket,
+                                   connection->chunk->data + connection->end, room);
+}
+
+static void receive(pb_connection *connection)
+{
+    if (connection->closing || connection->held || connection->socket.receive.active ||
+        !pb_list_empty(&connection->starved_link))
+        return;
+    start_receive(connection, false);
+}
+
+static void received(pb_op *op, int64_t result)
+{
+    pb_connection *connection = PB_CONTAINER(op, pb_connection, socket.receive);
+    pb_reactor *reactor = connection->reactor;
+    if (connection->closing) {
+        settle(connection);
+        return;
+    }
+    if (result == -EAGAIN || result == -EINTR) {
+        receive(connection);
+        return;
+    }
+    if (result == -ECANCELED) { /* the sweep took its buffer away: wait without one */
+        drop_chunk(connection);
+        connection->polling = false;
+        receive(connection);
+        return;
+    }
+    if (connection->polling && result > 0) { /* readable: now it is worth a buffer */
+        start_receive(connection, false);
+        return;
+    }
+    if (result <= 0) {
+        pb_connection_kill(connection);
+        return;
+    }
+    reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
+    connection->last_active_ns = reactor->now_ns;
+    pb_counter_add(&reactor->counters.bytes_in, result);
+    connection->end += (uint32_t)result;
+    PB_ASSERT(connection->end <= connection->chunk->capacity);
+    parse(connection);
+}
+
+/* ---- sending ---- */
+
+static pb_response *head(pb_connection *connection)
+{
+    if (pb_list_empty(&connection->responses))
+        return NULL;
+    return PB_CONTAINER(connection->responses.next, pb_response, link);
+}
+
+static void release_head(pb_connection *connection, bool sent)
+{
+    pb_response *response = head(connection);
+    PB_ASSERT(response != NULL && response->ready);
+    pb_list_remove(&response->link);
+    PB_ASSERT(connection->response_count > 0);
+    connection->response_count--;
+    response->released(response, sent);
+}
+
+/* Gather memory from ready responses until a file range or the end; true when a file range follows at once. */
+static bool gather(pb_connection *connection, int *count)
+{
+    *count = 0;
+    for (pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
+        pb_response *response = PB_CONTAINER(link, pb_response, link);
+        if (!response->ready)
+            return false;
+        for (int i = response->next_output; i < response->output_count; i++) {
+            pb_output *output = &response->outputs[i];
+            if (output->length == 0)
+                continue;
+            if (output->data == NULL)
+                return true;
+            if (*count == PB_SEND_IOVECS)
+                return false;
+            connection->iov[(*count)++] = (struct iovec){(void *)(uintptr_t)output->data, (size_t)output->length};
+        }
+    }
+    return false;
+}
+
+/* Count `bytes` as sent; responses that are through are released. */
+static void advance(pb_connection *connection, int64_t bytes)
+{
+    pb_response *response;
+    while ((response = head(connection)) != NULL && response->ready) {
+        while (response->next_output < response->output_count) {
+            pb_output *output = &response->outputs[response->next_output];
+            int64_t part = bytes < output->length ? bytes : output->length;
+            output->length -= part;
+            output->position += part;
+            if (output->data != NULL)
+                output->data += part;
+            bytes -= part;
+            if (output->length > 0)
+                return;
+            response->next_output++;
+        }
+        release_head(connection, true);
+    }
+    PB_ASSERT(bytes == 0);
+}
+
+static void transmit(pb_connection *connection)
+{
+    if (connection->closing || connection->socket.transmit.active)
+        return;
+    advance(connection, 0); /* releases responses that have nothing to send */
+    int count;
+    bool file_next = gather(connection, &count);
+    if (count > 0) {
+        connection->transport->send(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
+                                    count, file_next);
+    } else if (file_next) {
+        pb_response *response = head(connection);
+        while (response->outputs[response->next_output].length == 0)
+            response->next_output++;
+        pb_output *output = &response->outputs[response->next_output];
+        PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
+        int64_t length = output->length < SENDFILE_MAX_BYTES ? output->length : SENDFILE_MAX_BYTES;
+        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket, output->file,
+                                         output->position, (size_t)length);
+    }
+}
+
+static void transmitted(pb_op *op, int64_t result)
+{
+    pb_connection *connection = PB_CONTAINER(op, pb_connection, socket.transmit);
+    if (connection->closing) {
+        settle(connection);
+        return;
+    }
+    if (result == -EAGAIN || result == -EINTR) {
+        transmit(connection);
+        return;
+    }
+    if (result <= 0) { /* 0 from a file: it is shorter than promised, so the frame cannot be finished */
+        if (result == 0)
+            connection->handler->malformed(connection, "a segment that ended inside a response");
+        pb_connection_kill(connection);
+        return;
+    }
+    connection->last_active_ns = connection->reactor->now_ns;
+    pb_counter_add(&connection->reactor->counters.bytes_out, result);
+    advance(connection, result);
+    transmit(connection);
+    pb_connection_resume(connection);
+}
+
+/* ---- life ---- */
+
+pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connection_handler *handler, void *owner,
+                                  int64_t id, uint32_t listener)
+{
+    pb_connection *connection = calloc(1, sizeof *connection);
+    pb_socket refused = {.fd = fd};
+    if (connection == NULL) {
+        reactor->io->ops->socket_close(reactor->loop, &refused);
+        return NULL;
+    }
+    connection->socket.fd = fd;
+    connection->socket.receive.done = received;
+    connection->socket.transmit.done = transmitted;
+    connection->reactor = reactor;
+    connection->transport = &pb_transport_plain;
+    connection->handler = handler;
+    connection->owner = owner;
+    connection->id = id;
+    connection->listener = listener;
+    connection->last_active_ns = reactor->now_ns;
+    pb_list_init(&connection->flush_link);
+    pb_list_init(&connection->starved_link);
+    pb_list_init(&connection->responses);
+    if (reactor->io->ops->socket_peer(reactor->io, fd, connection->host, sizeof connection->host) < 0 ||
+        reactor->io->ops->socket_attach(reactor->loop, &connection->socket) < 0) {
+        reactor->io->ops->socket_close(reactor->loop, &connection->socket);
+        free(connection);
+        return NULL;
+    }
+    pb_list_push_back(&reactor->connections, &connection->link);
+    receive(connection);
+    return connection;
+}
+
+/* Put it where the reactor looks at the end of the turn. */
+static void mark(pb_connection *connection)
+{
+    if (pb_list_empty(&connection->flush_link))
+        pb_list_push_back(&connection->reactor->flush, &connection->flush_link);
+}
+
+/* When closing: drop what is ready; end it when nothing holds it any more. */
+static void settle(pb_connection *connection)
+{
+    PB_ASSERT(connection->closing);
+    if (connection->socket.receive.active || connection->socket.transmit.active || connection->delivering)
+        return;
+    pb_response *response;
+    while ((response = head(connection)) != NULL && response->ready)
+        release_head(connection, false);
+    if (response != NULL)
+        return;
+    drop_chunk(connection);
+    pb_list_remove(&connection->link);
+    pb_list_remove(&connection->flush_link);
+    pb_list_remove(&connection->starved_link);
+    io_of(connection)->ops->socket_close(connection->reactor->loop, &connection->socket);
+    connection->handler->closed(connection);
+    free(connection);
+}
+
+void pb_connection_kill(pb_connection *connection)
+{
+    if (!connection->closing) {
+        connection->closing = true;
+        pb_list_remove(&connection->starved_link);
+        io_of(connection)->ops->socket_shutdown(connection->reactor->loop, &connection->socket);
+    }
+    mark(connection);
+}
+
+void pb_connection_resume(pb_connection *connection)
+{
+    if (connection->held)
+        mark(connection);
+}
+
+void pb_connection_expect(pb_connection *connection, pb_response *response)
+{
+    response->ready = false;
+    response->outputs = NULL;
+    response->output_count = 0;
+    response->next_output = 0;
+    pb_list_push_back(&connection->responses, &response->link);
+    connection->response_count++;
+}
+
+void pb_connection_respond(pb_connection *connection, pb_response *response)
+{
+    PB_ASSERT(!response->ready);
+    response->ready = true;
+    mark(connection);
+}
+
+void pb_connection_flush(pb_connection *connection)
+{
+    if (connection->closing) {
+        settle(connection);
+        return;
+    }
+    transmit(connection);
+    if (connection->held && !connection->closing) {
+        connection->held = false;
+        parse(connection);
+    }
+}
+
+void pb_connection_feed(pb_connection *connection)
+{
+    pb_list_remove(&connection->starved_link);
+    if (!connection->closing && !connection->held && !connection->socket.receive.active)
+        start_receive(connection, true);
+}
+
+void pb_connection_sweep(pb_connection *connection)
+{
+    if (connection->closing) {
+        settle(connection);
+        return;
+    }
+    pb_reactor *reactor = connection->reactor;
+    int64_t idle_ns = reactor->now_ns - connection->last_active_ns;
+    bool waiting = connection->socket.receive.active && pb_list_empty(&connection->responses);
+    if (reactor->options.idle_close_ns > 0 && idle_ns > reactor->options.idle_close_ns) {
+        pb_connection_kill(connection);
+    } else if (idle_ns > BUFFER_IDLE_NS && waiting && connection->chunk != NULL && connection->start == connection->end) {
+        io_of(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
+    }
+}

@@ -1,0 +1,99 @@
+/*
+ * One client connection: frames in, responses out, in order.
+ *
+ * Owned by its reactor; everything here runs on that reactor's thread. A frame is handed to the handler where it lies, in a
+ * chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a response
+ * that is not ready holds back those behind it.
+ *
+ * Life: OPEN -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
+ * -> when no operation is active and no response is queued: `closed` is told, the connection is freed.
+ */
+#ifndef PB_NET_CONNECTION_H
+#define PB_NET_CONNECTION_H
+
+#include "net/reactor.h"
+#include "net/transport.h"
+
+#define PB_HOST_BYTES 46
+#define PB_SEND_IOVECS 64
+
+typedef struct pb_connection pb_connection;
+
+/* One piece of a response: memory, or a range of a file sent without passing through user space. */
+typedef struct pb_output {
+    const uint8_t *data; /* NULL: from the file */
+    int64_t length;
+    int64_t position;
+    int file;
+} pb_output;
+
+/* A queued response. Owner: the request that embeds it; `released` is called once, sent or dropped. */
+typedef struct pb_response {
+    pb_link link;
+    pb_output *outputs;
+    int output_count;
+    int next_output;
+    bool ready;
+    void (*released)(struct pb_response *response, bool sent);
+} pb_response;
+
+enum pb_frame_verdict {
+    PB_FRAME_TAKEN,  /* go on */
+    PB_FRAME_HOLD,   /* not now: offer it again after pb_connection_resume */
+    PB_FRAME_REFUSE, /* close the connection; the handler has said why */
+};
+
+typedef struct pb_connection_handler {
+    enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);
+    void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
+    void (*closed)(pb_connection *connection);                      /* last call: forget it */
+    uint32_t max_frame_bytes;
+} pb_connection_handler;
+
+struct pb_connection {
+    pb_socket socket;
+    pb_reactor *reactor;
+    const pb_transport *transport;
+    const pb_connection_handler *handler;
+    void *owner;              /* the handler's */
+    int64_t id;
+    uint32_t listener;
+    char host[PB_HOST_BYTES];
+    pb_link link;             /* reactor->connections */
+    pb_link flush_link;
+    pb_link starved_link;
+    int64_t last_active_ns;
+    /* Receiving. */
+    pb_chunk *chunk;          /* NULL while nothing is buffered and nothing is expected soon */
+    uint32_t start;           /* first byte not yet handed over */
+    uint32_t end;             /* first free byte */
+    uint32_t last_frame_bytes;
+    uint32_t wanted_bytes;    /* starved: the chunk it waits for */
+    bool polling;             /* waiting without a buffer */
+    bool held;                /* the handler said HOLD */
+    bool delivering;          /* inside the frame loop */
+    bool closing;
+    /* Sending. */
+    pb_link responses;
+    int response_count;       /* queued */
+    struct iovec iov[PB_SEND_IOVECS];
+};
+
+/* Take over a connected socket. NULL when memory is short: the fd is closed. */
+pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connection_handler *handler, void *owner,
+                                  int64_t id, uint32_t listener);
+/* Close it; safe to call more than once. `closed` comes later, never from inside this call. */
+void pb_connection_kill(pb_connection *connection);
+/* Offer the held frame again (at the end of this turn's work at the latest). */
+void pb_connection_resume(pb_connection *connection);
+/* Queue a response that is not ready. */
+void pb_connection_expect(pb_connection *connection, pb_response *response);
+/* Its outputs are set: send it when its turn comes. output_count 0 answers nothing (acks=0). */
+void pb_connection_respond(pb_connection *connection, pb_response *response);
+
+/* For the reactor. */
+void pb_connection_flush(pb_connection *connection);
+void pb_connection_feed(pb_connection *connection);  /* memory may be there again */
+void pb_connection_sweep(pb_connection *connection); /* give back an idle buffer; close when idle for too long */
+
+#endif

@@ -1,0 +1,120 @@
+/* Receive buffers. Any thread; the free lists are under the pool's mutex, which is never held across a system call. */
+#include "net/pool.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+void pb_pool_init(pb_pool *pool, int64_t budget_bytes)
+{
+    PB_ASSERT(budget_bytes >= PB_CHUNK_UNIT_BYTES);
+    pthread_mutex_init(&pool->mutex, NULL);
+    for (int i = 0; i < PB_POOL_CLASSES; i++)
+        pool->free[i] = NULL;
+    pool->budget_bytes = budget_bytes;
+    pool->retained_bytes = 0;
+    pool->overdrawn = false;
+    atomic_init(&pool->used_bytes, 0);
+}
+
+static void destroy_chunk(pb_chunk *chunk)
+{
+    free(chunk->data);
+    free(chunk);
+}
+
+void pb_pool_destroy(pb_pool *pool)
+{
+    PB_ASSERT(pb_pool_used_bytes(pool) == 0);
+    for (int i = 0; i < PB_POOL_CLASSES; i++)
+        while (pool->free[i] != NULL) {
+            pb_chunk *chunk = pool->free[i];
+            pool->free[i] = chunk->next;
+            destroy_chunk(chunk);
+        }
+    pthread_mutex_destroy(&pool->mutex);
+}
+
+/* Recycled chunk of a class, or NULL. The lock is held. */
+static pb_chunk *pop_free(pb_pool *pool, uint32_t units)
+{
+    if (units > PB_POOL_CLASSES || pool->free[units - 1] == NULL)
+        return NULL;
+    pb_chunk *chunk = pool->free[units - 1];
+    pool->free[units - 1] = chunk->next;
+    pool->retained_bytes -= chunk->capacity;
+    return chunk;
+}
+
+static pb_chunk *make_chunk(pb_pool *pool, uint32_t capacity)
+{
+    pb_chunk *chunk = malloc(sizeof *chunk);
+    if (chunk == NULL)
+        return NULL;
+    chunk->data = aligned_alloc(64, capacity);
+    if (chunk->data == NULL) {
+        free(chunk);
+        return NULL;
+    }
+    chunk->pool = pool;
+    chunk->capacity = capacity;
+    return chunk;
+}
+
+pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft)
+{
+    PB_ASSERT(bytes > 0 && bytes <= INT32_MAX);
+    uint32_t units = (bytes + PB_CHUNK_UNIT_BYTES - 1) / PB_CHUNK_UNIT_BYTES;
+    int64_t capacity = (int64_t)units * PB_CHUNK_UNIT_BYTES;
+    pthread_mutex_lock(&pool->mutex);
+    bool over = pb_pool_used_bytes(pool) + capacity > pool->budget_bytes;
+    if (over && (!overdraft || pool->overdrawn)) {
+        pthread_mutex_unlock(&pool->mutex);
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
+    pool->overdrawn = pool->overdrawn || over;
+    pb_chunk *chunk = pop_free(pool, units);
+    pthread_mutex_unlock(&pool->mutex);
+    if (chunk == NULL)
+        chunk = make_chunk(pool, (uint32_t)capacity);
+    if (chunk == NULL) {
+        pthread_mutex_lock(&pool->mutex);
+        atomic_fetch_sub_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
+        pool->overdrawn = pool->overdrawn && !over;
+        pthread_mutex_unlock(&pool->mutex);
+        return NULL;
+    }
+    atomic_init(&chunk->references, 1);
+    chunk->overdraft = over;
+    return chunk;
+}
+
+void pb_chunk_retain(pb_chunk *chunk)
+{
+    int before = atomic_fetch_add_explicit(&chunk->references, 1, memory_order_relaxed);
+    PB_ASSERT(before > 0);
+}
+
+void pb_chunk_release(pb_chunk *chunk)
+{
+    int before = atomic_fetch_sub_explicit(&chunk->references, 1, memory_order_acq_rel);
+    PB_ASSERT(before > 0);
+    if (before > 1)
+        return;
+    pb_pool *pool = chunk->pool;
+    uint32_t units = chunk->capacity / PB_CHUNK_UNIT_BYTES;
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_sub_explicit(&pool->used_bytes, chunk->capacity, memory_order_relaxed);
+    if (chunk->overdraft)
+        pool->overdrawn = false;
+    bool keep = units <= PB_POOL_CLASSES && pool->retained_bytes + chunk->capacity <= pool->budget_bytes / 2;
+    if (keep) {
+        chunk->next = pool->free[units - 1];
+        pool->free[units - 1] = chunk;
+        pool->retained_bytes += chunk->capacity;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    if (!keep)
+        destroy_chunk(chunk);
+}

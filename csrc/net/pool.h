@@ -1,0 +1,54 @@
+/*
+ * Receive buffers: reference-counted chunks from a pool with a budget, shared by all reactors.
+ *
+ * A chunk holds whole request frames; a produce request keeps its chunk until its bytes are written, so a batch goes from
+ * the socket to the page cache with no copy between. Freed chunks are kept for reuse, because fresh memory costs ten times
+ * what recycled memory does.
+ */
+#ifndef PB_NET_POOL_H
+#define PB_NET_POOL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PB_CHUNK_UNIT_BYTES (64 * 1024)
+#define PB_POOL_CLASSES 64 /* chunks of 1..64 units are recycled; larger ones go back to the system */
+
+typedef struct pb_pool pb_pool;
+
+/* Owner: whoever holds a reference; the last release gives it back to the pool. Any thread. */
+typedef struct pb_chunk {
+    atomic_int references;
+    uint32_t capacity;
+    pb_pool *pool;
+    struct pb_chunk *next; /* the pool's free list */
+    bool overdraft;        /* granted above the budget so that somebody gets on */
+    uint8_t *data;
+} pb_chunk;
+
+struct pb_pool {
+    pthread_mutex_t mutex;
+    pb_chunk *free[PB_POOL_CLASSES];
+    int64_t budget_bytes;
+    int64_t retained_bytes; /* on the free lists */
+    _Atomic int64_t used_bytes;
+    bool overdrawn;         /* one overdraft chunk is out */
+};
+
+void pb_pool_init(pb_pool *pool, int64_t budget_bytes);
+void pb_pool_destroy(pb_pool *pool);
+
+/* A chunk of at least `bytes` with one reference; NULL when the budget is used up (or memory is). With `overdraft` one
+ * chunk at a time is granted above the budget, so that connections that wait for each other's memory still get on. */
+pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
+void pb_chunk_retain(pb_chunk *chunk);
+void pb_chunk_release(pb_chunk *chunk);
+
+static inline int64_t pb_pool_used_bytes(pb_pool *pool)
+{
+    return atomic_load_explicit(&pool->used_bytes, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,161 @@
+/* The reactor's thread: turns, spinning, sweeping. See reactor.h for the order of a turn. */
+#include "net/reactor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "net/connection.h"
+
+#define SWEEP_NS 1000000000LL
+#define STARVED_SWEEP_NS 5000000LL
+#define SPIN_CREDIT_MAX 16
+#define SPIN_PROBE_EVERY 64
+
+static void sweep(pb_timer *timer)
+{
+    pb_reactor *reactor = PB_CONTAINER(timer, pb_reactor, sweep);
+    pb_link *next;
+    bool starving = !pb_list_empty(&reactor->starved);
+    for (pb_link *link = reactor->starved.next; link != &reactor->starved; link = next) {
+        next = link->next;
+        pb_connection_feed(PB_CONTAINER(link, pb_connection, starved_link));
+    }
+    if (!starving)
+        for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
+            next = link->next;
+            pb_connection_sweep(PB_CONTAINER(link, pb_connection, link));
+        }
+    int64_t pause = pb_list_empty(&reactor->starved) ? SWEEP_NS : STARVED_SWEEP_NS;
+    int result = pb_timer_set(&reactor->timers, timer, reactor->now_ns + pause);
+    PB_ASSERT(result == 0); /* its own slot has just become free */
+}
+
+int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_failure *failure)
+{
+    memset(reactor, 0, sizeof *reactor);
+    reactor->options = *options;
+    reactor->io = options->io;
+    pb_mailbox_init(&reactor->inbox);
+    pb_timers_init(&reactor->timers);
+    pb_list_init(&reactor->connections);
+    pb_list_init(&reactor->flush);
+    pb_list_init(&reactor->starved);
+    atomic_init(&reactor->stopping, false);
+    reactor->sweep.fire = sweep;
+    reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
+    int result = pb_timer_set(&reactor->timers, &reactor->sweep, reactor->now_ns + SWEEP_NS);
+    if (result < 0)
+        return pb_fail(failure, result, "cannot set up a reactor");
+    return reactor->io->ops->loop_open(reactor->io, &reactor->loop, failure);
+}
+
+int pb_reactor_start(pb_reactor *reactor, pb_failure *failure)
+{
+    char name[32];
+    snprintf(name, sizeof name, "pb-reactor-%d", reactor->options.id);
+    int result = reactor->io->ops->thread_start(reactor->io, name, pb_reactor_step, reactor, &reactor->thread);
+    return result < 0 ? pb_fail(failure, result, "cannot start reactor thread %d", reactor->options.id) : 0;
+}
+
+void pb_reactor_stop(pb_reactor *reactor)
+{
+    if (reactor->thread == NULL)
+        return;
+    atomic_store(&reactor->stopping, true);
+    reactor->io->ops->loop_wake(reactor->loop);
+    reactor->io->ops->thread_join(reactor->thread);
+    reactor->thread = NULL;
+}
+
+void pb_reactor_destroy(pb_reactor *reactor)
+{
+    PB_ASSERT(pb_list_empty(&reactor->connections));
+    PB_ASSERT(pb_mailbox_empty(&reactor->inbox));
+    reactor->io->ops->loop_close(reactor->loop);
+    pb_timers_destroy(&reactor->timers);
+}
+
+void pb_reactor_post(pb_reactor *reactor, pb_task *task)
+{
+    if (pb_mailbox_put(&reactor->inbox, &task->node))
+        reactor->io->ops->loop_wake(reactor->loop);
+}
+
+static void run_inbox(pb_reactor *reactor)
+{
+    pb_node *node = pb_mailbox_take(&reactor->inbox);
+    while (node != NULL) {
+        pb_task *task = PB_CONTAINER(node, pb_task, node);
+        node = node->next;
+        task->run(task, reactor);
+    }
+}
+
+static void flush_connections(pb_reactor *reactor)
+{
+    pb_link batch, *link;
+    pb_list_take(&batch, &reactor->flush);
+    while ((link = pb_list_pop_front(&batch)) != NULL)
+        pb_connection_flush(PB_CONTAINER(link, pb_connection, flush_link));
+}
+
+/* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. True: something came. */
+static bool spin(pb_reactor *reactor)
+{
+    if (reactor->options.spin_ns == 0)
+        return false;
+    bool probe = reactor->spin_credit <= 0 && ++reactor->spin_probe >= SPIN_PROBE_EVERY;
+    if (reactor->spin_credit <= 0 && !probe)
+        return false;
+    reactor->spin_probe = 0;
+    int64_t until = reactor->io->ops->monotonic_ns(reactor->io) + reactor->options.spin_ns;
+    do {
+        int delivered = reactor->io->ops->loop_turn(reactor->loop, 0);
+        if (delivered > 0 || !pb_mailbox_empty(&reactor->inbox)) {
+            reactor->spin_credit = reactor->spin_credit + 2 < SPIN_CREDIT_MAX ? reactor->spin_credit + 2 : SPIN_CREDIT_MAX;
+            return true;
+        }
+    } while (reactor->io->ops->monotonic_ns(reactor->io) < until);
+    reactor->spin_credit -= probe ? 0 : 1;
+    return false;
+}
+
+static void wait_and_deliver(pb_reactor *reactor)
+{
+    if (spin(reactor))
+        return;
+    int64_t next = pb_timers_next(&reactor->timers);
+    int64_t now = reactor->io->ops->monotonic_ns(reactor->io);
+    int64_t wait_ns = next == INT64_MAX ? PB_IO_FOREVER : next > now ? next - now : 0;
+    if (atomic_load(&reactor->stopping) && wait_ns > 10000000)
+        wait_ns = 10000000;
+    reactor->io->ops->loop_turn(reactor->loop, wait_ns);
+}
+
+/* True when nothing is left that needs this thread. */
+static bool wind_down(pb_reactor *reactor)
+{
+    pb_link *next;
+    for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
+        next = link->next;
+        pb_connection_kill(PB_CONTAINER(link, pb_connection, link));
+    }
+    return pb_list_empty(&reactor->connections) && pb_mailbox_empty(&reactor->inbox);
+}
+
+enum pb_step pb_reactor_step(void *argument)
+{
+    pb_reactor *reactor = argument;
+    wait_and_deliver(reactor);
+    reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
+    reactor->wall_ms = reactor->io->ops->wall_ms(reactor->io);
+    pb_counter_add(&reactor->counters.turns, 1);
+    run_inbox(reactor);
+    pb_timers_fire(&reactor->timers, reactor->now_ns);
+    reactor->options.turn_end(reactor);
+    flush_connections(reactor);
+    if (atomic_load_explicit(&reactor->stopping, memory_order_relaxed) && wind_down(reactor))
+        return PB_STEP_END;
+    return PB_STEP_AGAIN;
+}

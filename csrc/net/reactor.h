@@ -1,0 +1,77 @@
+/*
+ * A reactor: one thread, one loop, its connections for life.
+ *
+ * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn (where
+ * appends are written, coalesced) -> start sends. A reactor never waits for Python, for a sync, for a cold read, or for a lock
+ * that someone holds across I/O.
+ */
+#ifndef PB_NET_REACTOR_H
+#define PB_NET_REACTOR_H
+
+#include "base/histogram.h"
+#include "base/mailbox.h"
+#include "io/io.h"
+#include "net/pool.h"
+#include "net/timers.h"
+
+typedef struct pb_reactor pb_reactor;
+
+/* Work sent to a reactor. Owner: the sender until it runs; `run` may free it. */
+typedef struct pb_task {
+    pb_node node;
+    void (*run)(struct pb_task *task, pb_reactor *reactor);
+} pb_task;
+
+/* What a reactor is made with. The owner's hooks run on the reactor's thread. */
+typedef struct pb_reactor_options {
+    pb_io *io;
+    pb_pool *pool;
+    int id;
+    int64_t spin_ns;
+    int64_t idle_close_ns; /* close connections without traffic for this long; 0 = never */
+    void (*turn_end)(pb_reactor *reactor);
+    void *owner;
+} pb_reactor_options;
+
+/* Counters are written by the reactor's thread and read by others. */
+typedef struct pb_reactor_counters {
+    _Atomic int64_t bytes_in;
+    _Atomic int64_t bytes_out;
+    _Atomic int64_t turns;
+} pb_reactor_counters;
+
+struct pb_reactor {
+    pb_reactor_options options;
+    pb_io *io;
+    pb_loop *loop;
+    pb_thread *thread;
+    pb_mailbox inbox;
+    pb_timers timers;
+    pb_link connections;  /* all of them */
+    pb_link flush;        /* have something to send */
+    pb_link starved;      /* wait for buffer memory */
+    pb_timer sweep;       /* idle connections, starved ones */
+    int64_t now_ns;       /* at the start of this turn */
+    int64_t wall_ms;
+    int spin_credit;      /* > 0: spinning has paid off lately */
+    int spin_probe;
+    atomic_bool stopping;
+    pb_reactor_counters counters;
+};
+
+int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_failure *failure);
+int pb_reactor_start(pb_reactor *reactor, pb_failure *failure);
+/* Ask the thread to close its connections and end, and wait for it. Blocking; not from a reactor. */
+void pb_reactor_stop(pb_reactor *reactor);
+void pb_reactor_destroy(pb_reactor *reactor);
+/* Any thread: run `task` on the reactor. */
+void pb_reactor_post(pb_reactor *reactor, pb_task *task);
+/* One turn: the thread's body, also called by the simulation. */
+enum pb_step pb_reactor_step(void *reactor);
+
+static inline void pb_counter_add(_Atomic int64_t *counter, int64_t amount)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,305 @@
+/* The leader's side of a partition. See partition.h for threads and locks. */
+#include "replica/partition.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/generated/kafka_errors.h"
+
+static void lock_partition(void *partition)
+{
+    pthread_mutex_lock(&((pb_partition *)partition)->lock);
+}
+
+static void unlock_partition(void *partition)
+{
+    pthread_mutex_unlock(&((pb_partition *)partition)->lock);
+}
+
+pb_log_guard pb_partition_guard(pb_partition *partition)
+{
+    return (pb_log_guard){.lock = lock_partition, .unlock = unlock_partition, .context = partition};
+}
+
+static void written(pb_op *op, int64_t result);
+
+pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
+                                  const pb_partition_rules *rules)
+{
+    pb_partition *partition = calloc(1, sizeof *partition);
+    if (partition == NULL)
+        return NULL;
+    snprintf(partition->topic, sizeof partition->topic, "%s", topic);
+    memcpy(partition->topic_id, topic_id, sizeof partition->topic_id);
+    partition->index = index;
+    partition->io = io;
+    partition->log = log;
+    partition->rules = *rules;
+    partition->high_watermark = pb_log_written_end(log);
+    partition->leader_epoch = -1;
+    partition->write_op.done = written;
+    atomic_init(&partition->references, 1);
+    pthread_mutex_init(&partition->lock, NULL);
+    pthread_cond_init(&partition->quiet, NULL);
+    pb_list_init(&partition->waiters);
+    pb_list_init(&partition->turn_link);
+    return partition;
+}
+
+void pb_partition_retain(pb_partition *partition)
+{
+    int before = atomic_fetch_add_explicit(&partition->references, 1, memory_order_relaxed);
+    PB_ASSERT(before > 0);
+}
+
+void pb_partition_release(pb_partition *partition)
+{
+    int before = atomic_fetch_sub_explicit(&partition->references, 1, memory_order_acq_rel);
+    PB_ASSERT(before > 0);
+    if (before > 1)
+        return;
+    PB_ASSERT(partition->log == NULL && pb_list_empty(&partition->waiters) && !partition->writing);
+    pthread_cond_destroy(&partition->quiet);
+    pthread_mutex_destroy(&partition->lock);
+    free(partition);
+}
+
+static void wake_all(pb_partition *partition, int64_t appended_bytes)
+{
+    pb_link *next;
+    for (pb_link *link = partition->waiters.next; link != &partition->waiters; link = next) {
+        next = link->next;
+        pb_partition_waiter *waiter = PB_CONTAINER(link, pb_partition_waiter, link);
+        waiter->wake(waiter, appended_bytes);
+    }
+}
+
+void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
+{
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->log != NULL);
+    if (leader_epoch > partition->leader_epoch)
+        pb_log_start_epoch(partition->log, leader_epoch);
+    partition->leader_epoch = leader_epoch;
+    partition->serving = true;
+    partition->refusal = 0;
+    pthread_mutex_unlock(&partition->lock);
+}
+
+void pb_partition_stop_leading(pb_partition *partition, int refusal)
+{
+    pthread_mutex_lock(&partition->lock);
+    partition->serving = false;
+    partition->refusal = refusal;
+    wake_all(partition, INT64_MAX);
+    while (partition->writing || partition->queued)
+        pthread_cond_wait(&partition->quiet, &partition->lock);
+    pthread_mutex_unlock(&partition->lock);
+}
+
+int pb_partition_mend(pb_partition *partition, pb_failure *failure)
+{
+    int result = pb_log_repair(partition->log, failure);
+    if (result != 0)
+        return result;
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(!partition->writing);
+    partition->broken = false;
+    pthread_mutex_unlock(&partition->lock);
+    return 0;
+}
+
+/* Why this partition does not serve, for a client. The lock is held. */
+static int refusal_of(const pb_partition *partition)
+{
+    if (partition->serving)
+        return 0;
+    return partition->refusal != 0 ? partition->refusal : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION;
+}
+
+int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch)
+{
+    pthread_mutex_lock(&partition->lock);
+    int result = refusal_of(partition);
+    if (result == 0 && partition->broken)
+        result = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    *rules = partition->rules;
+    *leader_epoch = partition->leader_epoch;
+    pthread_mutex_unlock(&partition->lock);
+    return result;
+}
+
+int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump)
+{
+    *must_pump = false;
+    pthread_mutex_lock(&partition->lock);
+    int result = refusal_of(partition);
+    if (result == 0 && partition->broken)
+        result = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    if (result == 0) {
+        op->append.leader_epoch = partition->leader_epoch;
+        result = pb_log_append(partition->log, &op->append);
+    }
+    if (result == 0 && !partition->writing && !partition->queued) {
+        partition->queued = true;
+        *must_pump = true;
+    }
+    pthread_mutex_unlock(&partition->lock);
+    return result;
+}
+
+/* Take back the write token after a write; what has finished, or failed, goes to `finished`. */
+static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke)
+{
+    pthread_mutex_lock(&partition->lock);
+    pb_log_write_end(partition->log, &partition->write, result, finished);
+    partition->writing = false;
+    *broke = pb_log_needs_repair(partition->log) && !partition->broken;
+    partition->broken = partition->broken || *broke;
+    int64_t appended_bytes = 0;
+    for (pb_link *link = finished->next; link != finished; link = link->next) {
+        pb_append *append = PB_CONTAINER(link, pb_append, link);
+        if (append->error == 0) {
+            appended_bytes += append->length;
+            partition->appended_records += append->record_count;
+        }
+    }
+    partition->appended_bytes += appended_bytes;
+    int64_t end = pb_log_written_end(partition->log);
+    PB_ASSERT(end >= partition->high_watermark);
+    if (end > partition->high_watermark) {
+        partition->high_watermark = end;
+        wake_all(partition, appended_bytes);
+    }
+    pthread_cond_broadcast(&partition->quiet);
+    pthread_mutex_unlock(&partition->lock);
+}
+
+static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t result)
+{
+    pb_link finished, *link;
+    bool broke;
+    pb_list_init(&finished);
+    finish_write(partition, result, &finished, &broke);
+    if (broke)
+        partition->failed(partition, result < 0 ? (int)result : -EIO);
+    while ((link = pb_list_pop_front(&finished)) != NULL) {
+        pb_append *append = PB_CONTAINER(link, pb_append, link);
+        pb_partition_append_op *op = PB_CONTAINER(append, pb_partition_append_op, append);
+        op->done(op, reactor);
+    }
+}
+
+static bool begin_write(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    partition->queued = false;
+    bool begun = !partition->writing && pb_log_write_begin(partition->log, &partition->write);
+    partition->writing = partition->writing || begun;
+    if (!begun)
+        pthread_cond_broadcast(&partition->quiet);
+    pthread_mutex_unlock(&partition->lock);
+    return begun;
+}
+
+void pb_partition_pump(pb_partition *partition, pb_reactor *reactor)
+{
+    /* `done` may release the last request's reference; ours keeps the partition until the loop ends. */
+    pb_partition_retain(partition);
+    while (begin_write(partition)) {
+        pb_log_write *write = &partition->write;
+        int64_t result = pb_log_write_prepare(partition->log, write);
+        if (result == 0) {
+            partition->writer = reactor;
+            result = reactor->io->ops->write_start(reactor->loop, &partition->write_op, write->file, write->iov,
+                                                   write->iov_count, write->position);
+        }
+        if (result == PB_IO_PENDING)
+            return; /* the reference goes on with the write */
+        settle_write(partition, reactor, result);
+    }
+    pb_partition_release(partition);
+}
+
+static void written(pb_op *op, int64_t result)
+{
+    pb_partition *partition = PB_CONTAINER(op, pb_partition, write_op);
+    pb_reactor *reactor = partition->writer;
+    settle_write(partition, reactor, result);
+    pb_partition_pump(partition, reactor);
+    pb_partition_release(partition);
+}
+
+/* The lock is held. */
+static void fill_ends(pb_partition *partition, pb_partition_ends *ends)
+{
+    int64_t unstable = pb_log_first_unstable_offset(partition->log);
+    ends->log_start_offset = pb_log_start_offset(partition->log);
+    ends->high_watermark = partition->high_watermark;
+    ends->last_stable_offset = unstable < partition->high_watermark ? unstable : partition->high_watermark;
+    ends->log_end_offset = pb_log_appended_end(partition->log);
+    ends->durable_offset = pb_log_durable_end(partition->log);
+    ends->size_bytes = pb_log_size_bytes(partition->log);
+    ends->leader_epoch = partition->leader_epoch;
+}
+
+void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends)
+{
+    pthread_mutex_lock(&partition->lock);
+    fill_ends(partition, ends);
+    pthread_mutex_unlock(&partition->lock);
+}
+
+int pb_partition_find(pb_partition *partition, int64_t offset, int64_t max_bytes, bool read_committed, bool at_least_one,
+                      int32_t expected_epoch, pb_log_slice *slice, pb_partition_ends *ends)
+{
+    memset(slice, 0, sizeof *slice);
+    pthread_mutex_lock(&partition->lock);
+    int result = refusal_of(partition);
+    if (result == 0) {
+        fill_ends(partition, ends);
+        if (expected_epoch >= 0 && expected_epoch < partition->leader_epoch)
+            result = PB_KAFKA_FENCED_LEADER_EPOCH;
+        else if (expected_epoch > partition->leader_epoch)
+            result = PB_KAFKA_UNKNOWN_LEADER_EPOCH;
+    }
+    pthread_mutex_unlock(&partition->lock);
+    if (result != 0)
+        return result;
+    if (offset < ends->log_start_offset || offset > ends->log_end_offset)
+        return PB_KAFKA_OFFSET_OUT_OF_RANGE;
+    int64_t upper = read_committed ? ends->last_stable_offset : ends->high_watermark;
+    if (offset >= upper || max_bytes < 0)
+        return 0;
+    pb_log_guard guard = pb_partition_guard(partition);
+    return pb_log_read(partition->log, &guard, offset, max_bytes, upper, at_least_one, slice);
+}
+
+bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen)
+{
+    PB_ASSERT(waiter->partition == NULL);
+    pthread_mutex_lock(&partition->lock);
+    bool waits = partition->serving && partition->high_watermark <= seen;
+    if (waits) {
+        waiter->partition = partition;
+        pb_list_push_back(&partition->waiters, &waiter->link);
+    }
+    pthread_mutex_unlock(&partition->lock);
+    if (waits)
+        pb_partition_retain(partition);
+    return waits;
+}
+
+void pb_partition_forget(pb_partition_waiter *waiter)
+{
+    pb_partition *partition = waiter->partition;
+    if (partition == NULL)
+        return;
+    pthread_mutex_lock(&partition->lock);
+    pb_list_remove(&waiter->link);
+    pthread_mutex_unlock(&partition->lock);
+    waiter->partition = NULL;
+    pb_partition_release(partition);
+}

@@ -1,0 +1,125 @@
+/*
+ * A partition as its leader sees it: the log, who may append, what readers may see, who waits.
+ *
+ * One short mutex guards the log, the watermarks and the waiters; it is never held across I/O. Appends are queued under it and
+ * written by whichever reactor reaches the end of its turn first: one write at a time, taking all that has gathered.
+ * The high watermark is the smallest written end over the in-sync replicas; alone, it is the leader's own.
+ *
+ * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads of
+ * the finished prefix go on.
+ */
+#ifndef PB_REPLICA_PARTITION_H
+#define PB_REPLICA_PARTITION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "log/log.h"
+#include "net/reactor.h"
+#include "record/validate.h"
+
+#define PB_TOPIC_NAME_BYTES 250 /* 249 characters at most, as Kafka */
+
+typedef struct pb_partition pb_partition;
+
+/* What may be appended, by whom. */
+typedef struct pb_partition_rules {
+    pb_validation_rules validation; /* now_ms is set per request */
+    int32_t min_insync_replicas;
+    bool internal; /* clients may not produce to it */
+} pb_partition_rules;
+
+/*
+ * An append on its way. Owner: the caller until pb_partition_append queues it, then the partition until `done`, which runs on
+ * the reactor that finished the write, without the lock.
+ */
+typedef struct pb_partition_append_op {
+    pb_append append;
+    void (*done)(struct pb_partition_append_op *op, pb_reactor *here);
+} pb_partition_append_op;
+
+/* A reader that waits for more. `link` and the list are under the partition's lock; `missing_bytes` is shared by all
+ * waiters of one fetch. `wake` runs under the lock, on any reactor: it may only post a task. */
+typedef struct pb_partition_waiter {
+    pb_link link;
+    pb_partition *partition; /* NULL: not waiting */
+    void (*wake)(struct pb_partition_waiter *waiter, int64_t appended_bytes);
+    void *owner;
+} pb_partition_waiter;
+
+/* Told about a log that failed, once per failure, on a reactor, without the lock. */
+typedef void (*pb_partition_failed)(pb_partition *partition, int error);
+
+struct pb_partition {
+    char topic[PB_TOPIC_NAME_BYTES];
+    uint8_t topic_id[16];
+    int32_t index;
+    uint64_t tag;
+    pb_io *io;
+    void *owner; /* the broker */
+    pb_partition_failed failed;
+    atomic_int references;
+    pthread_mutex_t lock;
+    pthread_cond_t quiet; /* no write is in flight any more */
+    /* Under the lock. */
+    pb_log *log;
+    pb_partition_rules rules;
+    int32_t leader_epoch;
+    bool serving;
+    int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
+    bool writing;
+    bool broken; /* a write failed; appends are refused until repaired */
+    int64_t high_watermark;
+    pb_link waiters;
+    int64_t appended_bytes;
+    int64_t appended_records;
+    _Atomic int64_t fetched_bytes;
+    /* The write in flight: used by the reactor that holds the write token. */
+    pb_log_write write;
+    pb_op write_op;
+    pb_reactor *writer;
+    pb_link turn_link; /* under the lock: on a reactor's list of partitions to write at the end of its turn */
+    bool queued;
+};
+
+/* The ends of a partition, read together. */
+typedef struct pb_partition_ends {
+    int64_t log_start_offset;
+    int64_t high_watermark;
+    int64_t last_stable_offset;
+    int64_t log_end_offset;
+    int64_t durable_offset;
+    int64_t size_bytes;
+    int32_t leader_epoch;
+} pb_partition_ends;
+
+/* Make one around an open log, with one reference. NULL: no memory. */
+pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
+                                  const pb_partition_rules *rules);
+void pb_partition_retain(pb_partition *partition);
+void pb_partition_release(pb_partition *partition); /* the last one frees it; its log must be closed */
+pb_log_guard pb_partition_guard(pb_partition *partition);
+
+void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
+/* Refuse clients, wake waiters, wait for the write in flight. Blocking. */
+void pb_partition_stop_leading(pb_partition *partition, int refusal);
+/* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
+int pb_partition_mend(pb_partition *partition, pb_failure *failure);
+
+/* Rules as of now, copied. 0 or what a client is told. expected_epoch -1: not checked. */
+int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
+/* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this reactor
+ * shall call pb_partition_pump at the end of its turn. */
+int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);
+/* Write what has gathered. On a reactor. */
+void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
+
+void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
+/* Find what a consumer at `offset` may be sent. 0 or a Kafka code or -errno; `ends` is filled when the partition is served. */
+int pb_partition_find(pb_partition *partition, int64_t offset, int64_t max_bytes, bool read_committed, bool at_least_one,
+                      int32_t expected_epoch, pb_log_slice *slice, pb_partition_ends *ends);
+/* Wait for appends, unless the high watermark is already above `seen`: then false. */
+bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
+void pb_partition_forget(pb_partition_waiter *waiter);
+
+#endif
