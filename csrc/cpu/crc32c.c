@@ -1,8 +1,8 @@
 /*
  * CRC32C: choice of the implementation, and arithmetic on finished CRCs.
  *
- * The choice is made by a constructor, before any thread exists, so that the pointer needs no synchronisation. Any thread
- * computes; nothing is allocated; nothing can fail.
+ * The choice is made by a constructor, before any thread exists, so that the pointer needs no synchronisation. Any
+ * thread computes; nothing is allocated; nothing can fail.
  */
 #include "cpu/crc32c.h"
 

@@ -2,8 +2,8 @@
  * CRC32C (Castagnoli, RFC 3720 appendix B.4): the checksum of Kafka's record batches.
  *
  * One function for the whole program, behind a pointer that is set before main() to the fastest implementation this CPU
- * runs; pb_crc32c_select forces another one (tests, profiles). Any thread may compute; select belongs to start-up, while
- * no other thread computes. Nothing is allocated and nothing can fail. The CRC of no bytes is 0, and calls chain:
+ * runs; pb_crc32c_select forces another one (tests, profiles). Any thread may compute; select belongs to start-up,
+ * while no other thread computes. Nothing is allocated and nothing can fail. The CRC of no bytes is 0, and calls chain:
  * pb_crc32c(pb_crc32c(0, a), b) is the CRC of a followed by b.
  */
 #ifndef PB_CPU_CRC32C_H

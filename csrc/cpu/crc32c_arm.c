@@ -1,6 +1,6 @@
 /*
- * CRC32C with ARMv8's crc32c instruction in three lanes, joined by PMULL: the same scheme as crc32c_sse42.c, and the same
- * keys, because both instruction sets work on bit-reversed words. Any thread; stateless.
+ * CRC32C with ARMv8's crc32c instruction in three lanes, joined by PMULL: the same scheme as crc32c_sse42.c, and the
+ * same keys, because both instruction sets work on bit-reversed words. Any thread; stateless.
  */
 #include "cpu/crc32c_impl.h"
 

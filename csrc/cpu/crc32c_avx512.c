@@ -1,6 +1,7 @@
 /*
  * CRC32C by folding with AVX-512 and VPCLMULQDQ: four 64-byte registers at once, about 54 GB/s in cache ("Fast CRC
- * Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, four times as wide). Any thread; stateless.
+ * Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, four times as wide). Any thread;
+ * stateless.
  *
  * Folding: a 16-byte lane that lies D bits before the place it is added to counts x^D times. Its low quadword holds the
  * higher powers (the bits are reversed), so with the product's one-bit offset and 32-bit keys held in 64 bits the keys
@@ -56,8 +57,8 @@ static inline __attribute__((always_inline)) __m512i take(uint8_t *destination, 
 static inline uint64_t reduce(__m512i lanes)
 {
     __m512i keys = _mm512_loadu_si512(KEYS_LANES);
-    __m512i folded = _mm512_xor_si512(_mm512_clmulepi64_epi128(lanes, keys, 0x00),
-                                      _mm512_clmulepi64_epi128(lanes, keys, 0x11));
+    __m512i folded =
+        _mm512_xor_si512(_mm512_clmulepi64_epi128(lanes, keys, 0x00), _mm512_clmulepi64_epi128(lanes, keys, 0x11));
     __m128i last = _mm_xor_si128(_mm512_castsi512_si128(folded), _mm512_extracti32x4_epi32(folded, 1));
     last = _mm_xor_si128(last, _mm512_extracti32x4_epi32(folded, 2));
     last = _mm_xor_si128(last, _mm512_extracti32x4_epi32(lanes, 3));

@@ -1,10 +1,11 @@
 /*
  * CRC32C with SSE4.2's crc32 instruction. It has a latency of three cycles and a throughput of one, so three lanes run
- * side by side and are joined by carry-less multiplication: about 26 GB/s against 9 for one lane. Any thread; stateless.
+ * side by side and are joined by carry-less multiplication: about 26 GB/s against 9 for one lane. Any thread;
+ * stateless.
  *
- * Joining: a lane that is followed by n bytes counts x^(8n) times. For a register r and k = x^(8n - 33) mod P, the 64-bit
- * carry-less product of r and k, taken as eight message bytes, gives r * x^(8n): crc32 over eight bytes multiplies by
- * x^32 and the product of two bit-reversed words lies one bit low.
+ * Joining: a lane that is followed by n bytes counts x^(8n) times. For a register r and k = x^(8n - 33) mod P, the
+ * 64-bit carry-less product of r and k, taken as eight message bytes, gives r * x^(8n): crc32 over eight bytes
+ * multiplies by x^32 and the product of two bit-reversed words lies one bit low.
  */
 #include "cpu/crc32c_impl.h"
 

@@ -1,0 +1,227 @@
+/*
+ * Produce validation. Runs on a reactor with that thread's codec, before the partition's lock is taken; owns nothing.
+ * Fails on what clients send wrong, and on memory for a codec.
+ */
+#include "record/validate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/kafka_error.h"
+#include "record/record.h"
+
+enum { ZSTD_LEAST_PRODUCE_VERSION = 7 };
+
+/* The request carries one whole magic-2 batch. */
+static int check_single_batch(int produce_version, const uint8_t *data, size_t length, pb_batch_header *header,
+                              pb_failure *failure)
+{
+    size_t size_bytes = 0;
+    int8_t magic = 0;
+    if (pb_batch_frame(data, length, &size_bytes, &magic) != 0)
+        return pb_fail(failure, PB_CORRUPT_MESSAGE, "the record batch has an impossible length or magic");
+    if (size_bytes == 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "a Produce request needs one whole record batch per partition");
+    if (magic != PB_BATCH_MAGIC)
+        return pb_fail(failure, PB_INVALID_RECORD, "the record batch has magic %d; Produce version %d takes only 2",
+                       magic, produce_version);
+    if (pb_batch_parse(data, length, header) != 0)
+        return pb_fail(failure, PB_CORRUPT_MESSAGE, "the record batch is shorter than its header");
+    if (produce_version < ZSTD_LEAST_PRODUCE_VERSION && pb_batch_compression(header) == PB_COMPRESSION_ZSTD)
+        return pb_fail(failure, PB_UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later, this is %d",
+                       produce_version);
+    size_t second_bytes = 0;
+    if (pb_batch_frame(data + size_bytes, length - size_bytes, &second_bytes, &magic) != 0)
+        return pb_fail(failure, PB_CORRUPT_MESSAGE, "a second record batch has an impossible length or magic");
+    if (second_bytes != 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "a Produce request takes one record batch per partition, not more");
+    return 0;
+}
+
+static int check_batch_bytes(const pb_validation_rules *rules, const uint8_t *batch, const pb_batch_header *header,
+                             pb_failure *failure)
+{
+    if (header->base_offset != 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the base offset of a produced batch is 0, not %lld",
+                       (long long)header->base_offset);
+    if (header->size_bytes > (uint32_t)rules->max_message_bytes)
+        return pb_fail(failure, PB_MESSAGE_TOO_LARGE, "the record batch has %u bytes; max.message.bytes allows %d",
+                       header->size_bytes, rules->max_message_bytes);
+    if (!pb_batch_crc_matches(batch, header->size_bytes))
+        return pb_fail(failure, PB_CORRUPT_MESSAGE, "the record batch's CRC is not that of its bytes (stored: 0x%08x)",
+                       header->crc);
+    if (pb_batch_compression(header) >= PB_COMPRESSION_COUNT)
+        return pb_fail(failure, PB_UNSUPPORTED_COMPRESSION_TYPE, "compression type %d is not one of Kafka's (0 to 4)",
+                       pb_batch_compression(header));
+    return 0;
+}
+
+static int check_header(const pb_batch_header *header, pb_failure *failure)
+{
+    if (header->last_offset_delta < 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch's last offset delta is %d", header->last_offset_delta);
+    if (header->record_count <= 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch's record count is %d", header->record_count);
+    if ((int64_t)header->last_offset_delta + 1 != header->record_count)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch's last offset delta %d does not fit its record count %d",
+                       header->last_offset_delta, header->record_count);
+    if (pb_batch_is_control(header))
+        return pb_fail(failure, PB_INVALID_RECORD, "clients may not write control records");
+    if (header->producer_id > PB_NO_PRODUCER_ID && header->base_sequence < 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch of producer %lld has base sequence %d",
+                       (long long)header->producer_id, header->base_sequence);
+    if (pb_batch_is_transactional(header) && header->producer_id <= PB_NO_PRODUCER_ID)
+        return pb_fail(failure, PB_INVALID_RECORD, "a transactional batch needs a producer id");
+    return 0;
+}
+
+/* The difference wraps as Java's does: a timestamp near INT64_MIN counts as far in the future, not as fine. */
+static bool timestamp_in_range(const pb_validation_rules *rules, int64_t now_ms, int64_t timestamp)
+{
+    int64_t age_ms = (int64_t)((uint64_t)now_ms - (uint64_t)timestamp);
+    int64_t lead_ms = (int64_t)((uint64_t)timestamp - (uint64_t)now_ms);
+    return age_ms <= rules->timestamp_before_max_ms && lead_ms <= rules->timestamp_after_max_ms;
+}
+
+/* One walk's constants. */
+typedef struct walk {
+    const pb_validation_rules *rules;
+    const pb_batch_header *header;
+    int64_t now_ms;
+    pb_validation *validation;
+    bool timestamp_fault;
+} walk;
+
+/* True when the record is fine; otherwise `*fault` says what is wrong first. */
+static inline bool check_record(const walk *w, const pb_record_view *record, int32_t index, int64_t timestamp,
+                                pb_record_fault *fault)
+{
+    if (record->offset_delta != index) {
+        *fault = PB_RECORD_FAULT_OFFSET_DELTA;
+        return false;
+    }
+    if (w->rules->compacted && !record->has_key) {
+        *fault = PB_RECORD_FAULT_NO_KEY;
+        return false;
+    }
+    if (w->rules->timestamp_type == PB_CREATE_TIME && timestamp != PB_NO_TIMESTAMP) {
+        *fault = PB_RECORD_FAULT_TIMESTAMP_RANGE;
+        return timestamp_in_range(w->rules, w->now_ms, timestamp);
+    }
+    *fault = PB_RECORD_FAULT_TIMESTAMP_TYPE;
+    return pb_batch_timestamp_type(w->header) == PB_CREATE_TIME;
+}
+
+static void note_record_error(walk *w, int32_t index, pb_record_fault fault, const pb_record_view *record,
+                              int64_t timestamp)
+{
+    pb_validation *validation = w->validation;
+    if (fault == PB_RECORD_FAULT_TIMESTAMP_RANGE || fault == PB_RECORD_FAULT_TIMESTAMP_TYPE)
+        w->timestamp_fault = true;
+    if (validation->record_error_count < PB_RECORD_ERROR_LIMIT)
+        validation->record_errors[validation->record_error_count] =
+            (pb_record_error){index, fault, record->offset_delta, timestamp};
+    validation->record_error_count++;
+}
+
+static int check_records(walk *w, pb_codec *codec, const uint8_t *batch, pb_failure *failure)
+{
+    pb_validation *validation = w->validation;
+    pb_record_reader reader;
+    int error = pb_record_reader_open(&reader, codec, batch, w->header, failure);
+    for (int32_t index = 0; error == 0 && pb_record_reader_has_next(&reader); index++) {
+        pb_record_view record;
+        error = pb_record_reader_next(&reader, &record, failure);
+        if (error != 0)
+            break;
+        int64_t timestamp = pb_record_timestamp(w->header, record.timestamp_delta);
+        pb_record_fault fault;
+        if (!check_record(w, &record, index, timestamp, &fault)) {
+            note_record_error(w, index, fault, &record, timestamp);
+        } else if (timestamp > validation->max_timestamp) {
+            validation->max_timestamp = timestamp;
+            validation->max_timestamp_offset_delta = index;
+        }
+    }
+    if (error == 0)
+        error = pb_record_reader_finish(&reader, failure);
+    if (error != 0 || validation->record_error_count == 0)
+        return error;
+    return pb_fail(failure, w->timestamp_fault ? PB_INVALID_TIMESTAMP : PB_INVALID_RECORD,
+                   "%d of the batch's %d records were refused%s", validation->record_error_count,
+                   w->header->record_count, w->timestamp_fault ? ", at least one for its timestamp" : "");
+}
+
+static void describe(const pb_validation_rules *rules, const pb_batch_header *header, pb_validation *validation)
+{
+    validation->record_count = header->record_count;
+    validation->producer_id = header->producer_id;
+    validation->producer_epoch = header->producer_epoch;
+    validation->base_sequence = header->base_sequence;
+    validation->last_sequence = header->base_sequence;
+    if (header->base_sequence >= 0)
+        validation->last_sequence =
+            (int32_t)(((uint32_t)header->base_sequence + (uint32_t)header->last_offset_delta) & INT32_MAX);
+    validation->is_transactional = pb_batch_is_transactional(header);
+    validation->compression = pb_batch_compression(header);
+    validation->needs_recompression = rules->target_compression != PB_TARGET_COMPRESSION_PRODUCER &&
+                                      rules->target_compression != validation->compression;
+}
+
+int pb_validate_produce(const pb_validation_rules *rules, int produce_version, int64_t now_ms, pb_codec *codec,
+                        uint8_t *data, size_t length, pb_validation *validation, pb_failure *failure)
+{
+    PB_ASSERT(rules->max_message_bytes >= 0);
+    validation->size_bytes = 0;
+    validation->record_error_count = 0;
+    validation->max_timestamp = PB_NO_TIMESTAMP;
+    validation->max_timestamp_offset_delta = -1;
+    pb_batch_header header;
+    int error = check_single_batch(produce_version, data, length, &header, failure);
+    if (error == 0)
+        error = check_batch_bytes(rules, data, &header, failure);
+    if (error == 0)
+        error = check_header(&header, failure);
+    if (error != 0)
+        return error;
+    validation->size_bytes = header.size_bytes;
+    describe(rules, &header, validation);
+    walk w = {.rules = rules, .header = &header, .now_ms = now_ms, .validation = validation};
+    error = check_records(&w, codec, data, failure);
+    if (error != 0)
+        return error;
+    if (rules->timestamp_type == PB_LOG_APPEND_TIME) {
+        validation->max_timestamp = now_ms;
+        validation->max_timestamp_offset_delta = header.last_offset_delta;
+    } else {
+        pb_batch_set_max_timestamp(data, PB_CREATE_TIME, validation->max_timestamp);
+    }
+    return 0;
+}
+
+void pb_record_error_text(const pb_record_error *error, const pb_validation_rules *rules, int64_t now_ms,
+                          const char *topic, int32_t partition, char *text)
+{
+    switch (error->fault) {
+    case PB_RECORD_FAULT_NO_KEY:
+        snprintf(text, PB_RECORD_ERROR_TEXT_BYTES, "Topic %s is compacted: records need a key (partition %d).", topic,
+                 partition);
+        return;
+    case PB_RECORD_FAULT_OFFSET_DELTA:
+        snprintf(text, PB_RECORD_ERROR_TEXT_BYTES, "The record has offset delta %d, expected %d.", error->offset_delta,
+                 error->record_index);
+        return;
+    case PB_RECORD_FAULT_TIMESTAMP_RANGE:
+        snprintf(text, PB_RECORD_ERROR_TEXT_BYTES,
+                 "Timestamp %lld of the record is out of range: message.timestamp.before.max.ms and "
+                 "message.timestamp.after.max.ms allow [%lld, %lld].",
+                 (long long)error->timestamp, (long long)((uint64_t)now_ms - (uint64_t)rules->timestamp_before_max_ms),
+                 (long long)((uint64_t)now_ms + (uint64_t)rules->timestamp_after_max_ms));
+        return;
+    case PB_RECORD_FAULT_TIMESTAMP_TYPE:
+        snprintf(text, PB_RECORD_ERROR_TEXT_BYTES, "Producers may not send batches with timestamp type LogAppendTime.");
+        return;
+    }
+    PB_ASSERT(!"a record fault without a text");
+}

@@ -1,0 +1,96 @@
+/*
+ * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka 4.3's
+ * produce path for clients, in its order and with its error codes.
+ *
+ *   exactly one batch, magic 2          INVALID_RECORD (CORRUPT_MESSAGE where its length or magic cannot be)
+ *   zstd before Produce version 7       UNSUPPORTED_COMPRESSION_TYPE
+ *   base offset 0                       INVALID_RECORD
+ *   max.message.bytes                   MESSAGE_TOO_LARGE
+ *   CRC                                 CORRUPT_MESSAGE
+ *   codec                               UNSUPPORTED_COMPRESSION_TYPE
+ *   record count, last offset delta, control flag, sequence: INVALID_RECORD
+ *   each record: structure, offset delta, key where the topic is compacted: INVALID_RECORD; timestamp:
+ * INVALID_TIMESTAMP
+ *
+ * Bytes behind the batch that are no whole batch are not appended, and no error, as in Kafka. Stricter than Kafka where
+ * Kafka would store what no consumer can read or answer UNKNOWN_SERVER_ERROR: offset deltas have to count 0, 1, 2, ...;
+ * the inside of compressed records has to fit their lengths; damaged compressed data is INVALID_RECORD; an unknown
+ * codec is UNSUPPORTED_COMPRESSION_TYPE; a transactional batch needs a producer id.
+ *
+ * Runs on the caller's thread with that thread's codec; allocates only within the codec. No other pass over the records
+ * is needed later: base offset and leader epoch lie outside of the CRC, and LogAppendTime is
+ * pb_batch_set_max_timestamp.
+ */
+#ifndef PB_RECORD_VALIDATE_H
+#define PB_RECORD_VALIDATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "record/batch.h"
+#include "record/codec.h"
+
+enum {
+    PB_RECORD_ERROR_LIMIT = 64,
+    PB_RECORD_ERROR_TEXT_BYTES = 384,
+    PB_TARGET_COMPRESSION_PRODUCER = -1, /* keep what the producer chose */
+};
+
+/* The settings of a topic that matter here, and the request's version. Immutable while in use; may be shared. */
+typedef struct pb_validation_rules {
+    int32_t max_message_bytes;
+    pb_timestamp_type timestamp_type;
+    int64_t timestamp_before_max_ms;
+    int64_t timestamp_after_max_ms;
+    bool compacted;         /* cleanup.policy has compact: records need keys */
+    int target_compression; /* a pb_compression, or PB_TARGET_COMPRESSION_PRODUCER */
+} pb_validation_rules;
+
+typedef enum pb_record_fault {
+    PB_RECORD_FAULT_NO_KEY,
+    PB_RECORD_FAULT_OFFSET_DELTA,
+    PB_RECORD_FAULT_TIMESTAMP_RANGE,
+    PB_RECORD_FAULT_TIMESTAMP_TYPE,
+} pb_record_fault;
+
+/* One refused record. */
+typedef struct pb_record_error {
+    int32_t record_index;
+    pb_record_fault fault;
+    int32_t offset_delta;
+    int64_t timestamp;
+} pb_record_error;
+
+/* What validation learned. All but `record_error*` and `size_bytes` is meaningful only when it returned 0. */
+typedef struct pb_validation {
+    size_t size_bytes; /* of the batch to append; what follows it in the request is dropped */
+    int32_t record_count;
+    int64_t max_timestamp; /* of the records; -1 when none has one. With LogAppendTime: now */
+    int32_t
+        max_timestamp_offset_delta; /* the first record that carries it; the last record with LogAppendTime; or -1 */
+    int64_t producer_id;            /* -1: none */
+    int16_t producer_epoch;
+    int32_t base_sequence;
+    int32_t last_sequence; /* wraps from INT32_MAX to 0 */
+    bool is_transactional;
+    int compression;
+    bool needs_recompression;   /* compression is not the target: see recompress.h */
+    int32_t record_error_count; /* all of them; the first PB_RECORD_ERROR_LIMIT are listed */
+    pb_record_error record_errors[PB_RECORD_ERROR_LIMIT];
+} pb_validation;
+
+/*
+ * Validate `length` bytes that a client sent for one partition. `now_ms` is the wall clock in ms since 1970.
+ * 0, a Kafka error code or -errno, with the reason in `failure` (may be NULL). On success with CreateTime the header's
+ * timestamp type and max timestamp are made true in place (the CRC with them); with LogAppendTime the append sets them.
+ */
+int pb_validate_produce(const pb_validation_rules *rules, int produce_version, int64_t now_ms, pb_codec *codec,
+                        uint8_t *data, size_t length, pb_validation *validation, pb_failure *failure);
+
+/* The text of one record error for a ProduceResponse. `text` holds PB_RECORD_ERROR_TEXT_BYTES. */
+void pb_record_error_text(const pb_record_error *error, const pb_validation_rules *rules, int64_t now_ms,
+                          const char *topic, int32_t partition, char *text);
+
+#endif
