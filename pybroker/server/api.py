@@ -54,14 +54,10 @@ class Clock(Protocol):
 
 
 class MetadataHolder(Protocol):
-    """The current metadata image and the look-ups that need more than the image."""
+    """Holds the newest metadata image."""
 
     @property
     def image(self) -> MetadataImage: ...
-
-    def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
-        """Advertised (host, port) of a live broker on that listener; None when it is fenced, unknown or not there."""
-        ...
 
 
 @dataclass(slots=True)

@@ -1,0 +1,312 @@
+"""`GroupCoordinator`: drives the shards of `__consumer_offsets` on the asyncio loop thread.
+
+It owns one `Shard` per partition that this broker leads, from election to resignation, gives requests to the state
+machines, appends what they make and fires their timers (one loop timer for all). Requests for a shard that is not here
+get NOT_COORDINATOR, for one that is being loaded COORDINATOR_LOAD_IN_PROGRESS, both as `KafkaError`.
+
+Methods that answer at once return the answer; those that may have to wait return an asyncio future. Where the answer
+depends on records, `Committed` says when they are decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
+from pybroker.coordinator.group.join import Join, join
+from pybroker.coordinator.group.partition import group_partition
+from pybroker.coordinator.group.runtime import Shard, ShardStatus
+from pybroker.coordinator.group.settings import GroupSettings
+from pybroker.coordinator.group.shard_state import Clock, random_suffix
+from pybroker.coordinator.group.sync import Sync, sync
+from pybroker.coordinator.outcome import Outcome
+from pybroker.coordinator.partition_writer import PartitionWriter
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+
+_LOG = logging.getLogger(__name__)
+
+#: Expired timers handled, and groups looked at for expiry, before the loop goes round.
+_TIMERS_PER_TURN = 256
+_GROUPS_PER_TURN = 512
+
+Committed = asyncio.Future[ErrorCode]
+
+
+class GroupCoordinator:
+    """All groups of this broker. Made before the loop runs; `start` and everything after needs the running loop."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        writer: PartitionWriter,
+        clock: Clock,
+        new_suffix: Callable[[], str] = random_suffix,
+    ) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._clock = clock
+        self._new_suffix = new_suffix
+        self._shards: dict[int, Shard] = {}
+        self._partition_count = settings.offsets_topic_partition_count
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_ms = 0
+        self._expiry: asyncio.Task[None] | None = None
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to expire offsets; partitions come by `on_election`."""
+        self._loop = asyncio.get_running_loop()
+        self._expiry = self._loop.create_task(self._expire_regularly())
+
+    async def stop(self) -> None:
+        """Answer what waits with NOT_COORDINATOR and return when no append is under way."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for partition in list(self._shards):
+            await self.on_resignation(partition)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def set_partition_count(self, partition_count: int) -> None:
+        """How many partitions `__consumer_offsets` has, once it exists; until then the setting counts."""
+        if partition_count > 0:
+            self._partition_count = partition_count
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads that partition of `__consumer_offsets` now: load it in the background."""
+        assert self._loop is not None, "start the coordinator first"
+        present = self._shards.get(partition)
+        if present is not None and present.leader_epoch >= leader_epoch:
+            return
+        if present is not None:
+            present.unload()
+        fresh = Shard(partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix)
+        self._shards[partition] = fresh
+        fresh.begin_load(self._loaded)
+
+    async def on_resignation(self, partition: int) -> None:
+        """That partition is led elsewhere, or gone: forget it, and return when nothing of it is under way."""
+        gone = self._shards.pop(partition, None)
+        if gone is not None:
+            gone.unload()
+            await gone.closed()
+
+    async def on_topics_deleted(self, deleted: Iterable[tuple[str, bytes]]) -> None:
+        """Remove all offsets of deleted topics, given by name and id."""
+        topics = dict(deleted)
+        for one in self._active():
+            for group_id in one.state.offsets.group_ids():
+                made = offsets.topics_deleted(one.state, group_id, topics)
+                if made:
+                    error = await one.appender.submit(Outcome(made))
+                    if error is not ErrorCode.NONE:
+                        _LOG.warning("group %s: offsets of deleted topics stay for now: %s", group_id, error.name)
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that the group lives in."""
+        return group_partition(group_id, self._partition_count)
+
+    def is_active(self, partition: int) -> bool:
+        """Whether that partition is loaded here and serves requests."""
+        one = self._shards.get(partition)
+        return one is not None and one.status is ShardStatus.ACTIVE
+
+    def _shard(self, group_id: str) -> Shard:
+        one = self._shards.get(group_partition(group_id, self._partition_count))
+        if one is None or one.status is ShardStatus.FAILED:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if one.status is ShardStatus.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return one
+
+    def _active(self) -> Iterator[Shard]:
+        for one in list(self._shards.values()):
+            if one.status is ShardStatus.ACTIVE:
+                yield one
+
+    # ---- membership ----------------------------------------------------------------------------------------------
+
+    def join_group(self, request: Join) -> None:
+        """Handle a JoinGroup; it is answered through `request.reply`. KafkaError when the shard is not active."""
+        settings = self._settings
+        if not request.group_id:
+            request.refuse(ErrorCode.INVALID_GROUP_ID, request.member_id)
+        elif not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+            request.refuse(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        else:
+            one = self._shard(request.group_id)
+            self._run(one, join(one.state, request))
+
+    def sync_group(self, request: Sync) -> None:
+        """Handle a SyncGroup; it is answered through `request.reply`. KafkaError when the shard is not active."""
+        if not request.group_id:
+            request.refuse(ErrorCode.INVALID_GROUP_ID)
+        else:
+            one = self._shard(request.group_id)
+            self._run(one, sync(one.state, request))
+
+    def heartbeat(
+        self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None
+    ) -> ErrorCode:
+        """Handle a Heartbeat; KafkaError when the shard is not active."""
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        # Sessions only move later here, so the loop timer needs no look.
+        return heartbeat.heartbeat(
+            self._shard(group_id).state, group_id, generation_id, member_id, group_instance_id
+        )
+
+    def leave_group(
+        self, group_id: str, identities: list[m.LeaveGroupRequest.MemberIdentity]
+    ) -> tuple[m.LeaveGroupResponse, Committed | None]:
+        """Handle a LeaveGroup; the response holds once the future (if any) says NONE."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        one = self._shard(group_id)
+        response, outcome = leave.leave(one.state, group_id, identities)
+        return response, self._run(one, outcome)
+
+    # ---- offsets -------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self, api_version: int, request: m.OffsetCommitRequest, topics: list[offsets.CommitTopic]
+    ) -> Committed | None:
+        """Commit the offsets of `topics`, whose results are filled in and hold once the future says NONE."""
+        one = self._shard(request.group_id)
+        return self._run(one, offsets.commit(one.state, api_version, request, topics))
+
+    def fetch_offsets(
+        self, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
+    ) -> list[offsets.FetchedOffset]:
+        """Committed offsets of some partitions of one topic."""
+        return offsets.fetch(self._shard(group_id).state, group_id, topic, topic_id, partitions, require_stable)
+
+    def fetch_all_offsets(self, group_id: str, require_stable: bool) -> dict[str, list[offsets.FetchedOffset]]:
+        """All committed offsets of a group, by topic."""
+        return offsets.fetch_all(self._shard(group_id).state, group_id, require_stable)
+
+    def check_active(self, group_id: str) -> None:
+        """KafkaError when the group's shard is not active."""
+        self._shard(group_id)
+
+    def delete_offsets(
+        self, group_id: str, topics: Iterable[tuple[str, list[int]]]
+    ) -> tuple[dict[tuple[str, int], ErrorCode], Committed | None]:
+        """Results by (topic, partition); those of deleted offsets hold once the future says NONE."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        one = self._shard(group_id)
+        results, outcome = offsets.delete(one.state, group_id, topics)
+        return results, self._run(one, outcome)
+
+    # ---- administration ------------------------------------------------------------------------------------------
+
+    def list_groups(
+        self, states: Iterable[str], types: Iterable[str]
+    ) -> list[m.ListGroupsResponse.ListedGroup]:
+        """Groups of all active shards; names of states and types count without case, none means all.
+
+        Raises COORDINATOR_LOAD_IN_PROGRESS while any shard is being loaded: the list would not be whole.
+        """
+        if any(one.status is ShardStatus.LOADING for one in self._shards.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        wanted_states = frozenset(name.strip().lower() for name in states)
+        wanted_types = frozenset(name.strip().lower() for name in types)
+        return [
+            group for one in self._active() for group in describe.list_groups(one.state, wanted_states, wanted_types)
+        ]
+
+    def describe_group(self, group_id: str, api_version: int) -> m.DescribeGroupsResponse.DescribedGroup:
+        """One group with its members; KafkaError when its shard is not active."""
+        return describe.describe_group(self._shard(group_id).state, group_id, api_version)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+        """Delete groups that have no members, with their offsets; a result for each."""
+        results: dict[str, ErrorCode] = {}
+        closed: dict[int, list[str]] = {}
+        for group_id in group_ids:
+            if group_id in results:
+                continue
+            try:
+                one = self._shard(group_id)
+            except KafkaError as failure:
+                results[group_id] = failure.code
+                continue
+            results[group_id], group = removal.close_for_delete(one.state, group_id)
+            if group is not None:
+                closed.setdefault(one.partition, []).append(group_id)
+        for partition, names in closed.items():
+            error = await self._delete_closed(partition, names)
+            results.update(dict.fromkeys(names, error))
+        return results
+
+    async def _delete_closed(self, partition: int, group_ids: list[str]) -> ErrorCode:
+        one = self._shards.get(partition)
+        if one is None:
+            return ErrorCode.NOT_COORDINATOR
+        if any(group_id in one.state.in_flight_commits for group_id in group_ids):
+            await one.appender.drained()
+        groups = [one.state.groups[group_id] for group_id in group_ids if group_id in one.state.groups]
+        committed = self._run(one, removal.delete_closed(one.state, groups))
+        return ErrorCode.NONE if committed is None else await committed
+
+    # ---- the machinery -------------------------------------------------------------------------------------------
+
+    def _run(self, one: Shard, outcome: Outcome) -> Committed | None:
+        committed = one.appender.submit(outcome) if outcome.records else None
+        self._arm(one)
+        return committed
+
+    def _loaded(self, one: Shard) -> None:
+        for outcome in shard.on_loaded(one.state):
+            self._run(one, outcome)
+        self._arm(one)
+
+    def _arm(self, one: Shard) -> None:
+        """See to it that the loop timer fires when the shard's earliest deadline passes."""
+        earliest_ms = one.state.timers.earliest_ms
+        if earliest_ms is None or (self._timer is not None and self._armed_ms <= earliest_ms):
+            return
+        assert self._loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_ms = earliest_ms
+        delay_ms = max(earliest_ms - self._clock.monotonic_ms(), 0)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        for one in self._active():
+            for key, payload in one.state.timers.pop_expired(now_ms, _TIMERS_PER_TURN):
+                outcome = shard.on_timer(one.state, key, payload)
+                if outcome.records:
+                    one.appender.submit(outcome)
+        for one in self._active():
+            self._arm(one)
+
+    async def _expire_regularly(self) -> None:
+        interval_s = self._settings.offsets_retention_check_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.expire_offsets()
+
+    async def expire_offsets(self) -> None:
+        """Look once at all groups for offsets and groups whose time is over."""
+        for one in self._active():
+            for index, group in enumerate(list(one.state.groups.values())):
+                outcome = removal.expire_group(one.state, group)
+                if outcome.records:
+                    error = await one.appender.submit(outcome)
+                    if error is not ErrorCode.NONE:
+                        _LOG.warning("group %s: expired offsets stay for now: %s", group.group_id, error.name)
+                elif index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if one.status is not ShardStatus.ACTIVE:
+                    break

@@ -1,0 +1,60 @@
+"""ListGroups and DescribeGroups: what the groups of one shard look like."""
+
+from __future__ import annotations
+
+from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.group.state import GroupState
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+#: The only type of group served, as ListGroups names it.
+CLASSIC_TYPE = "Classic"
+#: From this version on an unknown group is an error; before, it is shown as Dead.
+_GROUP_ID_NOT_FOUND_VERSION = 6
+
+
+def list_groups(
+    state: ShardState, states: frozenset[str], types: frozenset[str]
+) -> list[m.ListGroupsResponse.ListedGroup]:
+    """Groups whose state and type are among the given lower-case names; an empty set lets all through."""
+    if types and CLASSIC_TYPE.lower() not in types:
+        return []
+    return [
+        m.ListGroupsResponse.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=CLASSIC_TYPE,
+        )
+        for group in state.groups.values()
+        if not states or group.state.value.lower() in states
+    ]
+
+
+def describe_group(state: ShardState, group_id: str, api_version: int) -> m.DescribeGroupsResponse.DescribedGroup:
+    """A group with its members; their metadata is told only of a Stable one, as it has a protocol for certain."""
+    group = state.groups.get(group_id)
+    if group is None:
+        described = m.DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if api_version >= _GROUP_ID_NOT_FOUND_VERSION:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = f"There is no group {group_id}."
+        return described
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
+    return m.DescribeGroupsResponse.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[
+            m.DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=b"" if protocol is None else member.metadata(protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )

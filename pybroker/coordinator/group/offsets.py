@@ -1,0 +1,241 @@
+"""Committing, fetching, deleting and expiring offsets.
+
+Handlers make records and responses; the store changes when the records are replayed, after they are committed. So what
+is fetched is always committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pybroker.coordinator.group import records
+from pybroker.coordinator.group.group import ClassicGroup
+from pybroker.coordinator.group.offset_store import OffsetEntry
+from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from pybroker.coordinator.group.settings import GroupSettings
+
+#: From this version on an unknown group is said to be unknown, not a wrong generation.
+_GROUP_ID_NOT_FOUND_VERSION = 9
+_NONE = int(ErrorCode.NONE)
+_METADATA_TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+
+
+class CommitTopic(NamedTuple):
+    """The partitions of one known topic in an OffsetCommit, and where their results go."""
+
+    name: str
+    topic_id: bytes
+    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition]
+    results: list[m.OffsetCommitResponse.OffsetCommitResponsePartition]
+
+
+class DeletedTopic(NamedTuple):
+    """A topic that has been deleted; a new one may have its name."""
+
+    name: str
+    topic_id: bytes
+
+
+# ---- commit ------------------------------------------------------------------------------------------------------
+
+
+def commit(
+    state: ShardState, api_version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]
+) -> Outcome:
+    """Records for the offsets of `topics`, whose results are filled in; KafkaError when the committer has no right to.
+
+    The results hold only if the records get committed.
+    """
+    group_id = request.group_id
+    group = state.groups.get(group_id)
+    generation_id = request.generation_id_or_member_epoch
+    if group is not None:
+        group.validate_offset_commit(request.member_id, request.group_instance_id, generation_id)
+        member = group.members.get(request.member_id)
+        if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            state.restart_session(group, member)
+    elif generation_id >= 0:
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND
+            if api_version >= _GROUP_ID_NOT_FOUND_VERSION
+            else ErrorCode.ILLEGAL_GENERATION
+        )
+
+    now_ms = state.clock.wall_ms()
+    expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+    made = _commit_records(state.settings, group_id, topics, now_ms, expire_ms)
+    if not made:
+        return NOTHING
+    state.in_flight_commits[group_id] = state.in_flight_commits.get(group_id, 0) + 1
+    return Outcome(made, _landed(state, group_id))
+
+
+def _commit_records(
+    settings: GroupSettings, group_id: str, topics: list[CommitTopic], now_ms: int, expire_ms: int
+) -> list[CoordinatorRecord]:
+    result_class = m.OffsetCommitResponse.OffsetCommitResponsePartition
+    max_length = settings.offset_metadata_max_bytes
+    made = []
+    for name, topic_id, partitions, results in topics:
+        for partition in partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if len(metadata) > max_length:
+                results.append(result_class(partition_index=index, error_code=_METADATA_TOO_LARGE))
+                continue
+            results.append(result_class(partition_index=index, error_code=_NONE))
+            entry = OffsetEntry(
+                partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
+            )
+            made.append(records.offset_commit(group_id, name, index, entry))
+    return made
+
+
+def _landed(state: ShardState, group_id: str) -> Callable[[ErrorCode], Outcome]:
+    def on_append(_error: ErrorCode) -> Outcome:
+        left = state.in_flight_commits[group_id] - 1
+        if left:
+            state.in_flight_commits[group_id] = left
+        else:
+            del state.in_flight_commits[group_id]
+        return NOTHING
+
+    return on_append
+
+
+# ---- fetch -------------------------------------------------------------------------------------------------------
+
+
+class FetchedOffset(NamedTuple):
+    """One answered partition; offset -1 and empty metadata when nothing (valid) is committed."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: ErrorCode
+
+
+def fetch(
+    state: ShardState, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
+) -> list[FetchedOffset]:
+    """Committed offsets of some partitions of a topic; ZERO_UUID stands for a caller that does not know topic ids."""
+    group = state.groups.get(group_id)
+    alive = group is not None and group.state is not GroupState.DEAD
+    offsets = state.offsets.group(group_id).get(topic, {}) if alive else {}
+    return [_fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable)
+            for index in partitions]
+
+
+def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[str, list[FetchedOffset]]:
+    """All committed offsets of a group, by topic; nothing when there is no such group."""
+    group = state.groups.get(group_id)
+    if group is None or group.state is GroupState.DEAD:
+        return {}
+    return {
+        topic: [_fetched(state, group_id, topic, ZERO_UUID, index, entry, require_stable)
+                for index, entry in partitions.items()]
+        for topic, partitions in state.offsets.group(group_id).items()
+    }
+
+
+def _fetched(
+    state: ShardState,
+    group_id: str,
+    topic: str,
+    topic_id: bytes,
+    partition: int,
+    entry: OffsetEntry | None,
+    require_stable: bool,
+) -> FetchedOffset:
+    if require_stable and state.offsets.is_pending(group_id, topic, partition):
+        return FetchedOffset(partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if entry is None or not entry.is_of_topic(topic_id):
+        return FetchedOffset(partition, -1, -1, "", ErrorCode.NONE)
+    return FetchedOffset(partition, entry.offset, entry.leader_epoch, entry.metadata, ErrorCode.NONE)
+
+
+# ---- delete ------------------------------------------------------------------------------------------------------
+
+
+def delete(
+    state: ShardState, group_id: str, topics: Iterable[tuple[str, list[int]]]
+) -> tuple[dict[tuple[str, int], ErrorCode], Outcome]:
+    """Tombstones for offsets of topics that no member reads, and a result for every partition; KafkaError for all."""
+    group = state.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    group.validate_offset_delete()
+    results: dict[tuple[str, int], ErrorCode] = {}
+    made = []
+    for topic, partitions in topics:
+        subscribed = group.is_subscribed_to(topic)
+        for index in partitions:
+            results[topic, index] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            if subscribed:
+                continue
+            exists = state.offsets.get(group_id, topic, index) is not None
+            if exists or state.offsets.is_pending(group_id, topic, index):
+                made.append(records.offset_tombstone(group_id, topic, index))
+    return results, Outcome(made)
+
+
+def all_tombstones(state: ShardState, group_id: str) -> list[CoordinatorRecord]:
+    """Tombstones for every offset of a group, those in open transactions included."""
+    keys = {(topic, index): None for topic, partitions in state.offsets.group(group_id).items() for index in partitions}
+    keys.update(dict.fromkeys(state.offsets.pending_keys(group_id)))
+    return [records.offset_tombstone(group_id, topic, index) for topic, index in keys]
+
+
+def topics_deleted(state: ShardState, group_id: str, deleted: dict[str, bytes]) -> list[CoordinatorRecord]:
+    """Tombstones for a group's offsets of deleted topics (name to id), but not for those of a successor's."""
+    made = []
+    for topic, partitions in state.offsets.group(group_id).items():
+        topic_id = deleted.get(topic)
+        if topic_id is None:
+            continue
+        made += [
+            records.offset_tombstone(group_id, topic, index)
+            for index, entry in partitions.items()
+            if entry.is_of_topic(topic_id)
+        ]
+    return made
+
+
+# ---- expire ------------------------------------------------------------------------------------------------------
+
+
+def expired(state: ShardState, group: ClassicGroup) -> tuple[list[CoordinatorRecord], bool]:
+    """Tombstones for the group's offsets whose retention has ended, and whether no offset is left after that."""
+    group_id = group.group_id
+    offsets = state.offsets.group(group_id)
+    has_pending = any(True for _ in state.offsets.pending_keys(group_id))
+    if not offsets:
+        return [], not has_pending
+    base = group.expiration_base()
+    if base is None or group_id in state.in_flight_commits:
+        return [], False
+    now_ms = state.clock.wall_ms()
+    retention_ms = state.settings.offsets_retention_ms
+    made = []
+    kept = False
+    for topic, partitions in offsets.items():
+        subscribed = group.is_subscribed_to(topic)
+        for index, entry in partitions.items():
+            if entry.expire_timestamp_ms >= 0:
+                ended = now_ms >= entry.expire_timestamp_ms
+            else:
+                ended = now_ms - base(entry.commit_timestamp_ms) >= retention_ms
+            if ended and not subscribed and not state.offsets.is_pending(group_id, topic, index):
+                made.append(records.offset_tombstone(group_id, topic, index))
+            else:
+                kept = True
+    return made, not kept and not has_pending

@@ -1,0 +1,133 @@
+"""The records of `__consumer_offsets` that classic groups write, in the versions that Kafka 4.3 writes.
+
+Keys: OffsetCommitKey (type 1), GroupMetadataKey (type 2). Values: OffsetCommitValue version 4, or 1 when the client
+asked for a retention time of its own (only that version has room for it); GroupMetadataValue version 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pybroker.coordinator.group.offset_store import OffsetEntry
+from pybroker.coordinator.outcome import CoordinatorRecord
+from pybroker.protocol import coordinator_records
+from pybroker.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pybroker.coordinator.group.group import ClassicGroup
+
+_OFFSET_COMMIT_VERSION = 4
+_OFFSET_COMMIT_WITH_RETENTION_VERSION = 1
+_GROUP_METADATA_VERSION = 3
+
+
+class OffsetChange:
+    """A committed offset appears, changes, or goes (`entry` None); `producer_id` is -1 outside transactions."""
+
+    __slots__ = ("entry", "group_id", "partition", "producer_id", "topic")
+
+    def __init__(
+        self, group_id: str, topic: str, partition: int, entry: OffsetEntry | None, producer_id: int = -1
+    ) -> None:
+        self.group_id = group_id
+        self.topic = topic
+        self.partition = partition
+        self.entry = entry
+        self.producer_id = producer_id
+
+
+class GroupChange:
+    """A classic group is as `value` says from here on, or is gone (None)."""
+
+    __slots__ = ("group_id", "value")
+
+    def __init__(self, group_id: str, value: m.GroupMetadataValue | None) -> None:
+        self.group_id = group_id
+        self.value = value
+
+
+@lru_cache(maxsize=16_384)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    # A consumer commits the same few partitions again and again.
+    return coordinator_records.encode_key(m.OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+
+
+def offset_commit(group_id: str, topic: str, partition: int, entry: OffsetEntry) -> CoordinatorRecord:
+    """The record that commits `entry`."""
+    value = coordinator_records.encode_value(
+        m.OffsetCommitValue(
+            offset=entry.offset,
+            leader_epoch=entry.leader_epoch,
+            metadata=entry.metadata,
+            commit_timestamp=entry.commit_timestamp_ms,
+            expire_timestamp=entry.expire_timestamp_ms,
+            topic_id=entry.topic_id,
+        ),
+        _OFFSET_COMMIT_VERSION if entry.expire_timestamp_ms < 0 else _OFFSET_COMMIT_WITH_RETENTION_VERSION,
+    )
+    return CoordinatorRecord(
+        _offset_key(group_id, topic, partition), value, OffsetChange(group_id, topic, partition, entry)
+    )
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """The record that takes a committed offset away."""
+    return CoordinatorRecord(
+        _offset_key(group_id, topic, partition), None, OffsetChange(group_id, topic, partition, None)
+    )
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """The record that takes a group away."""
+    return CoordinatorRecord(_group_key(group_id), None, GroupChange(group_id, None))
+
+
+def new_group_metadata(group: ClassicGroup) -> CoordinatorRecord:
+    """The record of a group that has just been named for the first time: Empty, generation 0."""
+    value = m.GroupMetadataValue(
+        protocol_type="",
+        generation=0,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[],
+    )
+    return _group_record(group.group_id, value)
+
+
+def group_metadata(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """The record of the group's present generation with these assignments by member id (all members, or none)."""
+    members = []
+    for member in group.members.values():
+        assert group.protocol_name is not None, "a group with members has chosen a protocol before it is stored"
+        members.append(
+            m.GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=assignments[member.member_id],
+            )
+        )
+    value = m.GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=members,
+    )
+    return _group_record(group.group_id, value)
+
+
+def _group_key(group_id: str) -> bytes:
+    return coordinator_records.encode_key(m.GroupMetadataKey(group=group_id))
+
+
+def _group_record(group_id: str, value: m.GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(_group_key(group_id), coordinator_records.encode_value(value, _GROUP_METADATA_VERSION))

@@ -1,0 +1,78 @@
+"""How groups end: deleted by a user, expired with their last offset, or unloaded because their partition moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pybroker.coordinator.group import offsets, records
+from pybroker.coordinator.group.group import ClassicGroup, complete_sync
+from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.group.state import GroupState
+from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+
+
+def close_for_delete(state: ShardState, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
+    """First half of a deletion: turn an Empty group Dead, so that nobody joins or commits any more.
+
+    The second half, `delete_closed`, is due when no commit of the group is in flight; both may follow at once.
+    """
+    group = state.groups.get(group_id)
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND, None
+    try:
+        group.validate_delete()
+    except KafkaError as error:
+        return error.code, None
+    return ErrorCode.NONE, _close(group)
+
+
+def delete_closed(state: ShardState, groups: Iterable[ClassicGroup]) -> Outcome:
+    """Tombstones for closed groups and all that they have committed; if they cannot be stored all are Empty again."""
+    closed = list(groups)
+    made: list[CoordinatorRecord] = []
+    for group in closed:
+        made += offsets.all_tombstones(state, group.group_id)
+        made.append(records.group_tombstone(group.group_id))
+    return Outcome(made, _reopen_on_error(closed)) if made else NOTHING
+
+
+def expire_group(state: ShardState, group: ClassicGroup) -> Outcome:
+    """Tombstones for what is past its retention, and for the group itself when it is Empty and has nothing left."""
+    if group.state is GroupState.DEAD:
+        return NOTHING
+    made, nothing_left = offsets.expired(state, group)
+    if nothing_left and group.state is GroupState.EMPTY and group.group_id not in state.in_flight_commits:
+        return Outcome([*made, records.group_tombstone(group.group_id)], _reopen_on_error([_close(group)]))
+    return Outcome(made) if made else NOTHING
+
+
+def unload(state: ShardState) -> None:
+    """The partition is led elsewhere now: answer all parked requests with NOT_COORDINATOR."""
+    for group in state.groups.values():
+        group.transition_to(GroupState.DEAD, state.clock.wall_ms())
+        for member in group.members.values():
+            group.complete_join(
+                member,
+                m.JoinGroupResponse(
+                    member_id=member.member_id, protocol_name=None, error_code=ErrorCode.NOT_COORDINATOR
+                ),
+            )
+            complete_sync(member, m.SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+
+
+def _close(group: ClassicGroup) -> ClassicGroup:
+    # The time since when the group is empty stays: it counts again should the group come back.
+    group.state = GroupState.DEAD
+    return group
+
+
+def _reopen_on_error(closed: list[ClassicGroup]) -> Callable[[ErrorCode], Outcome]:
+    def on_append(error: ErrorCode) -> Outcome:
+        if error is not ErrorCode.NONE:
+            for group in closed:
+                group.state = GroupState.EMPTY
+        return NOTHING
+
+    return on_append

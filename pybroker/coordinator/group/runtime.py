@@ -1,0 +1,105 @@
+"""`Shard`: one loaded (or loading) `__consumer_offsets` partition with its state and its appender."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+
+from pybroker.coordinator.appender import PartitionAppender
+from pybroker.coordinator.group import removal, replay
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.coordinator.group.shard_state import Clock, ShardState
+from pybroker.coordinator.loader import load
+from pybroker.coordinator.partition_writer import PartitionWriter
+from pybroker.protocol.errors import KafkaError, ProtocolError
+
+_LOG = logging.getLogger(__name__)
+
+
+class ShardStatus(Enum):
+    """LOADING becomes ACTIVE or FAILED; all become CLOSED, which is final."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class Shard:
+    """Lives on the asyncio loop thread from one election to the next resignation."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        settings: GroupSettings,
+        writer: PartitionWriter,
+        clock: Clock,
+        new_suffix: Callable[[], str],
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.status = ShardStatus.LOADING
+        self.state = ShardState(settings, clock, new_suffix)
+        self.appender = PartitionAppender(
+            writer,
+            OFFSETS_TOPIC,
+            partition,
+            leader_epoch,
+            clock,
+            self._replay_change,
+            max_batch_bytes=settings.max_batch_bytes,
+            timeout_ms=settings.offsets_commit_timeout_ms,
+        )
+        self._writer = writer
+        self._load_task: asyncio.Task[None] | None = None
+
+    def begin_load(self, on_loaded: Callable[[Shard], None]) -> None:
+        """Replay the partition in the background, then call `on_loaded`, unless it is unloaded before."""
+        self._load_task = asyncio.get_running_loop().create_task(self._load(on_loaded))
+
+    def unload(self) -> None:
+        """Take no more part: answer whoever is parked, drop the state."""
+        if self._load_task is not None:
+            self._load_task.cancel()
+        if self.status is ShardStatus.ACTIVE:
+            removal.unload(self.state)
+        self.status = ShardStatus.CLOSED
+
+    async def closed(self) -> None:
+        """Return when neither a load nor an append is under way."""
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
+        await self.appender.closed()
+
+    async def _load(self, on_loaded: Callable[[Shard], None]) -> None:
+        started_ms = self.state.clock.monotonic_ms()
+        try:
+            summary = await load(
+                self._writer, OFFSETS_TOPIC, self.partition, self, self.state.settings.offsets_load_buffer_bytes
+            )
+        except (KafkaError, ProtocolError) as error:
+            self.status = ShardStatus.FAILED
+            _LOG.error("%s-%d: its groups are not served, because it could not be loaded: %s", OFFSETS_TOPIC,
+                       self.partition, error)
+            return
+        self.status = ShardStatus.ACTIVE
+        _LOG.info("%s-%d: loaded %d groups from %d records (%d bytes) in %d ms", OFFSETS_TOPIC, self.partition,
+                  len(self.state.groups), summary.record_count, summary.bytes_count,
+                  self.state.clock.monotonic_ms() - started_ms)
+        on_loaded(self)
+
+    # ---- what the log says -----------------------------------------------------------------------------------------
+
+    def replay_record(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        change = replay.decode(key, value, producer_id)
+        if change is not None:
+            replay.apply(self.state, change, offset)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.state.offsets.end_transaction(producer_id, committed)
+
+    def _replay_change(self, change: replay.Change, offset: int) -> None:
+        replay.apply(self.state, change, offset)

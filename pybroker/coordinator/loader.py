@@ -1,0 +1,80 @@
+"""Reads a coordinator's partition from its beginning and hands the records on, a slice at a time.
+
+Runs on the asyncio loop thread and lets the loop go round after each slice, so that loading a large partition delays
+nobody else for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+from pybroker.coordinator.partition_writer import PartitionWriter
+from pybroker.protocol import record_batch
+
+#: A slice of this size takes some ten milliseconds to replay.
+_SLICE_BYTES = 128 * 1024
+
+_CONTROL_KEY = struct.Struct(">hh")
+_COMMIT_MARKER = 1
+
+
+class Replayer(Protocol):
+    """Takes what is in the log, in order."""
+
+    def replay_record(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        """One record; `producer_id` is -1 outside transactions."""
+        ...
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The transaction of that producer has ended."""
+        ...
+
+
+@dataclass(slots=True)
+class LoadSummary:
+    """What a load has read."""
+
+    record_count: int = 0
+    bytes_count: int = 0
+    end_offset: int = 0
+
+
+async def load(
+    writer: PartitionWriter, topic: str, partition: int, replayer: Replayer, max_read_bytes: int
+) -> LoadSummary:
+    """Replay the partition from its log start offset to its high watermark.
+
+    Raises KafkaError when the partition cannot be read and ProtocolError for a damaged or unreadable record; in both
+    cases the replayer's state is of no use.
+    """
+    offset = writer.log_start_offset(topic, partition)
+    summary = LoadSummary(end_offset=offset)
+    while offset < writer.high_watermark(topic, partition):
+        data = await writer.read(topic, partition, offset, min(max_read_bytes, _SLICE_BYTES))
+        next_offset = offset
+        for batch in record_batch.parse(data):
+            _replay_batch(batch, offset, replayer)
+            next_offset = batch.last_offset + 1
+            summary.record_count += len(batch.records)
+        if next_offset <= offset:
+            break
+        summary.bytes_count += len(data)
+        offset = summary.end_offset = next_offset
+        await asyncio.sleep(0)
+    return summary
+
+
+def _replay_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
+    producer_id = batch.producer_id if batch.is_transactional else -1
+    for record in batch.records:
+        if record.offset < from_offset:
+            continue
+        if batch.is_control:
+            if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
+                _, marker = _CONTROL_KEY.unpack_from(record.key)
+                replayer.replay_end_transaction(batch.producer_id, marker == _COMMIT_MARKER)
+        elif record.key is not None:
+            replayer.replay_record(record.key, record.value, record.offset, producer_id)

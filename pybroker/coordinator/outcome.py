@@ -1,0 +1,56 @@
+"""What a coordinator's state machine hands to its driver: records to append, and what to do once that is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pybroker.protocol.errors import ErrorCode
+
+
+class CoordinatorRecord:
+    """One record for the coordinator's partition.
+
+    `change` is what replaying it does, as `decode` of these bytes would give; None for a record whose effect the state
+    machine brings about by itself when the append is decided (it knows more than the record says).
+    """
+
+    __slots__ = ("change", "key", "value")
+
+    def __init__(self, key: bytes, value: bytes | None, change: Any = None) -> None:
+        self.key = key
+        self.value = value
+        self.change = change
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Records that belong together (one batch, all or nothing) and a callback.
+
+    `on_append` is called once, with NONE after the records are committed and replayed, else with the error that a
+    client is to see; it may have an outcome of its own. Without records nothing is appended and it must be None.
+    """
+
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    on_append: Callable[[ErrorCode], Outcome] | None = None
+
+
+#: Nothing to append. Shared, so never changed.
+NOTHING = Outcome()
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def client_error(append_error: ErrorCode) -> ErrorCode:
+    """The code that a coordinator's client gets for a failed append: one it knows how to react to."""
+    return _APPEND_ERRORS.get(append_error, append_error)

@@ -1,0 +1,45 @@
+"""OffsetDelete (47): forget committed offsets of topics that no member of the group reads (KIP-496)."""
+
+from __future__ import annotations
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.OffsetDeleteRequest
+) -> m.OffsetDeleteResponse:
+    known = broker.metadata.image.topics.by_name
+    existing: list[tuple[str, list[int]]] = []
+    for topic in request.topics:
+        image = known.get(topic.name)
+        indexes = [partition.partition_index for partition in topic.partitions]
+        existing.append((topic.name, [index for index in indexes if image is not None and index in image.partitions]))
+    try:
+        results, committed = broker.groups.delete_offsets(request.group_id, existing)
+        error = ErrorCode.NONE if committed is None else await committed
+    except KafkaError as failure:
+        error = failure.code
+    if error is not ErrorCode.NONE:
+        return m.OffsetDeleteResponse(error_code=error)
+    return m.OffsetDeleteResponse(
+        topics=[
+            m.OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    m.OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=results.get(
+                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(m.OffsetDeleteRequest, 0, 0, handle)
