@@ -1,0 +1,30 @@
+/* Reads a FetchRequest of the version in the first byte; what can be read must be writable, and read back the same. */
+#include "wire/generated/fetch_request.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 1)
+        return 0;
+    const int range = PB_FETCH_REQUEST_MAX_VERSION - PB_FETCH_REQUEST_MIN_VERSION + 1;
+    const int16_t version = (int16_t)(PB_FETCH_REQUEST_MIN_VERSION + data[0] % range);
+    pb_arena arena;
+    pb_arena_init(&arena, 1 << 20);
+    pb_writer writer;
+    pb_writer_init(&writer, 1 << 20);
+    pb_reader reader = pb_reader_of(data + 1, size - 1);
+    pb_fetch_request request, again;
+    if (pb_fetch_request_read(&reader, version, &arena, &request) == 0 &&
+        pb_fetch_request_write(&writer, version, &request) == 0) {
+        pb_reader copy = pb_reader_of(writer.data, writer.length);
+        PB_ASSERT(pb_fetch_request_read(&copy, version, &arena, &again) != -EBADMSG);
+        PB_ASSERT(copy.error != 0 || pb_reader_left(&copy) == 0);
+        PB_ASSERT(copy.error != 0 || again.topics_count == request.topics_count);
+    }
+    pb_writer_free(&writer);
+    pb_arena_free(&arena);
+    return 0;
+}

@@ -1,0 +1,37 @@
+/* The parts of the wire reader that are too large to inline; see wire/reader.h. */
+#include "wire/reader.h"
+
+int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t least_bytes, pb_arena *arena,
+                      size_t element_bytes, void **elements)
+{
+    PB_ASSERT(least_bytes > 0 && element_bytes > 0);
+    *elements = NULL;
+    const int64_t count = pb_read_length(reader, compact, false);
+    if (reader->error != 0)
+        return 0;
+    if (count < 0) {
+        if (nullable)
+            return -1;
+        pb_reader_fail(reader, -EBADMSG);
+        return 0;
+    }
+    if ((uint64_t)count > pb_reader_left(reader) / least_bytes) {
+        pb_reader_fail(reader, -EBADMSG);
+        return 0;
+    }
+    *elements = pb_arena_alloc_array(arena, (size_t)count, element_bytes);
+    if (*elements == NULL) {
+        pb_reader_fail(reader, -ENOMEM);
+        return 0;
+    }
+    return (int32_t)count;
+}
+
+void pb_read_skip_tags(pb_reader *reader)
+{
+    for (uint32_t left = pb_read_uvarint(reader); left > 0 && reader->error == 0; left--) {
+        uint32_t tag;
+        const size_t end = pb_read_tag(reader, &tag);
+        pb_reader_skip_to(reader, end);
+    }
+}
