@@ -1,0 +1,1 @@
+"""pybroker and Apache Kafka measured side by side in one run."""

@@ -1,0 +1,72 @@
+"""A memory-bounded cgroup per broker, with its CPU time: cgroup v1 or v2, whichever the machine has.
+
+Needs root. The group holds one broker at a time; its kernel workers (io-wq) are charged to it too.
+Can fail: `CgroupUnavailable`, saying which file could not be written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+class CgroupUnavailable(RuntimeError):
+    """The machine lets us make no cgroup."""
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise CgroupUnavailable(f"{path}: {error.strerror}; run as root, or with --no-cgroup") from error
+
+
+class Cgroup:
+    """`name` under the root of the hierarchy (v2) or of the memory and cpuacct hierarchies (v1)."""
+
+    def __init__(self, name: str, memory_bytes: int) -> None:
+        """Create the group and bound its memory, page cache included."""
+        self.unified = (_ROOT / "cgroup.controllers").exists()
+        if self.unified:
+            _write(_ROOT / "cgroup.subtree_control", "+memory +cpu")
+            self._dirs = [_ROOT / name]
+        else:
+            self._dirs = [_ROOT / "memory" / name, _ROOT / "cpuacct" / name]
+        for directory in self._dirs:
+            try:
+                directory.mkdir()
+            except OSError as error:
+                raise CgroupUnavailable(f"{directory}: {error.strerror}; run as root, or with --no-cgroup") from error
+        _write(self._dirs[0] / ("memory.max" if self.unified else "memory.limit_in_bytes"), str(memory_bytes))
+
+    def command_prefix(self) -> list[str]:
+        """Words to put before a command so that it runs within the group."""
+        script = 'for procs in "$1" "$2"; do echo $$ > "$procs" || exit 125; done; shift 2; exec "$@"'
+        files = [str(directory / "cgroup.procs") for directory in self._dirs]
+        return ["sh", "-c", script, "cgroup", files[0], files[-1]]
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all tasks the group has had."""
+        if not self.unified:
+            return int((self._dirs[1] / "cpuacct.usage").read_text()) / 1e9
+        for line in (self._dirs[0] / "cpu.stat").read_text().splitlines():
+            key, value = line.split()
+            if key == "usage_usec":
+                return int(value) / 1e6
+        raise CgroupUnavailable(f"{self._dirs[0]}/cpu.stat has no usage_usec")
+
+    def remove(self) -> None:
+        """Remove the empty group; a task that just ended may hold it for a moment."""
+        for directory in self._dirs:
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    os.rmdir(directory)
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)

@@ -1,0 +1,90 @@
+"""pybroker beside Apache Kafka in one run: `python -m bench.peers.compare`.
+
+Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled; repetitions alternate. The rows and
+every measurement are saved as JSON. The status is 1 when a row fails (never with `--quick`: its figures mean nothing).
+`--ours kafka` puts Apache Kafka on both sides: the check that the comparison itself is fair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.peers.control import control_plane
+from bench.peers.peer import Peer, build_pbload, start_kafka, start_pybroker
+from bench.peers.report import Row, save, text_table
+from bench.peers.run import FULL, QUICK, Run
+from bench.peers.speed import huge_producer, rdkafka_producers, throughput
+
+SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
+    "throughput": throughput,
+    "huge-producer": lambda run: {"huge producer": huge_producer(run)},
+    "rdkafka": lambda run: {"librdkafka producers": rdkafka_producers(run)},
+    "control": lambda run: {"control plane": control_plane(run)},
+}
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers.compare", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="everything once and small: a check of the benchmark itself"
+    )
+    parser.add_argument("--sections", nargs="+", choices=[*SECTIONS], default=[*SECTIONS])
+    parser.add_argument("--ours", choices=["pybroker", "kafka"], default="pybroker", help="what stands on our side")
+    parser.add_argument("--backend", default="io_uring", help="our I/O backend: auto, io_uring or epoll")
+    parser.add_argument("--other-backend", default="epoll", help="our third peer's backend; 'none' leaves it out")
+    parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
+    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()), help="where log dirs go")
+    parser.add_argument("--output", type=Path, default=Path("build/bench/compare.json"))
+    return parser.parse_args(arguments)
+
+
+def _start(options: argparse.Namespace, stack: ExitStack) -> list[Peer]:
+    pbload = build_pbload()
+    with_cgroup = not options.no_cgroup and not (options.quick and os.geteuid() != 0)
+    peers: list[Peer] = []
+
+    def add(peer: Peer) -> None:
+        stack.callback(peer.close)
+        peers.append(peer)
+
+    if options.ours == "kafka":
+        add(start_kafka(pbload, options.data, with_cgroup, name="kafka-too"))
+    else:
+        add(start_pybroker(pbload, options.data, with_cgroup, options.backend))
+    add(start_kafka(pbload, options.data, with_cgroup))
+    if options.ours == "pybroker" and options.other_backend != "none":
+        add(start_pybroker(pbload, options.data, with_cgroup, options.other_backend))
+    return peers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, save; see the module's text for the status."""
+    options = _options(arguments)
+    sections: dict[str, list[Row]] = {}
+    with ExitStack() as stack:
+        run = Run(_start(options, stack), QUICK if options.quick else FULL)
+        facts = {peer.name: dict(peer.facts) for peer in run.peers}
+        print(f"peers: {facts}", flush=True)
+        run.fill()
+        for name in options.sections:
+            for section, rows in SECTIONS[name](run).items():
+                if not rows:
+                    continue
+                sections[section] = rows
+                theirs = {"backends": run.peers[0].name, "huge producer": "quiet"}.get(section, "kafka")
+                ours = run.peers[2].name if section == "backends" else run.peers[0].name
+                print(f"\n{section}\n{text_table(rows, ours, theirs)}", flush=True)
+        save(options.output, sections, facts, run.raw)
+    failed = [row for rows in sections.values() for row in rows if not row.passed]
+    print(f"\n{len(failed)} of {sum(map(len, sections.values()))} rows fail; saved in {options.output}")
+    return 1 if failed and not options.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

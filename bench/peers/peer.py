@@ -1,0 +1,201 @@
+"""One broker under measurement: started in its cgroup, filled, and loaded by pbload.
+
+A `Peer` is owned by the run and closed by it. CPU is the cgroup's; without cgroups, the process's own.
+Can fail: `LoadFailed` when pbload saw an error; the message holds its output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.peers.cgroup import Cgroup
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
+
+ROOT = Path(__file__).resolve().parents[2]
+MEMORY_BYTES = 3 << 30
+# As Kafka's start script sets them.
+KAFKA_JAVA_OPTIONS = (
+    "-server",
+    "-Xms1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+# Old segments go while a run lasts, so that it needs a bounded part of the disk; the same for both brokers.
+COMMON_OVERRIDES = {
+    "log.segment.bytes": str(256 << 20),
+    "log.retention.bytes": str(1 << 30),
+    "log.retention.check.interval.ms": "2000",
+    "log.segment.delete.delay.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "6000",
+}
+
+
+class LoadFailed(RuntimeError):
+    """pbload reported an error: the figure would be none."""
+
+
+@dataclass
+class Measurement:
+    """What one run of pbload saw, and what it cost the broker."""
+
+    load: dict[str, Any]
+    cpu_seconds: float
+
+    @property
+    def mb_per_s(self) -> float:
+        """Payload, in 10^6 bytes per second."""
+        return float(self.load["mb_per_s"])
+
+    @property
+    def requests_per_s(self) -> float:
+        """Answered requests per second."""
+        return float(self.load["requests_per_s"])
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """Broker CPU seconds per 10^9 bytes of payload."""
+        return self.cpu_seconds / (float(self.load["payload_bytes"]) / 1e9)
+
+    @property
+    def cpu_us_per_request(self) -> float:
+        """Broker CPU microseconds per request."""
+        return self.cpu_seconds * 1e6 / float(self.load["requests"])
+
+    def latency_us(self, quantile: str) -> float:
+        """`quantile` is p50, p90, p99, p99.9 or max."""
+        return float(self.load["latency_us"][quantile])
+
+
+def build_pbload() -> Path:
+    """Build the load generator; gives its path."""
+    subprocess.run(["make", "-s", "-C", str(ROOT / "bench" / "load")], check=True)
+    return ROOT / "build" / "load" / "pbload"
+
+
+def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> dict[str, Any]:
+    if status != 0:
+        raise LoadFailed(f"{' '.join(words)} ended with status {status}: {errors.strip()} {output.strip()}")
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+@dataclass
+class BackgroundLoad:
+    """A pbload that runs beside another one."""
+
+    words: list[str]
+    process: subprocess.Popen[str]
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for its end and give its JSON line."""
+        output, errors = self.process.communicate()
+        return _json_line(self.words, self.process.returncode, output, errors)
+
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+
+@dataclass
+class Peer:
+    """A running broker of one kind."""
+
+    name: str
+    broker: KafkaBroker | BrokerProcess
+    cgroup: Cgroup | None
+    directory: Path
+    pbload: Path
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far."""
+        return self.cgroup.cpu_seconds() if self.cgroup else self.broker.cpu_seconds()
+
+    def words(self, arguments: Sequence[str]) -> list[str]:
+        """pbload's command line against this broker."""
+        return [str(self.pbload), *arguments, "--port", str(self.broker.port)]
+
+    def load(self, *arguments: str) -> Measurement:
+        """Run pbload to its end."""
+        words = self.words(arguments)
+        before = self.cpu_seconds()
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        cpu_seconds = self.cpu_seconds() - before
+        return Measurement(_json_line(words, done.returncode, done.stdout, done.stderr), cpu_seconds)
+
+    def load_beside(self, *arguments: str) -> BackgroundLoad:
+        """Start pbload and go on."""
+        words = self.words(arguments)
+        pipe = subprocess.PIPE
+        return BackgroundLoad(words, subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic that a shape is done with, so that the disk does not fill."""
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 3})
+        for future in client.delete_topics([topic]).values():
+            future.result(timeout=30)
+
+    def close(self) -> None:
+        """Stop the broker and remove what it left."""
+        try:
+            self.broker.stop()
+        finally:
+            if self.cgroup:
+                self.cgroup.remove()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _cgroup(name: str, with_cgroup: bool) -> Cgroup | None:
+    return Cgroup(f"pybroker-bench-{name}-{os.getpid()}", MEMORY_BYTES) if with_cgroup else None
+
+
+def start_kafka(pbload: Path, data_root: Path, with_cgroup: bool, name: str = "kafka") -> Peer:
+    """Apache Kafka with the heap and collector of its own start script."""
+    directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
+    cgroup = _cgroup(name, with_cgroup)
+    broker = KafkaBroker(
+        directory / "data",
+        overrides=COMMON_OVERRIDES,
+        heap_megabytes=1024,
+        java_options=KAFKA_JAVA_OPTIONS,
+        command_prefix=cgroup.command_prefix() if cgroup else (),
+    )
+    return Peer(name, broker, cgroup, directory, pbload, {"version": KAFKA_VERSION})
+
+
+def start_pybroker(
+    pbload: Path, data_root: Path, with_cgroup: bool, backend: str, overrides: Mapping[str, str] | None = None
+) -> Peer:
+    """pybroker on the given I/O backend."""
+    name = "pybroker" if backend == "auto" else f"pybroker-{backend}"
+    directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
+    cgroup = _cgroup(name, with_cgroup)
+    broker = BrokerProcess(
+        directory / "data",
+        overrides={**COMMON_OVERRIDES, "pybroker.io.backend": backend, **(overrides or {})},
+        command_prefix=cgroup.command_prefix() if cgroup else (),
+    )
+    facts = {
+        "profile": broker.ready.get("profile"),
+        "io_backend": broker.ready.get("io_backend", "backend"),
+        "append_engine": broker.ready.get("append_engine", "engine"),
+        "durability": broker.ready.get("durability"),
+        "buffer_budget_bytes": broker.ready.get("buffer_budget_bytes", "buffer_budget"),
+        "ready_line": broker.ready.text,
+    }
+    return Peer(name, broker, cgroup, directory, pbload, facts)

@@ -1,0 +1,66 @@
+"""What every section of the comparison shares: the peers, how long to measure, and alternating repetitions."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.peers.peer import Measurement, Peer
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a run measures."""
+
+    repetitions: int
+    seconds: float
+    warmup_seconds: float
+    fill: str
+    fetch_fill: str
+    topic_count: int
+    member_count: int
+    rdkafka_seconds: float
+
+
+FULL = Effort(3, 5, 2, "4g", "512m", 1000, 1000, 20)
+# Every code path once, for its errors: the figures mean nothing.
+QUICK = Effort(1, 0.5, 0.2, "64m", "32m", 50, 50, 2)
+
+
+@dataclass
+class Run:
+    """The peers of one comparison, in the order they take turns, and all they measured."""
+
+    peers: Sequence[Peer]
+    effort: Effort
+    raw: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, peer: Peer, shape: str, measurement: Measurement) -> Measurement:
+        """Keep a measurement for the saved report."""
+        self.raw.append({"peer": peer.name, "shape": shape, "cpu_s": measurement.cpu_seconds, "load": measurement.load})
+        return measurement
+
+    def fill(self) -> None:
+        """Produce until each memory cgroup is full, so that all measure in steady state."""
+        for peer in self.peers:
+            peer.load(
+                "produce", "--topic", "fill", "--batch-bytes", "256k", "--in-flight", "5", "--bytes", self.effort.fill
+            )
+        os.sync()
+
+    def alternate(self, shape: str, measure: Callable[[Peer], Measurement]) -> dict[str, list[Measurement]]:
+        """Measure every peer in turn, `repetitions` times; dirty pages of one are never the next one's bill."""
+        results: dict[str, list[Measurement]] = {peer.name: [] for peer in self.peers}
+        for _ in range(self.effort.repetitions):
+            for peer in self.peers:
+                results[peer.name].append(self.note(peer, shape, measure(peer)))
+                os.sync()
+        return results
+
+
+def median(measurements: Sequence[Measurement], figure: Callable[[Measurement], float]) -> float:
+    """The median of one figure over repetitions."""
+    return statistics.median(figure(measurement) for measurement in measurements)
