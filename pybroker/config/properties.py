@@ -54,11 +54,14 @@ def parse_properties(text: str, source: str) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Natural lines joined over continuations, without blank lines, comments and leading blanks."""
+    """Natural lines joined over continuations, without blank lines, comments and leading blanks.
+
+    While nothing is joined yet, even behind a lone backslash, a line may still be blank or a comment.
+    """
     joined, first = "", 0
     for number, natural in enumerate(_LINE_END.split(text), 1):
         line = natural.lstrip(_BLANKS)
-        if not first:
+        if not joined:
             if not line or line[0] in "#!":
                 continue
             first = number
@@ -66,8 +69,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             joined += line[:-1]
             continue
         yield first, joined + line
-        joined, first = "", 0
-    if first and joined:
+        joined = ""
+    if joined:
         yield first, joined
 
 
