@@ -13,7 +13,7 @@ from typing import Any
 from pybroker.protocol import runtime
 from pybroker.protocol.class_source import default_source
 from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, StructDef
-from pybroker.protocol.source import SourceWriter, StructNames, is_compact
+from pybroker.protocol.source import SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
 from pybroker.protocol.uuids import ZERO_UUID
 
 
@@ -211,7 +211,9 @@ class DecoderSource:
             return
         if field.type in FIXED_FORMATS:
             form = FIXED_FORMATS[field.type]
-            out.line(f"{target} = list(unpack_from(f'>{{{count}}}{form}', b, p)) if {count} else []")
+            small = f"{self._structs.sized_name('', form)}[{count}](b, p)"
+            large = f"unpack_from(f'>{{{count}}}{form}', b, p)"
+            out.line(f"{target} = list({small} if {count} < {SMALL_ARRAY_COUNT} else {large}) if {count} else []")
             out.line(f"p += {count} * {struct.calcsize('>' + form)}")
             return
         items, append, item = out.fresh("l"), out.fresh("a"), out.fresh("o")

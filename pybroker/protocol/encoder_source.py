@@ -13,7 +13,7 @@ from typing import Any
 from pybroker.protocol import runtime
 from pybroker.protocol.class_source import default_source
 from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, StructDef
-from pybroker.protocol.source import SourceWriter, StructNames, is_compact
+from pybroker.protocol.source import SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
 from pybroker.protocol.uuids import ZERO_UUID
 
 # One byte of compact length holds up to 126 (it is the length plus one, and 127 is the largest one-byte varint).
@@ -60,10 +60,15 @@ class EncoderSource:
     def _packed(self, form: str = "", expression: str = "", suffix: str = "") -> str:
         """The run, one more value and a bytes expression as one bytes expression; the run is kept."""
         run = [*self._run, (form, expression)] if form else self._run
+        forms = "".join(part for part, _ in run)
         pieces = []
-        if run:
+        if forms == "B":
+            pieces.append(f"ONE_BYTE[{run[0][1]}]")
+        elif set(forms) == {"x"}:
+            pieces.append(repr(bytes(len(forms))))
+        elif run:
             arguments = ", ".join(value for _, value in run if value)
-            pieces.append(f"{self._structs.name(''.join(part for part, _ in run))}({arguments})")
+            pieces.append(f"{self._structs.name(forms)}({arguments})")
         return " + ".join([*pieces, suffix] if suffix else pieces)
 
     def _emit(self, form: str = "", expression: str = "", suffix: str = "") -> None:
@@ -77,17 +82,25 @@ class EncoderSource:
 
     def _struct(self, name: str, definition: StructDef) -> None:
         """Writes a struct held in variable `name`; may leave a run behind."""
-        tagged = []
+        tagged, plain = [], []
         for field in definition.fields:
-            expression = f"{name}.{field.attribute}"
             if self._version not in field.versions:
-                self._absent(expression, field)
+                self._absent(f"{name}.{field.attribute}", field)
             elif self._flexible and self._version in field.tagged:
                 tagged.append(field)
             else:
-                self._field(expression, field)
-        if self._flexible:
+                plain.append(field)
+        closes_section = self._flexible and not tagged and bool(plain) and self._is_string(plain[-1])
+        for field in plain:
+            if closes_section and field is plain[-1]:
+                self._string(f"{name}.{field.attribute}", field, self._version in field.nullable, empty_section=True)
+            else:
+                self._field(f"{name}.{field.attribute}", field)
+        if self._flexible and not closes_section:
             self._tags(name, sorted(tagged, key=lambda item: item.tag))
+
+    def _is_string(self, field: FieldDef) -> bool:
+        return field.type == "string" and not field.is_array and is_compact(self._message, field, self._version)
 
     def _is_not_default(self, expression: str, field: FieldDef) -> str:
         if field.default_is_null:
@@ -177,26 +190,42 @@ class EncoderSource:
         out.line("else:")
         out.indent += 1
 
-    def _string(self, expression: str, field: FieldDef, nullable: bool) -> None:
+    def _string(self, expression: str, field: FieldDef, nullable: bool, *, empty_section: bool = False) -> None:
+        """Writes a string and, with `empty_section`, the zero that says that no tagged fields follow it."""
+        if is_compact(self._message, field, self._version):
+            self._compact_string(expression, field, nullable, empty_section)
+        else:
+            self._plain_string(expression, field, nullable)
+        self._run.clear()
+
+    def _plain_string(self, expression: str, field: FieldDef, nullable: bool) -> None:
         out = self._out
-        compact = is_compact(self._message, field, self._version)
+        value = out.fresh("v")
+        out.line(f"{value} = {expression}")
+        self._null_or(value, field, False, nullable, "h")
+        out.line(f"{value} = {value}.encode()")
+        self._emit("h", f"len({value})", value)
+        out.indent -= 1
+
+    def _compact_string(self, expression: str, field: FieldDef, nullable: bool, empty_section: bool) -> None:
+        out = self._out
         value, length = out.fresh("v"), out.fresh("n")
+        tail_form, tail = ("Bx", " + b'\\0'") if empty_section else ("B", "")
+        out.line(f"{value} = {expression}")
         if nullable:
-            out.line(f"{value} = {expression}")
-            self._null_or(value, field, compact, True, "h")
-            out.line(f"{value} = {value}.encode()")
-        else:
-            out.line(f"{value} = {expression}.encode()")
+            out.line(f"if not {value}:")
+            out.indent += 1
+            self._emit(tail_form, f"0 if {value} is None else 1")
+            out.indent -= 1
+            out.line("else:")
+            out.indent += 1
+        out.line(f"{value} = {value}.encode()")
         out.line(f"{length} = len({value})")
-        if compact:
-            out.line(f"if {length} < {ONE_BYTE_LENGTH}: {self._write}({self._packed('B', f'{length} + 1', value)})")
-            prefix = f"string_prefix({length}, {field.name!r}) + {value}"
-            out.line(f"else: {self._write}({self._packed(suffix=prefix)})")
-        else:
-            self._emit("h", length, value)
+        out.line(f"if {length} < {ONE_BYTE_LENGTH}: {self._write}({self._packed('B', f'{length} + 1', value + tail)})")
+        prefix = f"string_prefix({length}, {field.name!r}) + {value}{tail}"
+        out.line(f"else: {self._write}({self._packed(suffix=prefix)})")
         if nullable:
             out.indent -= 1
-        self._run.clear()
 
     def _bytes(self, expression: str, field: FieldDef, nullable: bool) -> None:
         out = self._out
@@ -216,20 +245,39 @@ class EncoderSource:
         else:
             self._emit("i", expression)
 
+    def _fixed_array(self, items: str, form: str, compact: bool) -> None:
+        """Writes the run, the count and the items: by one call when they are few."""
+        out = self._out
+        count = out.fresh("n")
+        out.line(f"{count} = len({items})")
+        prefix = "".join(part for part, _ in self._run) + ("B" if compact else "i")
+        values = [value for _, value in self._run if value] + [f"{count} + 1" if compact else count, f"*{items}"]
+        packed = f"{self._structs.sized_name(prefix, form)}[{count}]({', '.join(values)})"
+        out.line(f"if {count} < {SMALL_ARRAY_COUNT}:")
+        out.line(f"    {self._write}({packed})")
+        out.line("else:")
+        out.indent += 1
+        self._count(count, compact)
+        out.line(f"{self._write}(pack(f'>{{{count}}}{form}', *{items}))")
+        out.indent -= 1
+
     def _array(self, expression: str, field: FieldDef, nullable: bool) -> None:
         out = self._out
         items = out.fresh("l")
         out.line(f"{items} = {expression}")
         compact = is_compact(self._message, field, self._version)
         self._null_or(items, field, compact, nullable, "i")
+        if field.type in FIXED_FORMATS and field.type != "uuid":
+            self._fixed_array(items, FIXED_FORMATS[field.type], compact)
+            self._run.clear()
+            out.indent -= 1
+            return
         self._count(f"len({items})", compact)
         self._run.clear()
         if field.type == "uuid":
             out.line(f"for u in {items}:")
             out.line(f"    if len(u) != 16: fail_uuid({field.name!r})")
             out.line(f"    {self._write}(u)")
-        elif field.type in FIXED_FORMATS:
-            out.line(f"{self._write}(pack(f'>{{len({items})}}{FIXED_FORMATS[field.type]}', *{items}))")
         else:
             item = out.fresh("o")
             out.line(f"for {item} in {items}:")
@@ -250,6 +298,7 @@ def generate_encoder(message: MessageDef, version: int, message_class: type[Any]
         message.name: message_class,
         "join": b"".join,
         "pack": struct.pack,
+        "ONE_BYTE": runtime.UVARINT_BYTES,
         "ZERO_UUID": ZERO_UUID,
         "uvarint": runtime.uvarint,
         "string_prefix": runtime.string_prefix,

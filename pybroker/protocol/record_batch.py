@@ -232,7 +232,7 @@ def parse(
     decompressor: Decompress = decompress,
     max_decompressed_bytes: int = _MAX_DECOMPRESSED_BYTES,
 ) -> Iterator[RecordBatch]:
-    """The batches in `buffer`, in order. An incomplete one at the end ends the iteration: a read may stop inside a batch.
+    """The batches in `buffer`, in order. One that is incomplete at the end ends them: a read may stop inside a batch.
 
     ProtocolError for a wrong magic, length or CRC, and for records that do not add up; batches before it have been
     given out.
@@ -258,7 +258,21 @@ def _parse_one(data: bytes, position: int, checksum: Checksum, decompressor: Dec
     if checksum(data[_CRC_START:]) != crc:
         raise ProtocolError(f"the batch of offset {base_offset} at position {position} has a wrong CRC")
     *fields, count = _BODY.unpack_from(data, _CRC_START)
-    batch = RecordBatch(base_offset, leader_epoch, *fields, [], position, len(data))
+    attributes, last_offset_delta, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, sequence = fields
+    batch = RecordBatch(
+        base_offset=base_offset,
+        partition_leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        records=[],
+        position=position,
+        size_bytes=len(data),
+    )
     payload = data[HEADER_BYTES:]
     codec_id = batch.attributes & COMPRESSION_MASK
     if codec_id:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 from pybroker.protocol.definitions import FieldDef, MessageDef
 
@@ -26,6 +28,25 @@ class SourceWriter:
         return "\n".join(self.lines) + "\n"
 
 
+# Arrays of fixed-width items with fewer items than this have a `struct` format of their own, kept.
+SMALL_ARRAY_COUNT = 127
+
+
+class SizedStructs(dict[int, Callable[..., Any]]):
+    """Item count -> `struct` method for some fixed-width values and that many items; made at first use."""
+
+    def __init__(self, method: str, prefix: str, item: str) -> None:
+        super().__init__()
+        self._method = method
+        self._prefix = prefix
+        self._item = item
+
+    def __missing__(self, count: int) -> Callable[..., Any]:
+        made: Callable[..., Any] = getattr(struct.Struct(f">{self._prefix}{count}{self._item}"), self._method)
+        self[count] = made
+        return made
+
+
 class StructNames:
     """Names of the `struct.Struct` methods that generated code uses, by format; `namespace` defines them."""
 
@@ -36,6 +57,12 @@ class StructNames:
     def name(self, form: str) -> str:
         name = "S_" + form.replace("?", "T")
         self.namespace[name] = getattr(struct.Struct(">" + form), self._method)
+        return name
+
+    def sized_name(self, prefix: str, item: str) -> str:
+        """Name of the methods, by item count, for `prefix` followed by an array of `item`."""
+        name = f"A_{prefix}_{item}".replace("?", "T")
+        self.namespace.setdefault(name, SizedStructs(self._method, prefix, item))
         return name
 
 

@@ -8,6 +8,19 @@ from pybroker.protocol.source import SourceWriter
 
 NOTE = "Written by pybroker.protocol.generate; not edited by hand."
 
+_READ_CONTRACT = (
+    "/*",
+    " * Read a body; the version is a valid one. 0, -EBADMSG (malformed) or -ENOMEM (arena limit). Slices point into the",
+    " * frame, arrays into the arena. What follows the body is left in the reader.",
+    " */",
+)
+_WRITE_CONTRACT = (
+    "/*",
+    " * Write a body; the version is a valid one. 0, what stuck in the writer, or UNSUPPORTED_VERSION when a field that the",
+    " * receiver needs has a value and the version lacks it.",
+    " */",
+)
+
 
 class CSource(SourceWriter):
     """Lines of C with braces that follow the indent."""
@@ -34,7 +47,14 @@ def header_source(definition: MessageDef) -> str:
     guard = f"PB_WIRE_GENERATED_{model.stem.upper()}_H"
     versions = definition.versions
     out.line(f"/* {definition.name}, versions {versions}, flexible {definition.flexible}. {NOTE} */")
-    for line in (f"#ifndef {guard}", f"#define {guard}", "", '#include "wire/reader.h"', '#include "wire/writer.h"', ""):
+    for line in (
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        '#include "wire/reader.h"',
+        '#include "wire/writer.h"',
+        "",
+    ):
         out.line(line)
     out.line(f"#define PB_{model.stem.upper()}_MIN_VERSION {versions.lowest}")
     out.line(f"#define PB_{model.stem.upper()}_MAX_VERSION {versions.highest}")
@@ -46,16 +66,12 @@ def header_source(definition: MessageDef) -> str:
     for struct in model.structs():
         out.line(f"void {model.type_name(struct)}_init({model.type_name(struct)} *out);")
     out.line("")
-    out.line("/*")
-    out.line(" * Read a body; the version is a valid one. 0, -EBADMSG (malformed) or -ENOMEM (arena limit). Slices point into")
-    out.line(" * the frame, arrays into the arena. What follows the body is left in the reader.")
-    out.line(" */")
+    for line in _READ_CONTRACT:
+        out.line(line)
     out.line(f"int {body}_read(pb_reader *reader, int16_t version, pb_arena *arena, {body} *out);")
     out.line("")
-    out.line("/*")
-    out.line(" * Write a body; the version is a valid one. 0, what stuck in the writer, or UNSUPPORTED_VERSION when a field that")
-    out.line(" * the receiver needs has a value and the version lacks it.")
-    out.line(" */")
+    for line in _WRITE_CONTRACT:
+        out.line(line)
     out.line(f"int {body}_write(pb_writer *writer, int16_t version, const {body} *in);")
     out.line("")
     out.line("#endif")
@@ -210,7 +226,9 @@ class _ReadSource:
 
     def _variable(self, field: FieldDef) -> str:
         kind = "string" if field.type == "string" else "bytes"
-        nullable = "false" if field.is_array else self._model.condition_text(field.nullable) if field.nullable else "false"
+        nullable = (
+            "false" if field.is_array else self._model.condition_text(field.nullable) if field.nullable else "false"
+        )
         return f"pb_read_{kind}(reader, {self._model.compact(field)}, {nullable})"
 
     def _array(self, target: str, field: FieldDef) -> None:
@@ -289,7 +307,9 @@ class _WriteSource:
             if condition == "false":
                 continue
             differs = model.is_not_default(f"in->{field.attribute}", field)
-            out.line(f"const bool has_{field.attribute} = {differs if condition is None else f'{condition} && {differs}'};")
+            out.line(
+                f"const bool has_{field.attribute} = {differs if condition is None else f'{condition} && {differs}'};"
+            )
             present.append(field)
         total = " + ".join(f"(has_{field.attribute} ? 1u : 0u)" for field in present) or "0"
         out.line(f"pb_write_uvarint(writer, {total});")

@@ -39,7 +39,7 @@ extern const size_t pb_api_count;
 /* The API of a key, or NULL. */
 const pb_api_info *pb_api_find(int16_t api_key);
 
-/* The version of the RequestHeader in front of a request, and of the ResponseHeader in front of its response (KIP-482). */
+/* The version of the RequestHeader before a request, and of the ResponseHeader before its response (KIP-482). */
 int16_t pb_request_header_version(const pb_api_info *api, int16_t version);
 int16_t pb_response_header_version(const pb_api_info *api, int16_t version);
 
@@ -95,7 +95,9 @@ def _apis_files() -> dict[str, str]:
         keys.append(f"    PB_API_{definitions.snake_case(api.name).upper()} = {api.api_key},")
         flexible = -1 if api.flexible_min_version is None else api.flexible_min_version
         unstable = "true" if api.latest_version_unstable else "false"
-        rows.append(f'    {{{api.api_key}, {api.min_version}, {api.max_version}, {flexible}, {unstable}, "{api.name}"}},')
+        rows.append(
+            f'    {{{api.api_key}, {api.min_version}, {api.max_version}, {flexible}, {unstable}, "{api.name}"}},'
+        )
     keys.append("};")
     return {"apis.h": APIS_HEADER % "\n".join(keys), "apis.c": APIS_SOURCE % "\n".join(rows)}
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, SchemaError, StructDef, Versions, snake_case
+from pybroker.protocol.definitions import (
+    FIXED_FORMATS,
+    FieldDef,
+    MessageDef,
+    SchemaError,
+    StructDef,
+    Versions,
+    snake_case,
+)
 
 C_TYPES = {
     "bool": "bool",
@@ -20,7 +28,17 @@ C_TYPES = {
     "bytes": "pb_slice",
     "records": "pb_slice",
 }
-FIXED_BYTES = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "uuid": 16}
+FIXED_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "float64": 8,
+    "uuid": 16,
+}
 
 
 class CMessage:
@@ -99,7 +117,7 @@ class CMessage:
         for field in struct.fields:
             if version not in field.versions or version in field.tagged:
                 continue
-            if field.is_array or field.type not in FIXED_FORMATS and field.struct is None:
+            if field.is_array or (field.type not in FIXED_FORMATS and field.struct is None):
                 plain = 2 if field.type == "string" and not field.is_array else 4
                 total += 1 if flexible and not field.never_flexible else plain
             else:
