@@ -1,7 +1,7 @@
 """Shared by all tests: where a skipped test is a failure.
 
 Tests may skip themselves when a tool is not installed. In CI every tool is, so a skip there means that something went
-unchecked: with `PYBROKER_NO_SKIP=1` each skip fails.
+unchecked: with `PYBROKER_NO_SKIP=1` each skip fails, of a test as of a whole module.
 """
 
 import os
@@ -12,13 +12,23 @@ import pytest
 NO_SKIP = os.environ.get("PYBROKER_NO_SKIP") == "1"
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure under PYBROKER_NO_SKIP."""
-    report = yield
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
     if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid}: skipped, and PYBROKER_NO_SKIP=1 allows none: {report.longrepr}"
+        report.longrepr = f"{report.nodeid}: PYBROKER_NO_SKIP=1 allows no skip: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Of one test."""
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Of one module, which may skip itself whole."""
+    report = yield
+    _fail_if_skipped(report)
     return report
