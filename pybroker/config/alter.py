@@ -7,6 +7,7 @@ fail: InvalidAlteration, with the error code of Kafka's protocol.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -103,12 +104,10 @@ def _apply(
     current: Mapping[str, str], alterations: list[ConfigAlteration], find: Callable[[str], ConfigKey | None]
 ) -> dict[str, str]:
     """The overrides after the alterations."""
-    names = [alteration.name for alteration in alterations]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(alteration.name for alteration in alterations)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
-        raise InvalidAlteration(
-            INVALID_REQUEST, f"{', '.join(repeated)}: altered twice in one request; send each key once"
-        )
+        raise InvalidAlteration(INVALID_REQUEST, f"{repeated[0]}: altered twice in one request; send each key once")
     wanted = dict(current)
     for alteration in alterations:
         name = alteration.name
@@ -134,13 +133,12 @@ def _edit_list(key: ConfigKey | None, present: str | None, alteration: ConfigAlt
     if key is None or key.type is not ConfigType.LIST:
         what = AlterOperation(alteration.operation).name
         raise InvalidAlteration(INVALID_CONFIG, f"{alteration.name} is not a list, so {what} means nothing; use SET")
-    items = list(split_list((key.default or "") if present is None else present))
-    for item in split_list(alteration.value or ""):
-        if alteration.operation == AlterOperation.SUBTRACT:
-            items = [kept for kept in items if kept != item]
-        elif item not in items:
-            items.append(item)
-    return ",".join(items)
+    items = split_list((key.default or "") if present is None else present)
+    edits = split_list(alteration.value or "")
+    if alteration.operation == AlterOperation.APPEND:
+        return ",".join(dict.fromkeys(items + edits))
+    removed = set(edits)
+    return ",".join(item for item in items if item not in removed)
 
 
 def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> Changes:

@@ -171,7 +171,9 @@ _TYPE_WORDS = {
 }
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_SEPARATOR = re.compile(r"\s*,\s*")
+#: What Java's String.trim takes off: the space and every control character before it.
+_BLANKS = "".join(map(chr, range(33)))
+_SHOWN_CHARS = 100
 _UNITS = (("bytes", "bytes"), ("ms", "milliseconds"), ("millis", "milliseconds"), ("seconds", "seconds"),
           ("secs", "seconds"), ("minutes", "minutes"), ("hours", "hours"), ("us", "microseconds"),
           ("per.second", "bytes per second"))  # fmt: skip
@@ -246,6 +248,8 @@ class ConfigKey:
 
     def error(self, text: str, where: str = "") -> ConfigError:
         """The error for a value that is not accepted."""
+        if len(text) > _SHOWN_CHARS:
+            text = text[:_SHOWN_CHARS] + "…"
         shown = HIDDEN if self.sensitive else repr(text)
         prefix = f"{where}: " if where else ""
         return ConfigError(f"{prefix}{self.name} cannot be {shown}; accepted: {self.accepted}")
@@ -257,7 +261,7 @@ class ConfigKey:
 
 def parse_value(kind: ConfigType, text: str) -> ConfigValue:
     """`text` as a value of type `kind`, blanks around it dropped. Raises ValueError if it is none."""
-    text = text.strip()
+    text = text.strip(_BLANKS)
     if kind is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
@@ -282,8 +286,8 @@ def parse_value(kind: ConfigType, text: str) -> ConfigValue:
 
 def split_list(text: str) -> tuple[str, ...]:
     """The elements of a LIST value. Empty text is the empty list."""
-    text = text.strip()
-    return tuple(_SEPARATOR.split(text)) if text else ()
+    text = text.strip(_BLANKS)
+    return tuple(item.strip(_BLANKS) for item in text.split(",")) if text else ()
 
 
 def format_value(value: ConfigValue) -> str | None:

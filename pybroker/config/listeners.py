@@ -16,7 +16,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 _LISTENER = re.compile(
-    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>[0-9]+)"
+    r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>[0-9]{1,5})"
 )
 
 

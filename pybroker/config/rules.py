@@ -5,6 +5,7 @@ Pure functions over a BrokerConfig. What can fail: ConfigError, which names the 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pybroker.config.definition import ConfigError
@@ -24,6 +25,8 @@ Listeners = tuple[Listener, ...]
 _CONTROLLER_HOST = "127.0.0.1"
 _CONTROLLER_PORT = 9093
 _MIB = 1 << 20
+_MOST_CONNECTIONS = 2**31 - 1
+_CONNECTION_OVERRIDE = re.compile(r"(?P<host>[^\s,]+):(?P<count>[0-9]{1,10})")
 
 
 def resolve_listeners(config: BrokerConfig) -> tuple[Listeners, Listeners, Listener]:
@@ -145,8 +148,11 @@ def connection_overrides(text: str) -> dict[str, int]:
     """Host or address → most connections, from the text of max.connections.per.ip.overrides. Raises ConfigError."""
     found = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
-        host, _, count = item.rpartition(":")
-        if not host or not count.strip().isascii() or not count.strip().isdigit():
-            raise ConfigError(f"max.connections.per.ip.overrides has the item {item!r}; accepted: host:count pairs")
-        found[host.strip()] = int(count)
+        match = _CONNECTION_OVERRIDE.fullmatch(item)
+        if match is None or int(match["count"]) > _MOST_CONNECTIONS:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides has the item {item[:100]!r}; "
+                f"accepted: host:count pairs with a count from 0 to {_MOST_CONNECTIONS}"
+            )
+        found[match["host"]] = int(match["count"])
     return found

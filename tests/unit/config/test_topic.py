@@ -123,6 +123,22 @@ def test_lists_grow_and_shrink() -> None:
     assert alter_topic({"cleanup.policy": "compact,delete"}, subtract, broker) == {"cleanup.policy": "compact"}
 
 
+def test_hostile_sizes_cost_little_and_are_not_echoed() -> None:
+    broker = BrokerConfig.load(None)
+    many = ",".join(str(number) for number in range(16_000))
+    with pytest.raises(InvalidAlteration) as caught:
+        alter_topic({}, [ConfigAlteration("cleanup.policy", APPEND, many)], broker)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(InvalidAlteration) as caught:
+        alter_topic({}, [ConfigAlteration("cleanup.policy", SET, "a" + " " * 32_000 + "a")], broker)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(InvalidAlteration, match="host:count"):
+        overrides = ConfigAlteration("max.connections.per.ip.overrides", SET, "h:" + "9" * 5000)
+        alter_broker({}, [overrides], broker, per_broker=True)
+    with pytest.raises(InvalidAlteration, match="altered twice"):
+        alter_topic({}, [ConfigAlteration(str(number % 99_999), SET, "1") for number in range(100_000)], broker)
+
+
 def test_new_topics() -> None:
     broker = BrokerConfig.load(None)
     assert check_new_topic({"retention.ms": "5"}, broker) == {"retention.ms": "5"}
