@@ -105,10 +105,10 @@ class BrokerConfig(ConfigValues):
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> BrokerConfig:
         """This configuration with other dynamic values.
 
-        A value that its key does not accept is left out, with a warning. Raises ConfigError if values that are each
-        accepted contradict each other.
+        A value that its key does not accept is left out, with a warning; `warnings` then has these alone. Raises
+        ConfigError if values that are each accepted contradict each other.
         """
-        return replace(self, dynamic_default=dict(dynamic_default), dynamic_broker=dict(dynamic_broker))
+        return replace(self, dynamic_default=dict(dynamic_default), dynamic_broker=dict(dynamic_broker), warnings=())
 
     def _merge(self, warnings: list[str]) -> dict[str, ConfigValue]:
         values: dict[str, ConfigValue] = {name: key.default_value for name, key in BROKER_KEYS.items()}

@@ -254,10 +254,6 @@ class ConfigKey:
         prefix = f"{where}: " if where else ""
         return ConfigError(f"{prefix}{self.name} cannot be {shown}; accepted: {self.accepted}")
 
-    def format(self, value: ConfigValue) -> str | None:
-        """Kafka's text for a parsed value; None for null."""
-        return format_value(value)
-
 
 def parse_value(kind: ConfigType, text: str) -> ConfigValue:
     """`text` as a value of type `kind`, blanks around it dropped. Raises ValueError if it is none."""

@@ -33,7 +33,7 @@ CLUSTER_KEYS: tuple[ConfigKey, ...] = (
               "Names of the listeners that belong to the controller.", ListOf(empty=False), honoured=True),
     ConfigKey("controller.quorum.voters", LIST, "", HIGH,
               "The controllers, as id@host:port, when the quorum does not change.",
-              Items(r"[0-9]{1,9}@.+:[0-9]{1,5}", "a list of id@host:port")),
+              Items(r"[0-9]{1,9}@.+:[0-9]{1,5}", "a list of id@host:port"), honoured=True),
     ConfigKey("controller.quorum.bootstrap.servers", LIST, "", HIGH,
               "Addresses at which the controllers are found, as host:port.",
               Items(r"\[?[0-9A-Za-z._%:-]+\]?:[0-9]{1,5}", "a list of host:port")),

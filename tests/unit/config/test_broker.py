@@ -81,10 +81,12 @@ def test_dynamic_values_in_kafkas_order() -> None:
 
 
 def test_dynamic_values_that_cannot_be_used_are_left_out_with_a_warning() -> None:
-    config = BrokerConfig.load(None).with_dynamic({"message.max.bytes": "x"}, {"listeners": "PLAINTEXT://:1"})
+    static = BrokerConfig.load(None, ["nope=1"])
+    config = static.with_dynamic({"message.max.bytes": "x"}, {"listeners": "PLAINTEXT://:1"})
     assert config.get("message.max.bytes") == 1048588
     assert config.listeners[0].port == 9092
     assert [warning.split(": ")[0] for warning in config.warnings] == ["dynamic default", "dynamic value"]
+    assert config.with_dynamic({}, {}).warnings == ()
 
 
 @pytest.mark.parametrize(

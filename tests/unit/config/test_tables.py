@@ -77,6 +77,11 @@ def test_topic_synonyms_are_kafkas_in_kafkas_order() -> None:
         assert ours == fact["synonyms"], fact["name"]
 
 
+def test_a_topic_key_and_the_broker_keys_behind_it_have_an_effect_together() -> None:
+    for name, synonyms in SYNONYMS.items():
+        assert {BROKER_KEYS[synonym.name].honoured for synonym in synonyms} == {TOPIC_KEYS[name].honoured}, name
+
+
 def test_every_key_has_a_sentence_of_documentation() -> None:
     for key in [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]:
         assert key.documentation.endswith("."), key.name
