@@ -1,6 +1,7 @@
 """What pybroker costs while it does little: time to the first record, memory, CPU when idle.
 
-These have absolute limits, so no Apache Kafka stands beside. `python -m bench.peers.footprint`; status 1 when one fails.
+These have absolute limits, so no Apache Kafka stands beside. `python -m bench.peers.footprint`; status 1 when one
+fails.
 """
 
 from __future__ import annotations

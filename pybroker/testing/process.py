@@ -42,17 +42,23 @@ def free_port() -> int:
 class ChildProcess:
     """One child in a session of its own, its stdout and stderr in `output_path`."""
 
-    def __init__(self, command: Sequence[str], output_path: Path, env: Mapping[str, str] | None = None) -> None:
-        """Start `command`. `env` is added to this process's environment."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        output_path: Path,
+        env: Mapping[str, str] | None = None,
+        errors_path: Path | None = None,
+    ) -> None:
+        """Start `command`. `env` is added to this process's environment; stderr goes to `errors_path` if given."""
         self.output_path = output_path
         self._command = list(command)
         self._scanned_position = output_path.stat().st_size if output_path.exists() else 0
-        with open(output_path, "ab") as output:
+        with open(output_path, "ab") as output, open(errors_path or output_path, "ab") as errors:
             self._popen = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
