@@ -106,7 +106,7 @@ class DecoderSource:
         for index, field in enumerate(tagged):
             out.line(f"{'el' if index else ''}if {tag} == {field.tag}:")
             out.indent += 1
-            self._field(f"{name}.{field.attribute}", field)
+            self._field(f"{name}.{field.attribute}", field, tagged=True)
             self._flush()
             out.line(f"if p != {end}: fail_tag_size({field.name!r})")
             out.indent -= 1
@@ -114,17 +114,18 @@ class DecoderSource:
         out.line(f"    p = {end}")
         out.indent -= 1
 
-    def _field(self, target: str, field: FieldDef) -> None:
+    def _field(self, target: str, field: FieldDef, *, tagged: bool = False) -> None:
         if field.is_array:
             self._array(target, field)
         elif field.struct is not None:
-            self._nested(target, field, field.struct)
+            self._nested(target, field, field.struct, tagged)
         elif field.type in FIXED_FORMATS:
             self._add(FIXED_FORMATS[field.type], target)
         else:
             self._variable(target, field, self._version in field.nullable)
 
-    def _nested(self, target: str, field: FieldDef, definition: StructDef) -> None:
+    def _nested(self, target: str, field: FieldDef, definition: StructDef, tagged: bool) -> None:
+        """A struct. A nullable one begins with an int8, negative for null; as a tagged field with a varint, 0 for null."""
         out = self._out
         name = out.fresh("o")
         class_name = f"{self._message.name}.{definition.name}"
@@ -133,9 +134,9 @@ class DecoderSource:
             out.line(f"{target} = {name}")
             return
         mark = out.fresh("n")
-        self._add("b", mark)
+        self._add("B" if tagged else "b", mark)
         self._flush()
-        out.line(f"if {mark} < 0:")
+        out.line(f"if {mark} {'==' if tagged else '<'} 0:")
         out.line(f"    {target} = None")
         out.line("else:")
         out.indent += 1

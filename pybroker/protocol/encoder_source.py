@@ -131,7 +131,7 @@ class EncoderSource:
             pieces, value = out.fresh("q"), out.fresh("v")
             self._run, self._write = [], f"{pieces}.append"
             out.line(f"{pieces} = []")
-            self._field(expression, field)
+            self._field(expression, field, tagged=True)
             self._flush()
             out.line(f"{value} = join({pieces})")
             out.line(f"{section}.append({runtime.uvarint(field.tag)!r} + uvarint(len({value})) + {value})")
@@ -141,12 +141,12 @@ class EncoderSource:
         self._flush()
         out.line(f"if {section}: {self._write}(join({section}))")
 
-    def _field(self, expression: str, field: FieldDef) -> None:
+    def _field(self, expression: str, field: FieldDef, *, tagged: bool = False) -> None:
         nullable = self._version in field.nullable
         if field.is_array:
             self._array(expression, field, nullable)
         elif field.struct is not None:
-            self._nested(expression, field.struct, nullable)
+            self._nested(expression, field.struct, nullable, tagged)
         elif field.type == "uuid":
             self._uuid(expression, field)
         elif field.type in FIXED_FORMATS:
@@ -160,7 +160,8 @@ class EncoderSource:
         self._out.line(f"if len({expression}) != 16: fail_uuid({field.name!r})")
         self._add("16s", expression)
 
-    def _nested(self, expression: str, definition: StructDef, nullable: bool) -> None:
+    def _nested(self, expression: str, definition: StructDef, nullable: bool, tagged: bool) -> None:
+        """A struct. A nullable one begins with 1; null is the int8 -1, or as a tagged field the varint 0."""
         out = self._out
         name = out.fresh("o")
         out.line(f"{name} = {expression}")
@@ -169,7 +170,7 @@ class EncoderSource:
             return
         self._flush()
         out.line(f"if {name} is None:")
-        out.line(f"    {self._write}({bytes((255,))!r})")
+        out.line(f"    {self._write}({bytes((0 if tagged else 255,))!r})")
         out.line("else:")
         out.indent += 1
         self._add("b", "1")

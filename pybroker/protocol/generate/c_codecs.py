@@ -10,14 +10,14 @@ NOTE = "Written by pybroker.protocol.generate; not edited by hand."
 
 _READ_CONTRACT = (
     "/*",
-    " * Read a body; the version is a valid one. 0, -EBADMSG (malformed) or -ENOMEM (arena limit). Slices point into the",
-    " * frame, arrays into the arena. What follows the body is left in the reader.",
+    " * Read a body; the version is a valid one. 0, -EBADMSG (malformed) or -ENOMEM (arena limit). Slices point into",
+    " * the frame, arrays into the arena. What follows the body is left in the reader.",
     " */",
 )
 _WRITE_CONTRACT = (
     "/*",
-    " * Write a body; the version is a valid one. 0, what stuck in the writer, or UNSUPPORTED_VERSION when a field that the",
-    " * receiver needs has a value and the version lacks it.",
+    " * Write a body; the version is a valid one. 0, what stuck in the writer, or UNSUPPORTED_VERSION when a field",
+    " * that the receiver needs has a value and the version lacks it.",
     " */",
 )
 

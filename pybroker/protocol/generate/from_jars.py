@@ -46,8 +46,13 @@ def _load(text: str) -> Json:
 
 
 def _default(value: object, type_name: str) -> str:
-    """A default in the schema's spelling; empty when it is the type's own."""
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """A default in the schema's spelling; empty when it is the type's own.
+
+    Kafka takes the text "null" for a null, and JSON's null for no default at all: such a field starts empty.
+    """
+    if value is None:
+        return ""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     if text != "null" and re.fullmatch(r"u?int\d+", type_name):
         text = str(int(text or "0", 0))
         return "" if text == "0" else text
