@@ -71,8 +71,6 @@ static int check_header(const pb_batch_header *header, pb_failure *failure)
     if (header->producer_id > PB_NO_PRODUCER_ID && header->base_sequence < 0)
         return pb_fail(failure, PB_INVALID_RECORD, "the batch of producer %lld has base sequence %d",
                        (long long)header->producer_id, header->base_sequence);
-    if (pb_batch_is_transactional(header) && header->producer_id <= PB_NO_PRODUCER_ID)
-        return pb_fail(failure, PB_INVALID_RECORD, "a transactional batch needs a producer id");
     return 0;
 }
 

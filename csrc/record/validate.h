@@ -9,13 +9,13 @@
  *   CRC                                 CORRUPT_MESSAGE
  *   codec                               UNSUPPORTED_COMPRESSION_TYPE
  *   record count, last offset delta, control flag, sequence: INVALID_RECORD
- *   each record: structure, offset delta, key where the topic is compacted: INVALID_RECORD; timestamp:
- * INVALID_TIMESTAMP
+ *   each record's structure, offset delta, and key where the topic is compacted: INVALID_RECORD
+ *   each record's timestamp: INVALID_TIMESTAMP
  *
  * Bytes behind the batch that are no whole batch are not appended, and no error, as in Kafka. Stricter than Kafka where
  * Kafka would store what no consumer can read or answer UNKNOWN_SERVER_ERROR: offset deltas have to count 0, 1, 2, ...;
  * the inside of compressed records has to fit their lengths; damaged compressed data is INVALID_RECORD; an unknown
- * codec is UNSUPPORTED_COMPRESSION_TYPE; a transactional batch needs a producer id.
+ * codec is UNSUPPORTED_COMPRESSION_TYPE.
  *
  * Runs on the caller's thread with that thread's codec; allocates only within the codec. No other pass over the records
  * is needed later: base offset and leader epoch lie outside of the CRC, and LogAppendTime is

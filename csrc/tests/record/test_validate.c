@@ -1,0 +1,139 @@
+/* Produce validation beyond the vectors: what it reports, its limits, and batches that try to cost much. */
+#include "record/validate.h"
+
+#include "base/kafka_error.h"
+#include "tests/record/build_batch.h"
+
+static batch_builder builder;
+static pb_validation validation;
+static const pb_validation_rules RULES = {
+    .max_message_bytes = 8 * 1024 * 1024,
+    .timestamp_type = PB_CREATE_TIME,
+    .timestamp_before_max_ms = INT64_MAX,
+    .timestamp_after_max_ms = 3600000,
+    .target_compression = PB_TARGET_COMPRESSION_PRODUCER,
+};
+
+static pb_codec *make_codec(void)
+{
+    pb_codec *codec = NULL;
+    CHECK_INT(pb_codec_create(&codec), 0);
+    return codec;
+}
+
+static int validate(const pb_validation_rules *rules, pb_codec *codec)
+{
+    return pb_validate_produce(rules, 13, 2000000, codec, builder.batch, builder.batch_length, &validation, NULL);
+}
+
+TEST(what_an_idempotent_transactional_batch_tells)
+{
+    pb_codec *codec = make_codec();
+    build_begin(&builder);
+    builder.header.producer_id = 4000;
+    builder.header.producer_epoch = 6;
+    builder.header.base_sequence = INT32_MAX - 1;
+    builder.header.attributes = PB_BATCH_TRANSACTIONAL;
+    for (int i = 0; i < 5; i++)
+        build_record(&builder, i == 2 || i == 3 ? 1500 : 1100 + i, "key", "value", 5);
+    build_finish(&builder, codec, PB_COMPRESSION_SNAPPY);
+    CHECK_INT(validate(&RULES, codec), 0);
+    CHECK_INT(validation.size_bytes, builder.batch_length);
+    CHECK_INT(validation.record_count, 5);
+    CHECK_INT(validation.max_timestamp, 1500);
+    CHECK_INT(validation.max_timestamp_offset_delta, 2);
+    CHECK_INT(validation.producer_id, 4000);
+    CHECK_INT(validation.producer_epoch, 6);
+    CHECK_INT(validation.base_sequence, INT32_MAX - 1);
+    CHECK_INT(validation.last_sequence, 2);
+    CHECK(validation.is_transactional);
+    CHECK_INT(validation.compression, PB_COMPRESSION_SNAPPY);
+    CHECK(!validation.needs_recompression);
+    pb_validation_rules rules = RULES;
+    rules.target_compression = PB_COMPRESSION_ZSTD;
+    CHECK_INT(validate(&rules, codec), 0);
+    CHECK(validation.needs_recompression);
+    rules.timestamp_type = PB_LOG_APPEND_TIME;
+    CHECK_INT(validate(&rules, codec), 0);
+    CHECK_INT(validation.max_timestamp, 2000000);
+    CHECK_INT(validation.max_timestamp_offset_delta, 4);
+    pb_codec_destroy(codec);
+}
+
+TEST(record_errors_are_all_counted_and_the_first_are_listed)
+{
+    enum { RECORDS = 1000 };
+    pb_codec *codec = make_codec();
+    build_begin(&builder);
+    for (int i = 0; i < RECORDS; i++)
+        build_record(&builder, 1000, i == 0 ? "key" : NULL, "value", 5);
+    build_finish(&builder, codec, PB_COMPRESSION_LZ4);
+    pb_validation_rules rules = RULES;
+    rules.compacted = true;
+    CHECK_INT(validate(&rules, codec), PB_INVALID_RECORD);
+    CHECK_INT(validation.record_error_count, RECORDS - 1);
+    for (int i = 0; i < PB_RECORD_ERROR_LIMIT; i++) {
+        CHECK_INT(validation.record_errors[i].record_index, i + 1);
+        CHECK_INT(validation.record_errors[i].fault, PB_RECORD_FAULT_NO_KEY);
+    }
+    pb_codec_destroy(codec);
+}
+
+TEST(a_record_of_64_mib_of_zeros_needs_no_64_mib)
+{
+    enum { VALUE_BYTES = 64 * 1024 * 1024 };
+    pb_codec *codec = make_codec();
+    uint8_t *plain = calloc(1, VALUE_BYTES + 64);
+    CHECK(plain != NULL);
+    uint8_t *p = pb_varint_write(plain, VALUE_BYTES + 9);
+    *p++ = 0;
+    *p++ = 0;
+    *p++ = 0;
+    *p++ = 1;
+    p = pb_varint_write(p, VALUE_BYTES);
+    size_t length = (size_t)(p - plain) + VALUE_BYTES + 1;
+    static const int bombs[] = {PB_COMPRESSION_GZIP, PB_COMPRESSION_LZ4, PB_COMPRESSION_ZSTD};
+    for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
+        build_begin(&builder);
+        size_t packed = 0;
+        int level = bombs[i] == PB_COMPRESSION_GZIP ? 1 : pb_compression_default_level(bombs[i]);
+        CHECK_INT(pb_compress(codec, bombs[i], level, plain, length, builder.batch + PB_BATCH_HEADER_BYTES,
+                              BUILD_CAPACITY, &packed, NULL),
+                  0);
+        builder.header.attributes = (uint16_t)bombs[i];
+        builder.header.record_count = 1;
+        builder.header.max_timestamp = 1000;
+        builder.header.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + packed);
+        builder.batch_length = builder.header.size_bytes;
+        pb_batch_write(builder.batch, &builder.header);
+        pb_codec *fresh = make_codec();
+        CHECK_INT(validate(&RULES, fresh), 0);
+        CHECK(pb_codec_memory_bytes(fresh) < 4 * 1024 * 1024);
+        pb_codec_destroy(fresh);
+    }
+    free(plain);
+    pb_codec_destroy(codec);
+}
+
+TEST(no_single_flipped_bit_passes)
+{
+    pb_codec *codec = make_codec();
+    for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++) {
+        build_begin(&builder);
+        for (int i = 0; i < 4; i++)
+            build_record(&builder, 1000 + i, "key", "value", 5);
+        build_finish(&builder, codec, compression);
+        for (size_t bit = 0; bit < builder.batch_length * 8; bit++) {
+            /* The leader epoch is the broker's to set and not looked at. */
+            if (bit / 8 >= 12 && bit / 8 < 16)
+                continue;
+            builder.batch[bit / 8] ^= (uint8_t)(1U << bit % 8);
+            CHECK(validate(&RULES, codec) > 0);
+            builder.batch[bit / 8] ^= (uint8_t)(1U << bit % 8);
+        }
+        CHECK_INT(validate(&RULES, codec), 0);
+    }
+    pb_codec_destroy(codec);
+}
+
+CHECK_MAIN()
