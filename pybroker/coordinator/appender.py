@@ -147,12 +147,12 @@ class PartitionAppender:
             base_offset = await self._writer.append(self._topic, self._partition, data)
         except KafkaError as failure:
             error = client_error(failure.code)
-            _LOG.warning("%s-%d: %d records could not be appended: %s", self._topic, self._partition,
-                         batch.record_count, failure)
+            _LOG.warning(
+                "%s-%d: %d records could not be appended: %s", self._topic, self._partition, batch.record_count, failure
+            )
         except Exception:  # noqa: BLE001 - whatever it was: those who wait must be told, the next batch be tried
             error = ErrorCode.UNKNOWN_SERVER_ERROR
-            _LOG.exception("%s-%d: %d records could not be appended", self._topic, self._partition,
-                           batch.record_count)
+            _LOG.exception("%s-%d: %d records could not be appended", self._topic, self._partition, batch.record_count)
         self._decide(batch, error, base_offset)
 
     def _decide(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:

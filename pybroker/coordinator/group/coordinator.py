@@ -151,16 +151,12 @@ class GroupCoordinator:
             one = self._shard(request.group_id)
             self._run(one, sync(one.state, request))
 
-    def heartbeat(
-        self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None
-    ) -> ErrorCode:
+    def heartbeat(self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Handle a Heartbeat; KafkaError when the shard is not active."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         # Sessions only move later here, so the loop timer needs no look.
-        return heartbeat.heartbeat(
-            self._shard(group_id).state, group_id, generation_id, member_id, group_instance_id
-        )
+        return heartbeat.heartbeat(self._shard(group_id).state, group_id, generation_id, member_id, group_instance_id)
 
     def leave_group(
         self, group_id: str, identities: list[m.LeaveGroupRequest.MemberIdentity]
@@ -207,9 +203,7 @@ class GroupCoordinator:
 
     # ---- administration ------------------------------------------------------------------------------------------
 
-    def list_groups(
-        self, states: Iterable[str], types: Iterable[str]
-    ) -> list[m.ListGroupsResponse.ListedGroup]:
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[m.ListGroupsResponse.ListedGroup]:
         """Groups of all active shards; names of states and types count without case, none means all.
 
         Raises COORDINATOR_LOAD_IN_PROGRESS while any shard is being loaded: the list would not be whole.

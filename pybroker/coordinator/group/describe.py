@@ -8,7 +8,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 #: The only type of group served, as ListGroups names it.
-CLASSIC_TYPE = "Classic"
+CLASSIC_TYPE = "classic"
 #: From this version on an unknown group is an error; before, it is shown as Dead.
 _GROUP_ID_NOT_FOUND_VERSION = 6
 
@@ -17,7 +17,7 @@ def list_groups(
     state: ShardState, states: frozenset[str], types: frozenset[str]
 ) -> list[m.ListGroupsResponse.ListedGroup]:
     """Groups whose state and type are among the given lower-case names; an empty set lets all through."""
-    if types and CLASSIC_TYPE.lower() not in types:
+    if types and CLASSIC_TYPE not in types:
         return []
     return [
         m.ListGroupsResponse.ListedGroup(

@@ -115,9 +115,7 @@ class ClassicGroup:
         old = self.members.pop(old_member_id)
         self.complete_join(
             old,
-            m.JoinGroupResponse(
-                member_id=old_member_id, protocol_name=None, error_code=ErrorCode.FENCED_INSTANCE_ID
-            ),
+            m.JoinGroupResponse(member_id=old_member_id, protocol_name=None, error_code=ErrorCode.FENCED_INSTANCE_ID),
         )
         complete_sync(old, m.SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         self.members[member.member_id] = member
@@ -217,8 +215,13 @@ class ClassicGroup:
             try:
                 topics.update(consumer_protocol.subscribed_topics(member.metadata(self.protocol_name)))
             except ValueError as error:
-                _LOG.warning("group %s: cannot read the subscription of member %s: %s; offsets of this group are "
-                             "not deleted while it has members", self.group_id, member.member_id, error)
+                _LOG.warning(
+                    "group %s: cannot read the subscription of member %s: %s; offsets of this group are "
+                    "not deleted while it has members",
+                    self.group_id,
+                    member.member_id,
+                    error,
+                )
                 return
         self.subscribed_topics = frozenset(topics)
 
@@ -253,8 +256,12 @@ class ClassicGroup:
             return True
         for member in self.members.values():
             if member.join_reply is not None:
-                _LOG.info("group %s: leader %s did not rejoin in time, %s leads now", self.group_id, self.leader_id,
-                          member.member_id)
+                _LOG.info(
+                    "group %s: leader %s did not rejoin in time, %s leads now",
+                    self.group_id,
+                    self.leader_id,
+                    member.member_id,
+                )
                 self.leader_id = member.member_id
                 return True
         return False
@@ -264,9 +271,7 @@ class ClassicGroup:
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
-        self.transition_to(
-            GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_wall_ms
-        )
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_wall_ms)
         self.pending_sync_member_ids.clear()
 
     def join_response_members(self) -> list[m.JoinGroupResponse.JoinGroupResponseMember]:

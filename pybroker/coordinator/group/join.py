@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pybroker.coordinator.group import records
-from pybroker.coordinator.group.group import ClassicGroup
+from pybroker.coordinator.group.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
 from pybroker.coordinator.group.rebalance import join_response, maybe_complete_join, prepare, prepare_or_complete
 from pybroker.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from pybroker.coordinator.group.shard_state import SESSION, ShardState
+from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
 from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
@@ -101,9 +101,7 @@ def _join_new(state: ShardState, group: ClassicGroup, request: Join) -> Outcome:
     if request.api_version < _MEMBER_ID_REQUIRED_VERSION:
         return _add_member(state, group, request, member_id)
     group.pending_join_member_ids.add(member_id)
-    state.timers.schedule(
-        (SESSION, group.group_id, member_id), state.clock.monotonic_ms() + request.session_timeout_ms
-    )
+    state.timers.schedule((SESSION, group.group_id, member_id), state.clock.monotonic_ms() + request.session_timeout_ms)
     return request.refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
 
@@ -143,9 +141,7 @@ def _join_existing(state: ShardState, group: ClassicGroup, request: Join) -> Out
     return request.refuse(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
 
 
-def _rejoin(
-    state: ShardState, group: ClassicGroup, member: ClassicGroupMember, request: Join, reason: str
-) -> Outcome:
+def _rejoin(state: ShardState, group: ClassicGroup, member: ClassicGroupMember, request: Join, reason: str) -> Outcome:
     group.update_member(
         member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, request.reply
     )
@@ -168,9 +164,7 @@ def _add_member(state: ShardState, group: ClassicGroup, request: Join, member_id
         group.new_member_added = True
     group.add(member, request.reply)
     # It cannot send heartbeats before it is answered. Should its client have gone meanwhile nobody would tell us.
-    state.timers.schedule(
-        (SESSION, group.group_id, member_id), state.clock.monotonic_ms() + NEW_MEMBER_JOIN_TIMEOUT_MS
-    )
+    state.timers.schedule((SESSION, group.group_id, member_id), state.clock.monotonic_ms() + NEW_MEMBER_JOIN_TIMEOUT_MS)
     return prepare_or_complete(state, group, _reason(f"new member {member_id}", request))
 
 
@@ -239,8 +233,9 @@ def _revert_static_member(
 ) -> None:
     """The replacement could not be stored: the member before has the instance id again."""
     assert request.group_instance_id is not None
-    _LOG.warning("group %s: could not store static member %s, keeping %s", group.group_id, member.member_id,
-                 old.member_id)
+    _LOG.warning(
+        "group %s: could not store static member %s, keeping %s", group.group_id, member.member_id, old.member_id
+    )
     group.update_member(member, old.protocols, old.rebalance_timeout_ms, old.session_timeout_ms, None)
     restored = _with_id(old, old.member_id)
     restored.assignment = member.assignment
@@ -269,7 +264,13 @@ def _drop_unstored_group(state: ShardState, group: ClassicGroup) -> Callable[[Er
         _LOG.warning("group %s: could not store the new group: %s", group.group_id, error.name)
         del state.groups[group.group_id]
         group.transition_to(GroupState.DEAD, state.clock.wall_ms())
-        for member in list(group.members.values()):
+        # Timers go by names: they must not reach a group that gets this name next.
+        state.timers.cancel((JOIN, group.group_id))
+        state.timers.cancel((SYNC, group.group_id))
+        for member_id in (*group.members, *group.pending_join_member_ids):
+            state.timers.cancel((SESSION, group.group_id, member_id))
+        for member in group.members.values():
+            complete_sync(member, m.SyncGroupResponse(error_code=error))
             group.complete_join(member, m.JoinGroupResponse(error_code=error, protocol_name=None))
         return NOTHING
 

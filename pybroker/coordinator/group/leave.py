@@ -60,6 +60,7 @@ def _remove(state: ShardState, group: ClassicGroup, identity: m.LeaveGroupReques
         complete_sync(member, m.SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member_id)
     state.timers.cancel((SESSION, group.group_id, member_id))
-    _LOG.info("group %s: member %s left (client's reason: %s)", group.group_id, member_id,
-              identity.reason or "none given")
+    _LOG.info(
+        "group %s: member %s left (client's reason: %s)", group.group_id, member_id, identity.reason or "none given"
+    )
     return ErrorCode.NONE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pybroker.protocol import messages as m
+from pybroker.protocol import messages as m
 
-    #: Answers a parked request; called at most once, never re-enters the state machine.
-    JoinReply = Callable[[m.JoinGroupResponse], None]
-    SyncReply = Callable[[m.SyncGroupResponse], None]
+#: Answers a parked request; called at most once, never re-enters the state machine.
+JoinReply = Callable[[m.JoinGroupResponse], None]
+SyncReply = Callable[[m.SyncGroupResponse], None]
 
 
 class ClassicGroupMember:

@@ -47,9 +47,7 @@ class DeletedTopic(NamedTuple):
 # ---- commit ------------------------------------------------------------------------------------------------------
 
 
-def commit(
-    state: ShardState, api_version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]
-) -> Outcome:
+def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]) -> Outcome:
     """Records for the offsets of `topics`, whose results are filled in; KafkaError when the committer has no right to.
 
     The results hold only if the records get committed.
@@ -64,9 +62,7 @@ def commit(
             state.restart_session(group, member)
     elif generation_id >= 0:
         raise KafkaError(
-            ErrorCode.GROUP_ID_NOT_FOUND
-            if api_version >= _GROUP_ID_NOT_FOUND_VERSION
-            else ErrorCode.ILLEGAL_GENERATION
+            ErrorCode.GROUP_ID_NOT_FOUND if api_version >= _GROUP_ID_NOT_FOUND_VERSION else ErrorCode.ILLEGAL_GENERATION
         )
 
     now_ms = state.clock.wall_ms()
@@ -131,8 +127,9 @@ def fetch(
     group = state.groups.get(group_id)
     alive = group is not None and group.state is not GroupState.DEAD
     offsets = state.offsets.group(group_id).get(topic, {}) if alive else {}
-    return [_fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable)
-            for index in partitions]
+    return [
+        _fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable) for index in partitions
+    ]
 
 
 def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[str, list[FetchedOffset]]:
@@ -141,8 +138,10 @@ def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[st
     if group is None or group.state is GroupState.DEAD:
         return {}
     return {
-        topic: [_fetched(state, group_id, topic, ZERO_UUID, index, entry, require_stable)
-                for index, entry in partitions.items()]
+        topic: [
+            _fetched(state, group_id, topic, ZERO_UUID, index, entry, require_stable)
+            for index, entry in partitions.items()
+        ]
         for topic, partitions in state.offsets.group(group_id).items()
     }
 

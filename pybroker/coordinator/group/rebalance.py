@@ -40,9 +40,7 @@ def prepare(state: ShardState, group: ClassicGroup, reason: str) -> Outcome:
     if initial:
         delay_ms = state.settings.initial_rebalance_delay_ms
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        state.timers.schedule(
-            (JOIN, group.group_id), state.clock.monotonic_ms() + delay_ms, (delay_ms, remaining_ms)
-        )
+        state.timers.schedule((JOIN, group.group_id), state.clock.monotonic_ms() + delay_ms, (delay_ms, remaining_ms))
     state.transition(group, GroupState.PREPARING_REBALANCE)
     _LOG.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
     if initial:
@@ -223,8 +221,12 @@ def _log_failed_empty(group: ClassicGroup) -> Callable[[ErrorCode], Outcome]:
     def on_append(error: ErrorCode) -> Outcome:
         if error is not ErrorCode.NONE:
             # After a restart the previous generation would come back, and its members would time out: harmless.
-            _LOG.warning("group %s: could not store that generation %d is empty: %s", group.group_id,
-                         group.generation_id, error.name)
+            _LOG.warning(
+                "group %s: could not store that generation %d is empty: %s",
+                group.group_id,
+                group.generation_id,
+                error.name,
+            )
         return NOTHING
 
     return on_append

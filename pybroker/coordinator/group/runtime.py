@@ -82,13 +82,23 @@ class Shard:
             )
         except (KafkaError, ProtocolError) as error:
             self.status = ShardStatus.FAILED
-            _LOG.error("%s-%d: its groups are not served, because it could not be loaded: %s", OFFSETS_TOPIC,
-                       self.partition, error)
+            _LOG.error(
+                "%s-%d: its groups are not served, because it could not be loaded: %s",
+                OFFSETS_TOPIC,
+                self.partition,
+                error,
+            )
             return
         self.status = ShardStatus.ACTIVE
-        _LOG.info("%s-%d: loaded %d groups from %d records (%d bytes) in %d ms", OFFSETS_TOPIC, self.partition,
-                  len(self.state.groups), summary.record_count, summary.bytes_count,
-                  self.state.clock.monotonic_ms() - started_ms)
+        _LOG.info(
+            "%s-%d: loaded %d groups from %d records (%d bytes) in %d ms",
+            OFFSETS_TOPIC,
+            self.partition,
+            len(self.state.groups),
+            summary.record_count,
+            summary.bytes_count,
+            self.state.clock.monotonic_ms() - started_ms,
+        )
         on_loaded(self)
 
     # ---- what the log says -----------------------------------------------------------------------------------------

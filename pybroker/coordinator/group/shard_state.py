@@ -41,9 +41,7 @@ class ShardState:
 
     __slots__ = ("clock", "groups", "in_flight_commits", "new_suffix", "offsets", "settings", "timers")
 
-    def __init__(
-        self, settings: GroupSettings, clock: Clock, new_suffix: Callable[[], str] = random_suffix
-    ) -> None:
+    def __init__(self, settings: GroupSettings, clock: Clock, new_suffix: Callable[[], str] = random_suffix) -> None:
         self.settings = settings
         self.clock = clock
         self.new_suffix = new_suffix

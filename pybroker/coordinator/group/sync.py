@@ -69,8 +69,12 @@ def sync(state: ShardState, request: Sync) -> Outcome:
     assignments = {member_id: request.assignments.get(member_id, b"") for member_id in group.members}
     missing = [member_id for member_id in group.members if member_id not in request.assignments]
     if missing:
-        _LOG.warning("group %s: the leader of generation %d assigned nothing to %s", group.group_id,
-                     group.generation_id, ", ".join(missing))
+        _LOG.warning(
+            "group %s: the leader of generation %d assigned nothing to %s",
+            group.group_id,
+            group.generation_id,
+            ", ".join(missing),
+        )
     return Outcome([records.group_metadata(group, assignments)], _assignment_stored(state, group, assignments))
 
 

@@ -7,9 +7,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.HeartbeatRequest
-) -> m.HeartbeatResponse:
+async def handle(broker: BrokerServices, context: RequestContext, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
     try:
         error = broker.groups.heartbeat(
             request.group_id, request.generation_id, request.member_id, request.group_instance_id

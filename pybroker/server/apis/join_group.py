@@ -14,9 +14,7 @@ _REBALANCE_TIMEOUT_VERSION = 1
 _NULL_PROTOCOL_VERSION = 7
 
 
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.JoinGroupRequest
-) -> m.JoinGroupResponse:
+async def handle(broker: BrokerServices, context: RequestContext, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
     version = context.api_version
     session_timeout_ms = request.session_timeout_ms
     future, reply = parked(m.JoinGroupResponse)

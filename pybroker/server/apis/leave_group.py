@@ -10,9 +10,7 @@ from pybroker.server.api import Api, BrokerServices, RequestContext
 _BATCH_VERSION = 3
 
 
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.LeaveGroupRequest
-) -> m.LeaveGroupResponse:
+async def handle(broker: BrokerServices, context: RequestContext, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
     batch = context.api_version >= _BATCH_VERSION
     identities = request.members if batch else [m.LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     try:

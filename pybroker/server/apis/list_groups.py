@@ -7,9 +7,7 @@ from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.ListGroupsRequest
-) -> m.ListGroupsResponse:
+async def handle(broker: BrokerServices, context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
     try:
         return m.ListGroupsResponse(groups=broker.groups.list_groups(request.states_filter, request.types_filter))
     except KafkaError as failure:

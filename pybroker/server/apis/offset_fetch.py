@@ -70,9 +70,7 @@ def _failed(version: int, request: m.OffsetFetchRequest, error: ErrorCode) -> m.
         topics=[
             m.OffsetFetchResponse.OffsetFetchResponseTopic(
                 name=topic.name,
-                partitions=[
-                    _partition(FetchedOffset(index, -1, -1, "", error)) for index in topic.partition_indexes
-                ],
+                partitions=[_partition(FetchedOffset(index, -1, -1, "", error)) for index in topic.partition_indexes],
             )
             for topic in request.topics or ()
         ]

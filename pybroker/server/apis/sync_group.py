@@ -12,9 +12,7 @@ from pybroker.server.parked import parked
 _PROTOCOL_REQUIRED_VERSION = 5
 
 
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.SyncGroupRequest
-) -> m.SyncGroupResponse:
+async def handle(broker: BrokerServices, context: RequestContext, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
     if context.api_version >= _PROTOCOL_REQUIRED_VERSION and None in (request.protocol_type, request.protocol_name):
         return m.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     future, reply = parked(m.SyncGroupResponse)

@@ -1,0 +1,55 @@
+"""Tells the group coordinator what a new metadata image means for it.
+
+Runs on the asyncio loop thread, after the replica manager has applied the same image: a partition has to be there
+before it can be loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.metadata.image import MetadataImage, TopicsImage
+
+
+class GroupCoordinatorPublisher:
+    """Compares each image with the one before; keeps the background work of the present image alive."""
+
+    def __init__(self, groups: GroupCoordinator, node_id: int) -> None:
+        self._groups = groups
+        self._node_id = node_id
+        self._topics = TopicsImage()
+        self._led: dict[int, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def publish(self, image: MetadataImage) -> None:
+        """Load partitions that are led here now, let go of others, and forget the offsets of deleted topics."""
+        topics = image.topics
+        if topics is self._topics:
+            return
+        offsets_topic = topics.by_name.get(OFFSETS_TOPIC)
+        led: dict[int, int] = {}
+        if offsets_topic is not None:
+            self._groups.set_partition_count(len(offsets_topic.partitions))
+            led = {
+                index: partition.leader_epoch
+                for index, partition in offsets_topic.partitions.items()
+                if partition.leader == self._node_id
+            }
+        for index in self._led.keys() - led.keys():
+            self._in_background(self._groups.on_resignation(index))
+        for index, leader_epoch in led.items():
+            self._groups.on_election(index, leader_epoch)
+        self._led = led
+        if self._topics.by_id.keys() - topics.by_id.keys():
+            deleted = [(old.name, old.id) for old in self._topics.by_id.values() if old.id not in topics.by_id]
+            self._in_background(self._groups.on_topics_deleted(deleted))
+        self._topics = topics
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

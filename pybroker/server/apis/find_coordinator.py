@@ -1,0 +1,88 @@
+"""FindCoordinator (10): which broker coordinates a group. The first one to ask makes `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import logging
+
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_LOG = logging.getLogger(__name__)
+
+#: From this version on a request asks for several keys (KIP-699).
+_KEYS_VERSION = 4
+_GROUP_KEY_TYPE = 0
+_CREATE_TIMEOUT_MS = 30_000
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.FindCoordinatorRequest
+) -> m.FindCoordinatorResponse:
+    if context.api_version >= _KEYS_VERSION:
+        found = [await _find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+        return m.FindCoordinatorResponse(coordinators=found)
+    one = await _find(broker, context, request.key_type, request.key)
+    return m.FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+async def _find(
+    broker: BrokerServices, context: RequestContext, key_type: int, key: str
+) -> m.FindCoordinatorResponse.Coordinator:
+    if key_type != _GROUP_KEY_TYPE:
+        return _refused(
+            key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not served; 0 is a group."
+        )
+    if OFFSETS_TOPIC not in broker.metadata.image.topics.by_name:
+        await _create_offsets_topic(broker)
+    image = broker.metadata.image
+    topic = image.topics.by_name.get(OFFSETS_TOPIC)
+    if topic is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet.")
+    partition = topic.partitions.get(broker.groups.partition_for(key))
+    leader = None if partition is None else image.cluster.brokers.get(partition.leader)
+    endpoint = None if leader is None or leader.fenced else leader.endpoint(context.listener)
+    if leader is None or endpoint is None:
+        return _refused(
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The group's partition of {OFFSETS_TOPIC} has no leader."
+        )
+    return m.FindCoordinatorResponse.Coordinator(key=key, node_id=leader.id, host=endpoint.host, port=endpoint.port)
+
+
+def _refused(key: str, error: ErrorCode, message: str) -> m.FindCoordinatorResponse.Coordinator:
+    return m.FindCoordinatorResponse.Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
+    )
+
+
+async def _create_offsets_topic(broker: BrokerServices) -> None:
+    config = broker.config
+    live = sum(not node.fenced for node in broker.metadata.image.cluster.brokers.values())
+    overrides = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+    }
+    topic = m.CreateTopicsRequest.CreatableTopic(
+        name=OFFSETS_TOPIC,
+        num_partitions=config.get_int("offsets.topic.num.partitions"),
+        replication_factor=max(1, min(config.get_int("offsets.topic.replication.factor"), live)),
+        configs=[
+            m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in overrides.items()
+        ],
+    )
+    response = await broker.controller.create_topics(
+        m.CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_TIMEOUT_MS)
+    )
+    for result in response.topics:
+        # Two clients may have asked at the same time.
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            _LOG.error(
+                "%s cannot be created: %s %s", OFFSETS_TOPIC, ErrorCode(result.error_code).name, result.error_message
+            )
+
+
+API = Api(m.FindCoordinatorRequest, 0, 6, handle)

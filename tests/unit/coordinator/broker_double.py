@@ -1,0 +1,83 @@
+"""A broker's services around a real `GroupCoordinator`, with a writer in memory; and a way to call handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from memory_writer import MemoryWriter
+
+from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.coordinator.group.settings import GroupSettings
+from pybroker.metadata.image import MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from pybroker.protocol import messages as m
+from pybroker.server.api import RequestContext
+
+API_MODULES = {
+    8: "offset_commit",
+    9: "offset_fetch",
+    11: "join_group",
+    12: "heartbeat",
+    13: "leave_group",
+    14: "sync_group",
+    15: "describe_groups",
+    16: "list_groups",
+    42: "delete_groups",
+    47: "offset_delete",
+}
+
+
+class SystemClock:
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def image_with(topics: dict[str, tuple[bytes, int]]) -> MetadataImage:
+    """An image with these topics: name to (id, partition count), all led by broker 1."""
+    partition = PartitionRegistration((1,), (bytes(16),), (1,), (), (), (), (), 1, 0, 0, 0)
+    images = [
+        TopicImage(name, topic_id, dict.fromkeys(range(count), partition)) for name, (topic_id, count) in topics.items()
+    ]
+    return MetadataImage(
+        "cluster",
+        topics=TopicsImage({image.name: image for image in images}, {image.id: image for image in images}),
+    )
+
+
+class BrokerDouble:
+    """One partition of `__consumer_offsets`; use inside a running loop."""
+
+    def __init__(self, image: MetadataImage, writer: MemoryWriter, **settings: Any) -> None:
+        values: dict[str, Any] = {"initial_rebalance_delay_ms": 0, "offsets_topic_partition_count": 1, **settings}
+        self.writer = writer
+        self.clock = SystemClock()
+        self.groups = GroupCoordinator(GroupSettings(**values), writer, self.clock)
+        self.services: Any = SimpleNamespace(groups=self.groups, metadata=SimpleNamespace(image=image))
+
+    async def start(self) -> None:
+        self.groups.start()
+        self.groups.on_election(0, 1)
+        await self.active()
+
+    async def active(self) -> None:
+        for _ in range(10_000):
+            if self.groups.is_active(0):
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("the partition was not loaded")
+
+    async def call(self, connection: str, api_key: int, version: int, request: Any) -> Any:
+        """What a client gets: request and response go through their encodings of that version."""
+        api = importlib.import_module(f"pybroker.server.apis.{API_MODULES[api_key]}").API
+        assert api.min_version <= version <= api.max_version
+        decoded, _ = api.request.decode(version, request.encode(version))
+        context = RequestContext(api_key, version, 7, connection, "127.0.0.1", "PLAINTEXT", "User:ANONYMOUS", 1)
+        response = await api.handle(self.services, context, decoded)
+        data = response.encode(version)
+        return m.response_class(api_key).decode(version, data)[0]
