@@ -125,7 +125,7 @@ class DecoderSource:
             self._variable(target, field, self._version in field.nullable)
 
     def _nested(self, target: str, field: FieldDef, definition: StructDef, tagged: bool) -> None:
-        """A struct. A nullable one begins with an int8, negative for null; as a tagged field with a varint, 0 for null."""
+        """A struct. A nullable one begins with an int8, negative for null; a tagged one with a varint, 0 for null."""
         out = self._out
         name = out.fresh("o")
         class_name = f"{self._message.name}.{definition.name}"

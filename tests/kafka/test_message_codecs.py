@@ -1,7 +1,7 @@
 """Every message and record at every version, with random values, against Apache Kafka's own classes.
 
-Kafka reads our bytes to the end, writes the same bytes, and its JSON shows the values we put in. Without a JDK or Kafka's jars the
-test skips. PYBROKER_CODEC_ROUNDS sets how many random messages each version gets (default 1).
+Kafka reads our bytes to the end, writes the same bytes, and its JSON shows the values we put in. Without a JDK or the
+jars the test skips. PYBROKER_CODEC_ROUNDS sets how many random messages each version gets (default 1).
 """
 
 from __future__ import annotations
