@@ -1,0 +1,104 @@
+/*
+ * libFuzzer target for all that reads a record batch: framing, produce validation, record walks, look-ups and
+ * recompression. The first two bytes choose the topic's settings; the CRC is made right, or nothing would get past it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "cpu/crc32c.h"
+#include "record/bytes.h"
+#include "record/lookup.h"
+#include "record/recompress.h"
+#include "record/record.h"
+#include "record/validate.h"
+
+enum { NOW_MS = 2000000, LIMIT_BYTES = 1 << 20 };
+
+static void walk_batches(pb_codec *codec, const uint8_t *data, size_t length)
+{
+    size_t position = 0;
+    pb_batch_header header;
+    for (;;) {
+        const uint8_t *batch = data + position;
+        if (pb_batch_next(data, length, &position, &header) != 0 || header.size_bytes == 0)
+            return;
+        PB_ASSERT(position <= length);
+        if (header.magic != PB_BATCH_MAGIC)
+            continue;
+        pb_record_position found;
+        pb_batch_find_timestamp(codec, batch, &header, header.max_timestamp, header.base_offset, &found, NULL);
+        pb_batch_find_max_timestamp(codec, batch, &header, &found, NULL);
+        pb_record_reader reader;
+        int error = pb_record_reader_open(&reader, codec, batch, &header, NULL);
+        for (int i = 0; error == 0 && i < 10000 && pb_record_reader_has_next(&reader); i++) {
+            pb_record_view view;
+            pb_record record;
+            error = pb_record_reader_next(&reader, &view, NULL);
+            if (error == 0 && view.bytes != NULL) {
+                PB_ASSERT(pb_record_parse(view.bytes, view.size_bytes, &record, NULL) == 0);
+                PB_ASSERT(record.offset_delta == view.offset_delta && record.size_bytes == view.size_bytes);
+            }
+        }
+    }
+}
+
+/* What validation took must survive being written with another codec, and being validated again. */
+static void check_accepted(pb_codec *codec, const uint8_t *batch, const pb_validation *validation,
+                           const pb_validation_rules *rules, int target)
+{
+    static uint8_t *out;
+    if (out == NULL)
+        out = malloc(pb_recompress_capacity(LIMIT_BYTES));
+    PB_ASSERT(out != NULL);
+    PB_ASSERT(pb_batch_crc_matches(batch, validation->size_bytes));
+    size_t size_bytes = 0;
+    if (pb_recompress(codec, batch, validation->size_bytes, target, pb_compression_default_level(target), LIMIT_BYTES,
+                      out, &size_bytes, NULL) != 0)
+        return;
+    pb_validation again;
+    PB_ASSERT(pb_validate_produce(rules, 13, NOW_MS, codec, out, size_bytes, &again, NULL) == 0);
+    PB_ASSERT(again.max_timestamp == validation->max_timestamp);
+    PB_ASSERT(again.record_count == validation->record_count);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
+{
+    static pb_codec *codec;
+    if (codec == NULL)
+        PB_ASSERT(pb_codec_create(&codec) == 0);
+    if (size < 2)
+        return 0;
+    pb_validation_rules rules = {
+        .max_message_bytes = LIMIT_BYTES,
+        .timestamp_type = (input[0] & 1) != 0 ? PB_LOG_APPEND_TIME : PB_CREATE_TIME,
+        .timestamp_before_max_ms = (input[0] & 2) != 0 ? 1000 : INT64_MAX,
+        .timestamp_after_max_ms = (input[0] & 4) != 0 ? 1000 : INT64_MAX,
+        .compacted = (input[0] & 8) != 0,
+        .target_compression = PB_TARGET_COMPRESSION_PRODUCER,
+    };
+    int target = input[1] % PB_COMPRESSION_COUNT;
+    size_t length = size - 2;
+    uint8_t *data = malloc(length + 1);
+    PB_ASSERT(data != NULL);
+    data = realloc(data, length > 0 ? length : 1);
+    memcpy(data, input + 2, length);
+    size_t size_bytes = 0;
+    int8_t magic = 0;
+    if ((input[0] & 16) == 0 && pb_batch_frame(data, length, &size_bytes, &magic) == 0 &&
+        size_bytes >= PB_BATCH_HEADER_BYTES)
+        pb_be32_store(data + PB_BATCH_CRC_POSITION,
+                      pb_crc32c(0, data + PB_BATCH_ATTRIBUTES_POSITION, size_bytes - PB_BATCH_ATTRIBUTES_POSITION));
+    walk_batches(codec, data, length);
+    /* Kafka's rules let a client's LogAppendTime bit hide timestamps that count again once the bit is cleared. */
+    bool hidden_timestamps =
+        length >= PB_BATCH_HEADER_BYTES && (data[PB_BATCH_ATTRIBUTES_POSITION + 1] & PB_BATCH_LOG_APPEND_TIME) != 0;
+    pb_validation validation;
+    pb_failure failure;
+    if (pb_validate_produce(&rules, 13, NOW_MS, codec, data, length, &validation, &failure) == 0 && !hidden_timestamps)
+        check_accepted(codec, data, &validation, &rules, target);
+    free(data);
+    return 0;
+}
