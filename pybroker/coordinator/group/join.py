@@ -204,9 +204,14 @@ def _static_member_stored(
     member: ClassicGroupMember,
     old_leader_id: str | None,
 ) -> Callable[[ErrorCode], Outcome]:
+    generation_id = group.generation_id
+
     def on_append(error: ErrorCode) -> Outcome:
         if group.members.get(member.member_id) is not member:
             # It left, or was replaced in turn, and has been answered then.
+            return NOTHING
+        if group.state is not GroupState.STABLE or group.generation_id != generation_id:
+            # Another rebalance has begun; its JoinGroup is parked and counts for that one.
             return NOTHING
         if error is not ErrorCode.NONE:
             _revert_static_member(state, group, request, old, member)

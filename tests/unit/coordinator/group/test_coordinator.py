@@ -1,0 +1,350 @@
+"""The asyncio driver: batching, loading, moving away, failures, time-outs, deletion, the metadata publisher."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import scenario
+from broker_double import BrokerDouble, image_with
+from memory_writer import MemoryWriter
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
+from pybroker.protocol import messages as m
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import RequestContext
+from pybroker.server.apis import find_coordinator
+
+TOPIC_ID = bytes(range(16))
+IMAGE = image_with({scenario.TOPIC: (TOPIC_ID, 100)})
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await test
+
+    asyncio.run(bounded())
+
+
+async def started(writer: MemoryWriter | None = None, **settings: Any) -> BrokerDouble:
+    broker = BrokerDouble(IMAGE, writer or MemoryWriter(), **settings)
+    await broker.start()
+    return broker
+
+
+def commit_error(response: m.OffsetCommitResponse) -> int:
+    return response.topics[0].partitions[0].error_code
+
+
+def test_requests_of_one_turn_share_a_batch() -> None:
+    async def test() -> None:
+        broker = await started()
+        answers = await asyncio.gather(
+            *(broker.call("a", 8, 9, scenario.commit(f"group {number}")) for number in range(200))
+        )
+        assert [commit_error(answer) for answer in answers] == [0] * 200
+        assert broker.writer.append_count == 1
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_what_gathers_during_an_append_goes_next() -> None:
+    async def test() -> None:
+        broker = await started()
+        broker.writer.hold()
+        first = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
+        await asyncio.sleep(0.01)
+        others = [asyncio.create_task(broker.call("a", 8, 9, scenario.commit(f"g{n}"))) for n in range(50)]
+        await asyncio.sleep(0.01)
+        assert not first.done()
+        fetched = await broker.call("a", 9, 8, scenario.fetch("g", None))
+        assert fetched.groups[0].topics == [], "nothing is seen before it is committed"
+        others[0].cancel()
+        broker.writer.release()
+        await asyncio.gather(first, *others[1:])
+        assert broker.writer.append_count == 2
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_large_requests_are_split_over_batches_but_never_in_themselves() -> None:
+    async def test() -> None:
+        broker = await started(max_batch_bytes=4_096)
+        partitions = [(index, index, 1, "x" * 20) for index in range(30)]
+        answers = await asyncio.gather(
+            *(broker.call("a", 8, 9, scenario.commit(f"g{n}", partitions=partitions)) for n in range(10))
+        )
+        assert all(commit_error(answer) == 0 for answer in answers)
+        batches = list(record_batch.parse(b"".join(broker.writer.logs[OFFSETS_TOPIC, 0])))
+        assert len(batches) > 1
+        assert all(batch.size_bytes <= 4_096 and len(batch.records) % 30 == 0 for batch in batches)
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_failed_append_is_answered_and_changes_nothing() -> None:
+    async def test() -> None:
+        broker = await started()
+        for failure, answer in (
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+            (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        ):
+            broker.writer.fail_with = failure
+            assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == answer
+            joined = await broker.call("a", 11, 9, scenario.join("new", group_instance_id="i"))
+            assert joined.error_code == answer
+        broker.writer.fail_with = None
+        listed = await broker.call("a", 16, 5, m.ListGroupsRequest())
+        assert listed.groups == []
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_clients_do_not_wait_longer_than_the_commit_timeout() -> None:
+    async def test() -> None:
+        broker = await started(offsets_commit_timeout_ms=30)
+        broker.writer.hold()
+        answer = await broker.call("a", 8, 9, scenario.commit("g"))
+        assert commit_error(answer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.writer.release()
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_moving_away_answers_parked_requests() -> None:
+    async def test() -> None:
+        broker = await started(initial_rebalance_delay_ms=60_000)
+        parked = asyncio.create_task(broker.call("a", 11, 9, scenario.join("g", group_instance_id="i")))
+        await asyncio.sleep(0.01)
+        await broker.groups.on_resignation(0)
+        assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
+        assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, "x"))).error_code == ErrorCode.NOT_COORDINATOR
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_restart_finds_groups_and_offsets_again() -> None:
+    async def test() -> None:
+        first = await started()
+        joined = await first.call("a", 11, 3, scenario.join("g"))
+        member = joined.member_id
+        await first.call("a", 14, 5, scenario.sync("g", 1, member, {member: b"mine"}))
+        for offset in range(3_000):
+            if offset % 100 == 0:
+                await asyncio.sleep(0)
+            answer = asyncio.create_task(
+                first.call("a", 8, 9, scenario.commit(f"h{offset % 7}", partitions=[(offset % 9, offset, 1, "m" * 40)]))
+            )
+        assert commit_error(await answer) == 0
+        await first.groups.stop()
+
+        second = BrokerDouble(IMAGE, first.writer)
+        second.groups.start()
+        second.groups.on_election(0, 2)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert commit_error(await second.call("a", 8, 9, scenario.commit("g"))) == loading
+        assert (await second.call("a", 16, 5, m.ListGroupsRequest())).error_code == loading
+        assert (await second.call("a", 12, 4, scenario.heartbeat("g", 1, member))).error_code == 0
+        assert (await second.call("a", 9, 8, scenario.fetch("g", None))).groups[0].error_code == loading
+        await second.active()
+        described = await second.call("a", 15, 5, m.DescribeGroupsRequest(groups=["g"]))
+        assert described.groups[0].group_state == "Stable"
+        assert described.groups[0].members[0].member_assignment == b"mine"
+        assert (await second.call("a", 12, 4, scenario.heartbeat("g", 1, member))).error_code == 0
+        fetched = await second.call("a", 9, 8, scenario.fetch("h3", None))
+        found = {
+            partition.partition_index: partition.committed_offset
+            for partition in fetched.groups[0].topics[0].partitions
+        }
+        assert found == {
+            index: max(offset for offset in range(3_000) if offset % 7 == 3 and offset % 9 == index)
+            for index in range(9)
+        }
+        await second.groups.stop()
+
+    run(test())
+
+
+def test_damaged_partition_is_not_served() -> None:
+    async def test() -> None:
+        writer = MemoryWriter()
+        damaged = record_batch.build(0, 0, [record_batch.Record(b"\0\1", b"\0\4short")], timestamp_ms=1)
+        await writer.append(OFFSETS_TOPIC, 0, damaged)
+        broker = BrokerDouble(IMAGE, writer)
+        broker.groups.start()
+        broker.groups.on_election(0, 1)
+        await asyncio.sleep(0.05)
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_records_of_other_group_types_and_markers_are_passed_over() -> None:
+    async def test() -> None:
+        writer = MemoryWriter()
+        key = m.ConsumerGroupMetadataKey(group_id="modern").encode(0)
+        records = [record_batch.Record(b"\0\3" + key, b"\0\0" + m.ConsumerGroupMetadataValue(epoch=1).encode(0))]
+        await writer.append(OFFSETS_TOPIC, 0, record_batch.build(0, 0, records, timestamp_ms=1))
+        newer = [record_batch.Record(b"\x03\xe8x", b"\0\0")]
+        await writer.append(OFFSETS_TOPIC, 0, record_batch.build(0, 0, newer, timestamp_ms=1))
+        for producer_id, marker in ((7, 1), (8, 0)):
+            commit = m.OffsetCommitKey(group="g", topic=scenario.TOPIC, partition=producer_id)
+            value = m.OffsetCommitValue(offset=70, metadata="", commit_timestamp=1)
+            record = record_batch.Record(b"\0\1" + commit.encode(0), b"\0\4" + value.encode(4))
+            batch = record_batch.build(
+                0,
+                0,
+                [record],
+                timestamp_ms=1,
+                transactional=True,
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+            )
+            await writer.append(OFFSETS_TOPIC, 0, batch)
+            end = record_batch.Record(b"\0\0" + marker.to_bytes(2, "big"), b"\0\0\0\0\0\0")
+            batch = record_batch.build(
+                0, 0, [end], timestamp_ms=1, transactional=True, control=True, producer_id=producer_id, producer_epoch=0
+            )
+            await writer.append(OFFSETS_TOPIC, 0, batch)
+        broker = await started(writer)
+        fetched = await broker.call("a", 9, 8, scenario.fetch("g", [(scenario.TOPIC, [7, 8])], require_stable=True))
+        assert [p.committed_offset for p in fetched.groups[0].topics[0].partitions] == [70, -1]
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_delete_waits_for_commits_in_flight() -> None:
+    async def test() -> None:
+        broker = await started()
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        broker.writer.hold()
+        racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(5, 5, 1, "")])))
+        await asyncio.sleep(0.01)
+        deleting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
+        await asyncio.sleep(0.01)
+        late = await broker.call("a", 8, 9, scenario.commit("g"))
+        assert commit_error(late) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.writer.release()
+        assert commit_error(await racing) == 0
+        assert (await deleting).results[0].error_code == 0
+        fetched = await broker.call("a", 9, 8, scenario.fetch("g", None))
+        assert fetched.groups[0].topics == []
+        assert (await broker.call("a", 16, 5, m.ListGroupsRequest())).groups == []
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_sessions_end_in_real_time() -> None:
+    async def test() -> None:
+        broker = await started(min_session_timeout_ms=10)
+        joined = await broker.call("a", 11, 3, scenario.join("g", session_timeout_ms=60))
+        member = joined.member_id
+        await broker.call("a", 14, 5, scenario.sync("g", 1, member, {member: b"mine"}))
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+            assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, member))).error_code == 0
+        await asyncio.sleep(0.2)
+        described = await broker.call("a", 15, 5, m.DescribeGroupsRequest(groups=["g"]))
+        assert described.groups[0].group_state == "Empty"
+        await broker.groups.stop()
+
+    run(test())
+
+
+def _broker_registration() -> BrokerRegistration:
+    endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0), Endpoint("OTHER", "example", 9093, 0))
+    return BrokerRegistration(1, 0, bytes(16), endpoints, (), None, False, False, (), None)
+
+
+def _image(**topics: tuple[bytes, int]) -> MetadataImage:
+    return replace(image_with(topics), cluster=ClusterImage(brokers={1: _broker_registration()}))
+
+
+def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
+    async def test() -> None:
+        offsets_id = b"\2" * 16
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        broker.groups.start()
+        publisher = GroupCoordinatorPublisher(broker.groups, 1)
+        publisher.publish(_image(**{scenario.TOPIC: (TOPIC_ID, 1), OFFSETS_TOPIC: (offsets_id, 1)}))
+        await broker.active()
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        publisher.publish(_image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
+        await asyncio.sleep(0.02)
+        assert (await broker.call("a", 9, 8, scenario.fetch("g", None))).groups[0].topics == []
+        GroupCoordinatorPublisher(broker.groups, 2).publish(_image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
+        assert broker.groups.is_active(0)
+        publisher.publish(_image())
+        await asyncio.sleep(0.02)
+        assert not broker.groups.is_active(0)
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        metadata = SimpleNamespace(image=_image())
+        created: list[m.CreateTopicsRequest] = []
+
+        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+            created.append(request)
+            metadata.image = _image(**{OFFSETS_TOPIC: (b"\2" * 16, request.topics[0].num_partitions)})
+            return m.CreateTopicsResponse()
+
+        broker.services.metadata = metadata
+        broker.services.config = BrokerConfig.load(None)
+        broker.services.controller = SimpleNamespace(create_topics=create_topics)
+        for version in range(7):
+            context = RequestContext(10, version, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
+            request = m.FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
+            response = await find_coordinator.handle(broker.services, context, request)
+            answers = [response] if version < 4 else response.coordinators
+            assert [(answer.error_code, answer.node_id, answer.host, answer.port) for answer in answers] == [
+                (0, 1, "example", 9093)
+            ] * len(answers)
+        assert len(created) == 1
+        topic = created[0].topics[0]
+        assert (topic.name, topic.num_partitions, topic.replication_factor) == (OFFSETS_TOPIC, 50, 1)
+        assert {config.name: config.value for config in topic.configs} == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": "104857600",
+        }
+        context = RequestContext(10, 4, 1, None, "127.0.0.1", "NOWHERE", "User:ANONYMOUS", 1)
+        response = await find_coordinator.handle(broker.services, context, request)
+        assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        request = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["transaction"])
+        response = await find_coordinator.handle(broker.services, context, request)
+        assert response.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+    run(test())
+
+
+def test_settings_come_from_the_configuration_with_kafkas_defaults() -> None:
+    assert GroupSettings.from_config(BrokerConfig.load(None)) == GroupSettings()
+    changed = BrokerConfig.load(None, ["offsets.retention.minutes=3", "group.max.size=7"])
+    settings = GroupSettings.from_config(changed)
+    assert (settings.offsets_retention_ms, settings.max_size) == (180_000, 7)
