@@ -62,6 +62,18 @@ typedef struct pb_log_recovery {
     int64_t old_magic_offset;
 } pb_log_recovery;
 
+/* Where pb_log_append has put a batch; index entries become visible with the bytes, so they wait here until then. */
+typedef struct pb_append_place {
+    int64_t position;              /* in the segment's file */
+    int64_t last_offset;
+    int64_t time_entry_ms;         /* with index_entry: largest timestamp so far, and the batch that has it */
+    int64_t time_entry_offset;
+    int64_t aborted_first_offset;  /* an abort marker: entry of the transaction index; -1: none */
+    int64_t aborted_stable_offset;
+    bool rolls;                    /* first batch of a new segment */
+    bool index_entry;              /* an entry of the offset index points here */
+} pb_append_place;
+
 /*
  * One batch on its way into the log. Owner: the caller, from pb_log_append until it comes back through a `finished` list.
  * `bytes` stay alive and unchanged by others until then. The caller fills the first group from validation.
@@ -78,6 +90,7 @@ typedef struct pb_append {
     int32_t base_sequence;
     bool is_transactional;
     bool is_control;
+    bool is_replica;            /* from a leader: base offset and epoch are taken from the bytes, nothing is checked but order */
     bool log_append_time;       /* set now_ms as the batch's timestamp (attributes, max timestamp, CRC) */
     int64_t now_ms;
     int32_t leader_epoch;
@@ -86,6 +99,7 @@ typedef struct pb_append {
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t start_offset;       /* log start offset at append */
     int error;                  /* when it comes back: 0, a Kafka code or -errno */
+    pb_append_place place;      /* the log's own, from pb_log_append until it comes back */
 } pb_append;
 
 /* pb_log_append's answer besides 0 and errors: an idempotent duplicate; base_offset is the first append's. */
@@ -131,11 +145,16 @@ int64_t pb_log_start_offset(const pb_log *log);   /* [lock] */
 int64_t pb_log_appended_end(const pb_log *log);   /* [lock] the log end offset */
 int64_t pb_log_written_end(const pb_log *log);    /* [lock] */
 int64_t pb_log_durable_end(const pb_log *log);    /* [lock] */
+/* Recovery after an unclean stop may begin here: <= durable end, and all that is derived from below it is in its files. [lock] */
+int64_t pb_log_recovery_point(const pb_log *log);
 int64_t pb_log_size_bytes(const pb_log *log);     /* [lock] */
 int64_t pb_log_first_unstable_offset(const pb_log *log); /* [lock] start of the oldest open transaction; INT64_MAX: none */
+/* What a read-committed reader may see: start of the oldest transaction that is open or ended at or above the high
+ * watermark, at most the high watermark. Forgets transactions that ended below it: it must not go back. [lock] */
+int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark);
 int32_t pb_log_latest_epoch(const pb_log *log);   /* [lock] */
 
-/* Become leader at an epoch: an entry in the epoch cache when the next batch comes. [lock] */
+/* Become leader at an epoch: it begins at the appended end. [lock] */
 void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
 
 /* Check sequence and epoch of the producer, give out offsets, set header fields, queue. [lock]
@@ -198,10 +217,11 @@ int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 int pb_log_set_start_offset(pb_log *log, int64_t offset);
 /* Take every non-active segment that lies wholly below the log start offset off the log: files get Kafka's `.deleted` suffix; they are unlinked by pb_log_purge after file.delete.delay.ms. Blocking. */
 int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_count, pb_failure *failure);
-int pb_log_purge(pb_log *log, int64_t older_than_ms, pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
+int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
 /* Cut the log so that `offset` is its end. Blocking; [quiet] under the write token, which it takes. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
 /* Background upkeep: flush index buffers, epochs, expire producers, producer snapshot when one is due. Blocking. */
+bool pb_log_needs_upkeep(const pb_log *log); /* [lock] true: upkeep should not wait for its interval */
 int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_failure *failure);
 
 /* Highest sequence state of one producer, for DescribeProducers and tests. Returns count copied. [lock] */

@@ -1,0 +1,357 @@
+/*
+ * Appends: the checks and decisions under the lock, and the three steps of a write.
+ *
+ * pb_log_append decides everything that depends on order: sequence, offsets, whether a new segment begins, which batches
+ * get an index entry, the producer snapshot of a roll. The write then only moves bytes; pb_log_write_end makes them and
+ * their index entries visible, or fails all that is queued. Nothing under the lock makes I/O.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/kafka_error.h"
+#include "log/offset_index.h"
+#include "log/producer_snapshot.h"
+#include "log/state.h"
+#include "log/time_index.h"
+#include "log/transaction_index.h"
+#include "record/batch.h"
+
+/* Kafka's rules for when a batch begins a new segment. */
+static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t timestamp_ms, int64_t last_offset)
+{
+    const pb_tail *tail = &log->tail;
+    const pb_log_config *config = &log->config;
+    if (tail->size_bytes == 0)
+        return last_offset - tail->base_offset > INT32_MAX;
+    if (tail->size_bytes + append->length > config->segment_bytes || last_offset - tail->base_offset > INT32_MAX)
+        return true;
+    int64_t waited_ms = tail->first_timestamp_ms >= 0 ? timestamp_ms - tail->first_timestamp_ms
+                                                      : append->now_ms - tail->created_ms;
+    if (waited_ms > config->segment_ms - tail->jitter_ms)
+        return true;
+    /* The time index keeps room for the entry that seals it. */
+    return tail->offset_entries >= config->segment_index_bytes / PB_OFFSET_INDEX_ENTRY_BYTES ||
+           tail->time_entries >= config->segment_index_bytes / PB_TIME_INDEX_ENTRY_BYTES - 1;
+}
+
+static int64_t roll_jitter_ms(const pb_log *log)
+{
+    int64_t most = log->config.segment_jitter_ms < log->config.segment_ms ? log->config.segment_jitter_ms
+                                                                          : log->config.segment_ms;
+    uint64_t random = 0;
+    if (most <= 0 || log->io->ops->random(log->io, &random, sizeof(random)) < 0)
+        return 0;
+    return (int64_t)(random % (uint64_t)most);
+}
+
+void pb_roll_free(pb_roll *roll)
+{
+    free(roll->snapshot);
+    free(roll);
+}
+
+int pb_log_plan_roll(pb_log *log, int64_t base_offset)
+{
+    PB_ASSERT(base_offset >= log->appended_end);
+    if (pb_log_reserve_segment(log) != 0)
+        return -ENOMEM;
+    pb_roll *roll = calloc(1, sizeof(*roll));
+    if (roll == NULL)
+        return -ENOMEM;
+    pb_list_init(&roll->link);
+    roll->base_offset = base_offset;
+    if (log->snapshot_offset < base_offset) {
+        roll->snapshot = pb_producer_snapshot_format(&log->producers, &roll->snapshot_length);
+        if (roll->snapshot == NULL) {
+            pb_roll_free(roll);
+            return -ENOMEM;
+        }
+        log->snapshot_offset = base_offset;
+    }
+    pb_list_push_back(&log->rolls, &roll->link);
+    log->queued_roll_count++;
+    log->tail = (pb_tail){
+        .base_offset = base_offset,
+        .first_timestamp_ms = -1,
+        .created_ms = log->io->ops->wall_ms(log->io),
+        .largest_timestamp_ms = -1,
+        .largest_timestamp_offset = base_offset,
+        .last_time_entry_ms = -1,
+        .jitter_ms = roll_jitter_ms(log),
+    };
+    return 0;
+}
+
+void pb_log_reset_tail(pb_log *log, int64_t first_timestamp_ms)
+{
+    const pb_segment *active = pb_log_active(log);
+    log->tail = (pb_tail){
+        .base_offset = active->base_offset,
+        .size_bytes = active->size_bytes,
+        .first_timestamp_ms = first_timestamp_ms,
+        .created_ms = log->io->ops->wall_ms(log->io),
+        .largest_timestamp_ms = active->largest_timestamp_ms,
+        .largest_timestamp_offset = active->largest_timestamp_offset,
+        .last_time_entry_ms = active->last_time_entry_ms,
+        .jitter_ms = roll_jitter_ms(log),
+        .offset_entries = pb_index_count(&active->offset_index),
+        .time_entries = pb_index_count(&active->time_index),
+    };
+}
+
+/* Give the batch its place in the tail and decide on its index entries. */
+static void tail_place(pb_log *log, pb_append *append, int64_t timestamp_ms)
+{
+    pb_tail *tail = &log->tail;
+    pb_append_place *place = &append->place;
+    place->position = tail->size_bytes;
+    if (tail->size_bytes == 0)
+        tail->first_timestamp_ms = timestamp_ms;
+    if (timestamp_ms > tail->largest_timestamp_ms) {
+        tail->largest_timestamp_ms = timestamp_ms;
+        tail->largest_timestamp_offset = place->last_offset;
+    }
+    place->index_entry = tail->bytes_since_index > log->config.index_interval_bytes;
+    if (place->index_entry) {
+        place->time_entry_ms = tail->largest_timestamp_ms;
+        place->time_entry_offset = tail->largest_timestamp_offset;
+        tail->offset_entries++;
+        if (tail->largest_timestamp_ms > tail->last_time_entry_ms) {
+            tail->time_entries++;
+            tail->last_time_entry_ms = tail->largest_timestamp_ms;
+        }
+        tail->bytes_since_index = 0;
+    }
+    tail->size_bytes += append->length;
+    tail->bytes_since_index += append->length;
+}
+
+static pb_producer_append producer_append(const pb_append *append, int64_t base_offset, int64_t timestamp_ms)
+{
+    pb_producer_append out = {
+        .producer_id = append->producer_id,
+        .base_offset = base_offset,
+        .last_offset = base_offset + append->record_count - 1,
+        .max_timestamp_ms = timestamp_ms,
+        .base_sequence = append->base_sequence,
+        .record_count = append->record_count,
+        .epoch = append->producer_epoch,
+        .is_transactional = append->is_transactional,
+    };
+    if (append->is_control) {
+        out.is_marker = pb_marker_parse(append->bytes + PB_BATCH_HEADER_BYTES, append->length - PB_BATCH_HEADER_BYTES,
+                                        &out.aborts, &out.coordinator_epoch);
+    }
+    return out;
+}
+
+/* 0, a Kafka code, or PB_LOG_DUPLICATE with the results filled. */
+static int check_producer(const pb_log *log, pb_append *append, const pb_producer_append *producer)
+{
+    if (append->is_replica || append->producer_id < 0 || (append->is_control && !producer->is_marker))
+        return 0;
+    pb_producer_batch duplicate;
+    int rc = pb_producers_check(&log->producers, producer, &duplicate);
+    if (rc == PB_LOG_DUPLICATE) {
+        append->base_offset = duplicate.last_offset - duplicate.offset_delta;
+        append->place.last_offset = duplicate.last_offset;
+        append->log_append_time_ms = append->log_append_time ? duplicate.timestamp_ms : -1;
+        append->start_offset = log->start_offset;
+    }
+    return rc;
+}
+
+/* The batch enters epoch cache and producer state. After a failure the epoch stays, which a started epoch may. */
+static int take_state(pb_log *log, pb_append *append, const pb_producer_append *producer)
+{
+    append->place.aborted_first_offset = -1;
+    int rc = pb_leader_epochs_assign(&log->epochs, append->leader_epoch, producer->base_offset);
+    if (rc != 0 || append->producer_id < 0 || (append->is_control && !producer->is_marker))
+        return rc;
+    pb_completed_transaction completed;
+    rc = pb_producers_apply(&log->producers, producer, &completed);
+    if (rc == 0 && completed.completed && producer->aborts) {
+        append->place.aborted_first_offset = completed.first_offset;
+        append->place.aborted_stable_offset = completed.last_stable_offset;
+    }
+    return rc;
+}
+
+int pb_log_append(pb_log *log, pb_append *append)
+{
+    PB_ASSERT(append->length >= PB_BATCH_HEADER_BYTES && append->record_count > 0);
+    if (log->broken)
+        return PB_KAFKA_STORAGE_ERROR;
+    if (append->length > log->config.segment_bytes && !append->is_replica)
+        return PB_RECORD_LIST_TOO_LARGE;
+    int64_t base_offset = log->appended_end;
+    if (append->is_replica) {
+        pb_batch_header header;
+        if (pb_batch_parse(append->bytes, append->length, &header) != 0 || header.size_bytes != append->length ||
+            header.base_offset < log->appended_end)
+            return PB_OFFSET_OUT_OF_RANGE;
+        base_offset = header.base_offset;
+        append->leader_epoch = header.partition_leader_epoch;
+    }
+    int64_t timestamp_ms = append->log_append_time ? append->now_ms : append->max_timestamp_ms;
+    pb_producer_append producer = producer_append(append, base_offset, timestamp_ms);
+    int rc = check_producer(log, append, &producer);
+    if (rc != 0)
+        return rc;
+    if (tail_must_roll(log, append, timestamp_ms, producer.last_offset))
+        rc = pb_log_plan_roll(log, base_offset);
+    if (rc != 0)
+        return rc;
+    append->place = (pb_append_place){
+        .rolls = log->queued_roll_count > 0 && log->tail.size_bytes == 0,
+        .last_offset = producer.last_offset,
+    };
+    rc = take_state(log, append, &producer);
+    if (rc != 0)
+        return rc;
+    tail_place(log, append, timestamp_ms);
+    if (!append->is_replica) {
+        pb_batch_set_base_offset(append->bytes, base_offset);
+        pb_batch_set_partition_leader_epoch(append->bytes, append->leader_epoch);
+    }
+    if (append->log_append_time)
+        pb_batch_set_max_timestamp(append->bytes, PB_LOG_APPEND_TIME, append->now_ms);
+    append->base_offset = base_offset;
+    append->log_append_time_ms = append->log_append_time ? append->now_ms : -1;
+    append->start_offset = log->start_offset;
+    append->error = 0;
+    log->appended_end = producer.last_offset + 1;
+    pb_list_push_back(&log->queue, &append->link);
+    return 0;
+}
+
+bool pb_log_write_begin(pb_log *log, pb_log_write *write)
+{
+    if (log->writing || log->broken || pb_list_empty(&log->queue))
+        return false;
+    PB_ASSERT(pb_list_empty(&log->in_flight) && log->rolling == NULL);
+    const pb_append *first = PB_CONTAINER(log->queue.next, pb_append, link);
+    const pb_segment *active = pb_log_active(log);
+    write->iov_count = 0;
+    write->length = 0;
+    write->position = first->place.position;
+    write->file = first->place.rolls ? -1 : active->file;
+    PB_ASSERT(first->place.rolls || (active->file >= 0 && write->position == active->size_bytes));
+    log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
+    const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
+    while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
+        pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);
+        if (append != first &&
+            (append->place.rolls || write->length + append->length > log->engine->write_max_bytes))
+            break;
+        PB_ASSERT(append->place.position == write->position + write->length);
+        pb_list_remove(&append->link);
+        pb_list_push_back(&log->in_flight, &append->link);
+        write->iov[write->iov_count++] = (struct iovec){append->bytes, append->length};
+        write->length += append->length;
+    }
+    log->writing = true;
+    return true;
+}
+
+int pb_log_write_prepare(pb_log *log, pb_log_write *write)
+{
+    if (write->file >= 0)
+        return 0;
+    PB_ASSERT(write->position == 0 && log->rolling == NULL);
+    const pb_roll *roll = PB_CONTAINER(log->rolls.next, pb_roll, link);
+    int rc = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &log->rolling);
+    if (rc == 0)
+        write->file = log->rolling->file;
+    return rc;
+}
+
+void pb_log_publish_segment(pb_log *log, pb_segment *segment)
+{
+    pb_segment *sealed = pb_log_active(log);
+    PB_ASSERT(!pb_list_empty(&log->rolls) && log->segment_count < log->segment_capacity);
+    PB_ASSERT(segment->base_offset > sealed->base_offset);
+    pb_roll *roll = PB_CONTAINER(pb_list_pop_front(&log->rolls), pb_roll, link);
+    PB_ASSERT(roll->base_offset == segment->base_offset);
+    log->queued_roll_count--;
+    if (roll->snapshot != NULL)
+        pb_list_push_back(&log->snapshots_due, &roll->link);
+    else
+        pb_roll_free(roll);
+    /* Without memory the entry is missing: look-ups then scan more, and the next open mends it. */
+    (void)pb_segment_seal_time_index(sealed);
+    sealed->used = log->use_count;
+    log->segments[log->segment_count++] = segment;
+    log->directory_dirty = true;
+}
+
+/* The batch lies in its segment: it and its index entries become visible. */
+static void finish_append(pb_log *log, pb_segment *segment, const pb_append *append)
+{
+    const pb_append_place *place = &append->place;
+    int64_t timestamp_ms = append->log_append_time ? append->now_ms : append->max_timestamp_ms;
+    PB_ASSERT(place->position == segment->size_bytes);
+    if (timestamp_ms > segment->largest_timestamp_ms) {
+        segment->largest_timestamp_ms = timestamp_ms;
+        segment->largest_timestamp_offset = place->last_offset;
+    }
+    /* An index entry that finds no memory is left out: indexes may be sparse. */
+    if (place->index_entry && pb_offset_index_push(segment, place->last_offset, place->position) == 0)
+        (void)pb_time_index_maybe_push(segment, place->time_entry_ms, place->time_entry_offset);
+    if (place->aborted_first_offset >= 0) {
+        pb_transaction_entry entry = {append->producer_id, place->aborted_first_offset, place->last_offset,
+                                      place->aborted_stable_offset};
+        /* Unlike the others this one is needed for what readers see; recovery rebuilds it after the stop. */
+        int rc = pb_transaction_index_push(segment, &entry);
+        PB_ASSERT(rc == 0);
+    }
+    segment->size_bytes += append->length;
+    log->written_end = place->last_offset + 1;
+}
+
+static void fail_all(pb_link *appends, int error, pb_link *finished)
+{
+    pb_link *link;
+    while ((link = pb_list_pop_front(appends)) != NULL) {
+        PB_CONTAINER(link, pb_append, link)->error = error;
+        pb_list_push_back(finished, link);
+    }
+}
+
+void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link *finished)
+{
+    PB_ASSERT(log->writing && result <= write->length);
+    log->writing = false;
+    int64_t done = 0;
+    const pb_append *first = PB_CONTAINER(log->in_flight.next, pb_append, link);
+    if (log->rolling != NULL && result >= first->length) {
+        pb_log_publish_segment(log, log->rolling);
+        log->rolling = NULL;
+    }
+    pb_segment *segment = pb_log_active(log);
+    while (!pb_list_empty(&log->in_flight)) {
+        pb_append *append = PB_CONTAINER(log->in_flight.next, pb_append, link);
+        if (done + append->length > result)
+            break;
+        done += append->length;
+        finish_append(log, segment, append);
+        pb_list_remove(&append->link);
+        pb_list_push_back(finished, &append->link);
+    }
+    if (done > 0) {
+        segment->modified_ms = log->io->ops->wall_ms(log->io);
+        pb_log_add_write_hint(log, segment->base_offset, log->written_end, segment->size_bytes);
+    }
+    if (done == write->length)
+        return;
+    log->broken = true;
+    int error = result < 0 ? (int)result : -EIO;
+    fail_all(&log->in_flight, error, finished);
+    fail_all(&log->queue, error, finished);
+}
+
+bool pb_log_needs_repair(const pb_log *log)
+{
+    return log->broken;
+}

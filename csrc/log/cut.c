@@ -1,0 +1,309 @@
+/*
+ * Cutting a log at its end: repair after a failed write, truncation to an offset. Blocking, with the log to themselves:
+ * no append, write or sync runs, and readers that hold slices above the cut read what they find.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/offset_index.h"
+#include "log/recovery.h"
+#include "log/scan.h"
+#include "log/time_index.h"
+#include "log/transaction_index.h"
+#include "record/bytes.h"
+
+static void drop_queued_rolls(pb_log *log)
+{
+    pb_link *link;
+    while ((link = pb_list_pop_front(&log->rolls)) != NULL)
+        pb_roll_free(PB_CONTAINER(link, pb_roll, link));
+    log->queued_roll_count = 0;
+}
+
+/* Due snapshots above the end speak of batches that are gone. */
+static void drop_due_snapshots(pb_log *log, int64_t end_offset)
+{
+    pb_link kept;
+    pb_link *link;
+    pb_list_init(&kept);
+    while ((link = pb_list_pop_front(&log->snapshots_due)) != NULL) {
+        pb_roll *roll = PB_CONTAINER(link, pb_roll, link);
+        if (roll->base_offset > end_offset)
+            pb_roll_free(roll);
+        else
+            pb_list_push_back(&kept, &roll->link);
+    }
+    pb_list_take(&log->snapshots_due, &kept);
+}
+
+static int unlink_snapshots_above(pb_log *log, int64_t end_offset, pb_failure *failure)
+{
+    pb_offsets snapshots = {0};
+    int rc = pb_directory_snapshots(log, &snapshots, failure);
+    for (uint32_t i = 0; rc == 0 && i < snapshots.count; i++) {
+        char path[PB_LOG_PATH_BYTES];
+        if (snapshots.values[i] <= end_offset)
+            continue;
+        rc = pb_segment_path(path, log->directory, snapshots.values[i], PB_FILE_SNAPSHOT, "");
+        if (rc == 0)
+            rc = log->io->ops->unlink(log->io, path);
+        if (rc != 0)
+            rc = pb_log_fail(log, failure, rc, "cannot remove a producer snapshot behind the end");
+    }
+    free(snapshots.values);
+    return rc;
+}
+
+/* The active segment ends at `size_bytes`, `end_offset`: everything derived follows. */
+static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
+{
+    pb_segment *active = pb_log_active(log);
+    int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot cut the active segment");
+    drop_queued_rolls(log);
+    drop_due_snapshots(log, end_offset);
+    pb_log_clear_hints(log);
+    log->written_end = end_offset;
+    log->appended_end = end_offset;
+    if (log->start_offset > end_offset)
+        log->start_offset = end_offset;
+    if (log->durable_end > end_offset)
+        log->durable_end = end_offset;
+    log->cut_count++;
+    pb_leader_epochs_truncate_end(&log->epochs, end_offset);
+    (void)pb_leader_epochs_assign(&log->epochs, log->leader_epoch, end_offset);
+    rc = unlink_snapshots_above(log, end_offset, failure);
+    if (rc == 0)
+        rc = pb_log_flush_derived(log, NULL, failure);
+    if (rc == 0)
+        rc = pb_replay_producers(log, end_offset, failure);
+    if (rc != 0)
+        return rc;
+    uint8_t buffer[PB_SCAN_SMALL_BYTES];
+    pb_scan scan;
+    pb_batch_header header;
+    pb_scan_init(&scan, log->io, active->file, active->size_bytes, buffer, sizeof(buffer));
+    rc = pb_scan_header(&scan, 0, &header);
+    if (rc < 0)
+        return pb_log_fail(log, failure, rc, "cannot read the active segment");
+    pb_log_reset_tail(log, rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1);
+    return 0;
+}
+
+int pb_log_repair(pb_log *log, pb_failure *failure)
+{
+    PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && pb_list_empty(&log->in_flight));
+    if (log->rolling != NULL) {
+        int64_t base_offset = log->rolling->base_offset;
+        pb_segment_release(log->rolling);
+        log->rolling = NULL;
+        int rc = pb_log_unlink_segment_files(log, base_offset, "");
+        if (rc != 0)
+            return pb_log_fail(log, failure, rc, "cannot remove a segment that was not finished");
+    }
+    int rc = settle(log, log->written_end, failure);
+    if (rc == 0)
+        log->broken = false;
+    return rc;
+}
+
+/* Cut one index: the first `keep` entries stay. */
+static int cut_index(pb_segment *segment, pb_file_kind kind, uint32_t keep)
+{
+    uint32_t entry_bytes;
+    pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
+    if (keep >= index->flushed_count) {
+        uint32_t pending = keep - index->flushed_count;
+        if (pending < index->pending_count)
+            index->pending_count = pending;
+        return 0;
+    }
+    index->pending_count = 0;
+    index->flushed_count = keep;
+    return pb_segment_write_index(segment, kind, NULL, 0, keep, false);
+}
+
+/* How many entries of an index speak of offsets below `end_offset`. -errno on failure. */
+static int64_t count_below(pb_segment *segment, pb_file_kind kind, int64_t end_offset)
+{
+    uint32_t entry_bytes;
+    pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
+    const uint32_t at = kind == PB_FILE_OFFSET_INDEX ? 0 : kind == PB_FILE_TIME_INDEX ? 8 : 18;
+    const bool relative = kind != PB_FILE_TRANSACTION_INDEX;
+    uint8_t entry[PB_TRANSACTION_INDEX_ENTRY_BYTES];
+    char path[PB_LOG_PATH_BYTES];
+    int file = -1;
+    int64_t rc = 0;
+    if (index->flushed_count > 0) {
+        rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, "");
+        file = rc == 0 ? segment->io->ops->file_open(segment->io, path, PB_OPEN_READ) : (int)rc;
+        if (file < 0)
+            return file;
+    }
+    int64_t keep = pb_index_count(index);
+    for (; rc == 0 && keep > 0; keep--) {
+        const uint8_t *bytes = entry;
+        if (keep > index->flushed_count)
+            bytes = index->pending + (size_t)(keep - 1 - index->flushed_count) * entry_bytes;
+        else
+            rc = pb_io_read_all(segment->io, file, entry, entry_bytes, (keep - 1) * entry_bytes);
+        int64_t offset = relative ? segment->base_offset + pb_be32_load(bytes + at) : (int64_t)pb_be64_load(bytes + at);
+        if (offset < end_offset)
+            break;
+    }
+    if (file >= 0)
+        segment->io->ops->file_close(segment->io, file);
+    return rc != 0 ? rc : keep;
+}
+
+static int cut_indexes(pb_segment *segment, int64_t end_offset)
+{
+    int rc = 0;
+    for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++) {
+        int64_t keep = count_below(segment, (pb_file_kind)kind, end_offset);
+        rc = keep < 0 ? (int)keep : cut_index(segment, (pb_file_kind)kind, (uint32_t)keep);
+    }
+    return rc;
+}
+
+/* Largest timestamp of a segment whose time index has been cut: its last entry, and the batches behind that. */
+static int find_largest_timestamp(pb_segment *segment, int file)
+{
+    pb_time_entry last;
+    if (!pb_time_index_find_pending(segment, INT64_MAX, &last)) {
+        int rc = pb_time_index_find_flushed(segment, segment->time_index.flushed_count, INT64_MAX, &last);
+        if (rc != 0)
+            return rc;
+    }
+    segment->last_time_entry_ms = last.timestamp_ms;
+    segment->largest_timestamp_ms = last.timestamp_ms;
+    segment->largest_timestamp_offset = last.offset;
+    int64_t position = 0;
+    if (!pb_offset_index_find_pending(segment, INT64_MAX, &position)) {
+        int rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, INT64_MAX, &position);
+        if (rc != 0)
+            return rc;
+    }
+    uint8_t buffer[PB_SCAN_SMALL_BYTES];
+    pb_scan scan;
+    pb_scan_init(&scan, segment->io, file, segment->size_bytes, buffer, sizeof(buffer));
+    while (position < segment->size_bytes) {
+        pb_batch_header header;
+        int rc = pb_scan_header(&scan, position, &header);
+        if (rc != 0 || header.size_bytes == 0)
+            return rc < 0 ? rc : -EBADMSG;
+        if (header.max_timestamp > segment->largest_timestamp_ms) {
+            segment->largest_timestamp_ms = header.max_timestamp;
+            segment->largest_timestamp_offset = pb_batch_last_offset(&header);
+        }
+        position += header.size_bytes;
+    }
+    return 0;
+}
+
+/* Cut inside a segment, which becomes the active one; *end_offset becomes the end of the last batch that stays. */
+static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t *end_offset)
+{
+    /* It may have been opened for reading only. */
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, segment->base_offset, PB_FILE_LOG, "");
+    int file = rc == 0 ? log->io->ops->file_open(log->io, path, PB_OPEN_WRITE) : rc;
+    if (file < 0)
+        return file;
+    if (segment->file >= 0)
+        log->io->ops->file_close(log->io, segment->file);
+    segment->file = file;
+    segment->finished = false;
+    rc = cut_indexes(segment, offset);
+    int64_t position = 0;
+    if (rc == 0 && !pb_offset_index_find_pending(segment, offset, &position))
+        rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, offset, &position);
+    uint8_t buffer[PB_SCAN_SMALL_BYTES];
+    pb_scan scan;
+    pb_scan_init(&scan, log->io, file, segment->size_bytes, buffer, sizeof(buffer));
+    *end_offset = segment->base_offset;
+    while (rc == 0 && position < segment->size_bytes) {
+        pb_batch_header header;
+        rc = pb_scan_header(&scan, position, &header);
+        if (rc != 0 || header.size_bytes == 0)
+            return rc < 0 ? rc : -EBADMSG;
+        if (pb_batch_last_offset(&header) >= offset)
+            break;
+        *end_offset = pb_batch_last_offset(&header) + 1;
+        position += header.size_bytes;
+    }
+    segment->size_bytes = position;
+    return rc == 0 ? find_largest_timestamp(segment, file) : rc;
+}
+
+static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
+{
+    int floor = pb_log_segment_floor(log, offset);
+    uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
+    /* Newest first, so that a stop half way leaves a log without a hole. */
+    while (log->segment_count > (keep > 0 ? keep : 1)) {
+        pb_segment *segment = log->segments[log->segment_count - 1];
+        int rc = pb_log_unlink_segment_files(log, segment->base_offset, "");
+        if (rc != 0)
+            return pb_log_fail(log, failure, rc, "cannot remove a segment behind the end");
+        log->segment_count--;
+        pb_segment_release(segment);
+    }
+    int64_t end_offset = offset;
+    int rc = 0;
+    if (keep > 0) {
+        rc = cut_segment(log, log->segments[keep - 1], offset, &end_offset);
+    } else {
+        pb_segment *first = log->segments[0];
+        rc = pb_log_unlink_segment_files(log, first->base_offset, "");
+        pb_segment *segment = NULL;
+        if (rc == 0)
+            rc = pb_log_make_segment(log, offset, log->config.preallocate ? log->config.segment_bytes : 0, &segment);
+        if (rc == 0) {
+            log->segments[0] = segment;
+            log->directory_dirty = true;
+            pb_segment_release(first);
+            log->start_offset = offset;
+        }
+    }
+    return rc == 0 ? settle(log, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
+}
+
+/* Truncation and roll take both tokens: nothing may be queued, written or maintained. */
+int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    int rc = log->maintaining || log->writing || log->broken || !pb_list_empty(&log->queue) ? -EBUSY : 0;
+    if (rc == 0) {
+        log->maintaining = true;
+        log->writing = true;
+    }
+    pb_log_unlock(guard);
+    return rc;
+}
+
+void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    PB_ASSERT(log->maintaining && log->writing);
+    log->maintaining = false;
+    log->writing = false;
+    pb_log_unlock(guard);
+}
+
+int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    PB_ASSERT(offset >= 0);
+    int rc = pb_log_take_tokens(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
+    if (offset < log->written_end)
+        rc = truncate_held(log, offset, failure);
+    /* Half a truncation is no state to go on from. */
+    log->broken = log->broken || rc != 0;
+    pb_log_return_tokens(log, guard);
+    return rc;
+}

@@ -1,0 +1,48 @@
+/*
+ * The append engines there are. `paced` writes through the page cache and starts writeback early, so that dirty pages
+ * never gather until the kernel throttles the writer; clean pages far behind the end are given back, so that a log's
+ * pages recycle instead of pushing out everybody else's. Pacing runs on a background thread and may wait for the disk.
+ */
+#include "log/engine.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum {
+    PACED_WRITE_MAX_BYTES = 4 << 20,
+    PACED_WINDOW_BYTES = 8 << 20,
+    PACED_KEEP_BYTES = 64 << 20, /* behind the end; tail readers find these pages */
+};
+
+static int paced_pace(pb_io *io, pb_engine_state *state, int64_t segment_base, int file, int64_t written_position)
+{
+    if (state->segment_base != segment_base || state->started_position > written_position)
+        *state = (pb_engine_state){.segment_base = segment_base};
+    int64_t start = state->started_position;
+    if (written_position - start < PACED_WINDOW_BYTES)
+        return 0;
+    int rc = io->ops->file_writeback(io, file, start, written_position - start);
+    if (rc != 0)
+        return rc;
+    state->started_position = written_position;
+    int64_t drop_end = start - PACED_KEEP_BYTES;
+    if (drop_end <= state->dropped_position)
+        return 0;
+    rc = io->ops->file_drop(io, file, state->dropped_position, drop_end - state->dropped_position);
+    if (rc == 0)
+        state->dropped_position = drop_end;
+    return rc;
+}
+
+static const pb_engine ENGINES[] = {
+    {"paced", PACED_WRITE_MAX_BYTES, PACED_WINDOW_BYTES, paced_pace},
+};
+
+const pb_engine *pb_engine_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(ENGINES) / sizeof(ENGINES[0]); i++) {
+        if (strcmp(ENGINES[i].name, name) == 0)
+            return &ENGINES[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,231 @@
+/*
+ * The files of a log's directory: making, opening, renaming and removing those of segments; small text files.
+ * Blocking calls without the lock, unless a function says otherwise. Failures are -errno with the file named.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/state.h"
+
+enum { SMALL_FILE_MAX_BYTES = 64 << 20 };
+
+int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what)
+{
+    return pb_fail(failure, code, "%s in %s", what, log->directory);
+}
+
+int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_bytes, pb_segment **out)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
+    if (rc != 0)
+        return rc;
+    /* Leftovers of a roll that failed half way have the same names and hold nothing that counts. */
+    rc = pb_log_unlink_segment_files(log, base_offset, "");
+    if (rc != 0)
+        return rc;
+    pb_segment *segment = pb_segment_new(log->io, log->directory, base_offset);
+    if (segment == NULL)
+        return -ENOMEM;
+    segment->modified_ms = log->io->ops->wall_ms(log->io);
+    segment->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
+    rc = segment->file < 0 ? segment->file : 0;
+    if (rc == 0 && preallocate_bytes > 0)
+        rc = log->io->ops->file_allocate(log->io, segment->file, 0, preallocate_bytes);
+    if (rc != 0) {
+        pb_segment_release(segment);
+        return rc;
+    }
+    *out = segment;
+    return 0;
+}
+
+/* Under the lock: give up the file of the sealed segment that was not used for longest, when there are too many. */
+static int take_idle_file(pb_log *log, const pb_segment *keep)
+{
+    pb_segment *oldest = NULL;
+    int open_count = 0;
+    for (uint32_t i = 0; i + 1 < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        if (segment->file < 0)
+            continue;
+        open_count++;
+        /* One reference is the log's own, and new ones are only taken under the lock. */
+        if (segment != keep && atomic_load_explicit(&segment->references, memory_order_acquire) == 1 &&
+            (oldest == NULL || log->use_count - segment->used > log->use_count - oldest->used))
+            oldest = segment;
+    }
+    if (open_count <= PB_OPEN_SEALED_FILES || oldest == NULL)
+        return -1;
+    int file = oldest->file;
+    oldest->file = -1;
+    return file;
+}
+
+int pb_log_open_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int *file)
+{
+    pb_log_lock(guard);
+    *file = segment->file;
+    pb_log_unlock(guard);
+    if (*file >= 0)
+        return 0;
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, segment->base_offset, PB_FILE_LOG, "");
+    if (rc != 0)
+        return rc;
+    int opened = log->io->ops->file_open(log->io, path, PB_OPEN_READ);
+    if (opened < 0)
+        return opened;
+    pb_log_lock(guard);
+    int surplus = opened;
+    if (segment->file < 0) {
+        segment->file = opened;
+        surplus = take_idle_file(log, segment);
+    }
+    *file = segment->file;
+    pb_log_unlock(guard);
+    if (surplus >= 0)
+        log->io->ops->file_close(log->io, surplus);
+    return 0;
+}
+
+int pb_log_unlink_segment_files(pb_log *log, int64_t base_offset, const char *extra)
+{
+    int result = 0;
+    for (int kind = 0; kind < PB_FILE_KIND_COUNT; kind++) {
+        /* A snapshot belongs to the segment that ends there as much as to the one that begins: only a deletion by
+         * retention, which has renamed it, takes it along. */
+        if (kind == PB_FILE_SNAPSHOT && extra[0] == '\0')
+            continue;
+        char path[PB_LOG_PATH_BYTES];
+        int rc = pb_segment_path(path, log->directory, base_offset, (pb_file_kind)kind, extra);
+        if (rc == 0)
+            rc = log->io->ops->unlink(log->io, path);
+        if (rc != 0 && rc != -ENOENT && result == 0)
+            result = rc;
+    }
+    return result;
+}
+
+int pb_log_rename_segment_files(pb_log *log, int64_t base_offset)
+{
+    for (int kind = 0; kind < PB_FILE_KIND_COUNT; kind++) {
+        char from[PB_LOG_PATH_BYTES];
+        char to[PB_LOG_PATH_BYTES];
+        int rc = pb_segment_path(from, log->directory, base_offset, (pb_file_kind)kind, "");
+        if (rc == 0)
+            rc = pb_segment_path(to, log->directory, base_offset, (pb_file_kind)kind, ".deleted");
+        if (rc == 0)
+            rc = log->io->ops->rename(log->io, from, to);
+        if (rc != 0 && rc != -ENOENT)
+            return rc;
+    }
+    return 0;
+}
+
+static int small_path(const pb_log *log, char *path, const char *name, const char *extra)
+{
+    int length = snprintf(path, PB_LOG_PATH_BYTES, "%s/%s%s", log->directory, name, extra);
+    return length < PB_LOG_PATH_BYTES ? 0 : -ENAMETOOLONG;
+}
+
+int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t length)
+{
+    char path[PB_LOG_PATH_BYTES];
+    char temporary[PB_LOG_PATH_BYTES];
+    int rc = small_path(log, path, name, "");
+    if (rc == 0)
+        rc = small_path(log, temporary, name, ".tmp");
+    if (rc != 0)
+        return rc;
+    const pb_io_ops *ops = log->io->ops;
+    int file = ops->file_open(log->io, temporary, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
+    if (file < 0)
+        return file;
+    struct iovec iov = {(void *)(uintptr_t)text, length};
+    rc = pb_io_write_all(log->io, file, &iov, 1, 0);
+    if (rc == 0)
+        rc = ops->file_sync(log->io, file);
+    int close_rc = ops->file_close(log->io, file);
+    if (rc == 0)
+        rc = close_rc;
+    if (rc == 0)
+        rc = ops->rename(log->io, temporary, path);
+    return rc != 0 ? rc : ops->directory_sync(log->io, log->directory);
+}
+
+int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = small_path(log, path, name, "");
+    if (rc != 0)
+        return rc;
+    int file = log->io->ops->file_open(log->io, path, PB_OPEN_READ);
+    if (file < 0)
+        return file;
+    int64_t size = log->io->ops->file_size(log->io, file);
+    *text = NULL;
+    if (size < 0 || size > SMALL_FILE_MAX_BYTES) {
+        rc = size < 0 ? (int)size : -EFBIG;
+    } else {
+        *text = malloc((size_t)size + 1);
+        rc = *text == NULL ? -ENOMEM : pb_io_read_all(log->io, file, *text, (size_t)size, 0);
+    }
+    log->io->ops->file_close(log->io, file);
+    if (rc != 0) {
+        free(*text);
+        return rc;
+    }
+    (*text)[size] = '\0';
+    *length = (size_t)size;
+    return 0;
+}
+
+/* Kafka's text form of an id: base64 with - and _, no padding, 22 characters for 16 bytes. */
+static void topic_id_format(const uint8_t *id, char *text)
+{
+    static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    uint32_t bits = 0;
+    int bit_count = 0;
+    for (int i = 0; i < 16; i++) {
+        bits = bits << 8 | id[i];
+        bit_count += 8;
+        while (bit_count >= 6) {
+            bit_count -= 6;
+            *text++ = DIGITS[bits >> bit_count & 63];
+        }
+    }
+    *text++ = DIGITS[bits << (6 - bit_count) & 63];
+    *text = '\0';
+}
+
+int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure)
+{
+    static const char NAME[] = "partition.metadata";
+    static const uint8_t ZERO_ID[16];
+    if (topic_id == NULL || memcmp(topic_id, ZERO_ID, sizeof(ZERO_ID)) == 0)
+        return 0;
+    char id[24];
+    char wanted[64];
+    topic_id_format(topic_id, id);
+    int wanted_length = snprintf(wanted, sizeof(wanted), "version: 0\ntopic_id: %s", id);
+    char *text;
+    size_t length;
+    int rc = pb_log_read_file(log, NAME, &text, &length);
+    if (rc == -ENOENT) {
+        rc = pb_log_replace_file(log, NAME, wanted, (size_t)wanted_length);
+        return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write partition.metadata");
+    }
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot read partition.metadata");
+    bool same = strncmp(text, wanted, (size_t)wanted_length) == 0 &&
+                strspn(text + wanted_length, "\r\n") == length - (size_t)wanted_length;
+    if (!same)
+        rc = pb_fail(failure, -EEXIST, "%s belongs to another topic: its partition.metadata says \"%.80s\", wanted is topic id %s",
+                     log->directory, text, id);
+    free(text);
+    return rc;
+}

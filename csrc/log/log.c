@@ -1,0 +1,273 @@
+/*
+ * A log as an object: open and close, settings, ends, epochs. Open and close block and have the log to themselves; the
+ * rest is called under the partition's lock and makes no I/O.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/kafka_error.h"
+#include "log/producer_snapshot.h"
+#include "log/state.h"
+
+enum { FIRST_SEGMENT_CAPACITY = 2 };
+
+static void log_free(pb_log *log)
+{
+    pb_link *link;
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        PB_ASSERT(atomic_load(&log->segments[i]->references) == 1);
+        pb_segment_release(log->segments[i]);
+    }
+    if (log->rolling != NULL)
+        pb_segment_release(log->rolling);
+    while ((link = pb_list_pop_front(&log->rolls)) != NULL)
+        pb_roll_free(PB_CONTAINER(link, pb_roll, link));
+    while ((link = pb_list_pop_front(&log->snapshots_due)) != NULL)
+        pb_roll_free(PB_CONTAINER(link, pb_roll, link));
+    while ((link = pb_list_pop_front(&log->removed)) != NULL)
+        free(PB_CONTAINER(link, pb_removed, link));
+    pb_producers_clear(&log->producers);
+    pb_leader_epochs_clear(&log->epochs);
+    free(log->segments);
+    free(log->directory);
+    free(log);
+}
+
+int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure)
+{
+    memset(recovery, 0, sizeof(*recovery));
+    recovery->old_magic_offset = -1;
+    pb_log *log = calloc(1, sizeof(*log));
+    if (log == NULL)
+        return pb_fail(failure, -ENOMEM, "cannot open the log in %s", options->directory);
+    log->io = options->io;
+    log->engine = pb_engine_find("paced");
+    PB_ASSERT(log->engine != NULL);
+    log->config = options->config;
+    log->leader_epoch = -1;
+    log->snapshot_offset = -1;
+    log->engine_state.segment_base = -1;
+    pb_list_init(&log->queue);
+    pb_list_init(&log->in_flight);
+    pb_list_init(&log->rolls);
+    pb_list_init(&log->snapshots_due);
+    pb_list_init(&log->removed);
+    pb_leader_epochs_init(&log->epochs);
+    pb_log_clear_hints(log);
+    log->directory = strdup(options->directory);
+    int rc = log->directory == NULL ? pb_fail(failure, -ENOMEM, "cannot open the log in %s", options->directory) : 0;
+    if (rc == 0) {
+        rc = log->io->ops->directory_make(log->io, log->directory);
+        rc = rc == 0 || rc == -EEXIST ? 0 : pb_fail(failure, rc, "cannot make the log directory %s", log->directory);
+    }
+    if (rc == 0)
+        rc = pb_log_check_topic_id(log, options->topic_id, failure);
+    if (rc == 0)
+        rc = pb_log_recover(log, options, recovery, failure);
+    if (rc != 0) {
+        log_free(log);
+        return rc;
+    }
+    *out = log;
+    return 0;
+}
+
+/* What a clean close adds to the derived files: the last time index entry, a snapshot at the end. */
+static int close_derived(pb_log *log, pb_failure *failure)
+{
+    pb_segment *active = pb_log_active(log);
+    int rc = pb_segment_seal_time_index(active);
+    if (rc == 0)
+        rc = pb_log_flush_derived(log, NULL, failure);
+    if (rc != 0 || log->snapshot_offset >= log->written_end)
+        return rc;
+    size_t length;
+    uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
+    if (bytes == NULL)
+        return pb_log_fail(log, failure, -ENOMEM, "cannot make the producer snapshot");
+    rc = pb_producer_snapshot_write(log->io, log->directory, log->written_end, bytes, length);
+    free(bytes);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the producer snapshot");
+}
+
+int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
+{
+    PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
+    int rc = 0;
+    if (clean && log->broken)
+        rc = pb_log_repair(log, failure);
+    if (clean && rc == 0) {
+        /* A queued roll without a batch has made no file. */
+        rc = pb_log_sync(log, NULL, failure);
+        if (rc == 0)
+            rc = close_derived(log, failure);
+        pb_segment *active = pb_log_active(log);
+        if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
+            rc = pb_log_fail(log, failure, rc, "cannot cut the active segment to its length");
+        if (rc == 0 && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
+            rc = pb_log_fail(log, failure, rc, "cannot sync the directory");
+    }
+    log_free(log);
+    return rc;
+}
+
+void pb_log_configure(pb_log *log, const pb_log_config *config)
+{
+    log->config = *config;
+}
+
+int64_t pb_log_start_offset(const pb_log *log)
+{
+    return log->start_offset;
+}
+
+int64_t pb_log_appended_end(const pb_log *log)
+{
+    return log->appended_end;
+}
+
+int64_t pb_log_written_end(const pb_log *log)
+{
+    return log->written_end;
+}
+
+int64_t pb_log_durable_end(const pb_log *log)
+{
+    return log->durable_end;
+}
+
+int64_t pb_log_size_bytes(const pb_log *log)
+{
+    int64_t size_bytes = 0;
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        size_bytes += log->segments[i]->size_bytes;
+    return size_bytes;
+}
+
+int64_t pb_log_recovery_point(const pb_log *log)
+{
+    int64_t point = log->durable_end;
+    for (uint32_t i = 0; i + 1 < log->segment_count && log->segments[i]->base_offset < point; i++) {
+        if (!log->segments[i]->finished)
+            return log->segments[i]->base_offset;
+    }
+    /* An epoch that is not in its checkpoint is found again in the batches that carry it. */
+    return log->epochs.unsaved_offset < point ? log->epochs.unsaved_offset : point;
+}
+
+int64_t pb_log_first_unstable_offset(const pb_log *log)
+{
+    return pb_producers_first_unstable(&log->producers, INT64_MAX);
+}
+
+int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark)
+{
+    if (log->producers.transaction_count == 0)
+        return high_watermark;
+    pb_producers_forget_ended(&log->producers, high_watermark);
+    int64_t unstable = pb_producers_first_unstable(&log->producers, high_watermark);
+    return unstable < high_watermark ? unstable : high_watermark;
+}
+
+int32_t pb_log_latest_epoch(const pb_log *log)
+{
+    return pb_leader_epochs_latest(&log->epochs);
+}
+
+void pb_log_start_epoch(pb_log *log, int32_t leader_epoch)
+{
+    log->leader_epoch = leader_epoch;
+    /* Without memory the first batch brings the entry. */
+    (void)pb_leader_epochs_assign(&log->epochs, leader_epoch, log->appended_end);
+}
+
+void pb_log_end_offset_for_epoch(const pb_log *log, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset)
+{
+    pb_leader_epochs_end_offset(&log->epochs, leader_epoch, log->written_end, epoch, end_offset);
+    if (*end_offset > log->written_end)
+        *end_offset = log->written_end;
+}
+
+int32_t pb_log_epoch_at(const pb_log *log, int64_t offset)
+{
+    return pb_leader_epochs_at(&log->epochs, offset);
+}
+
+int pb_log_segment_floor(const pb_log *log, int64_t offset)
+{
+    uint32_t low = 0;
+    uint32_t high = log->segment_count;
+    /* Most look for the active segment. */
+    if (offset >= pb_log_active(log)->base_offset)
+        return (int)log->segment_count - 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (log->segments[middle]->base_offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return (int)low - 1;
+}
+
+int64_t pb_log_segment_end(const pb_log *log, uint32_t index)
+{
+    PB_ASSERT(index < log->segment_count);
+    return index + 1 < log->segment_count ? log->segments[index + 1]->base_offset : log->written_end;
+}
+
+int pb_log_reserve_segment(pb_log *log)
+{
+    uint32_t wanted = log->segment_count + log->queued_roll_count + 1;
+    if (wanted <= log->segment_capacity)
+        return 0;
+    uint32_t capacity = log->segment_capacity == 0 ? FIRST_SEGMENT_CAPACITY : log->segment_capacity * 2;
+    if (capacity < wanted)
+        capacity = wanted;
+    pb_segment **grown = realloc(log->segments, capacity * sizeof(pb_segment *));
+    if (grown == NULL)
+        return -ENOMEM;
+    log->segments = grown;
+    log->segment_capacity = capacity;
+    return 0;
+}
+
+int pb_log_segments(const pb_log *log, pb_segment_info **out, int *count)
+{
+    pb_segment_info *infos = calloc(log->segment_count, sizeof(*infos));
+    if (infos == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        const pb_segment *segment = log->segments[i];
+        infos[i] = (pb_segment_info){
+            .base_offset = segment->base_offset,
+            .end_offset = pb_log_segment_end(log, i),
+            .size_bytes = segment->size_bytes,
+            .largest_timestamp_ms = segment->largest_timestamp_ms,
+            .modified_ms = segment->modified_ms,
+        };
+    }
+    *out = infos;
+    *count = (int)log->segment_count;
+    return 0;
+}
+
+int pb_log_producers(const pb_log *log, pb_producer_info *out, int max)
+{
+    int count = 0;
+    uint32_t bucket = 0;
+    const pb_producer *producer = NULL;
+    while (count < max && (producer = pb_producers_next(&log->producers, &bucket, producer)) != NULL) {
+        out[count++] = (pb_producer_info){
+            .producer_id = producer->producer_id,
+            .producer_epoch = producer->epoch,
+            .last_sequence = pb_producer_last_sequence(producer),
+            .last_timestamp_ms = producer->last_timestamp_ms,
+            .coordinator_epoch = producer->coordinator_epoch,
+            .transaction_start_offset = producer->transaction_start_offset,
+        };
+    }
+    return count;
+}

@@ -1,0 +1,458 @@
+/*
+ * Opening what lies in a log's directory. One thread that has the log to itself.
+ *
+ * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind the
+ * active segment's last index entry is walked. After any other stop every batch from the recovery point on is read and its
+ * CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is built again.
+ * An index that does not pass Kafka's sanity rules is built again wherever it lies.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/offset_index.h"
+#include "log/producer_snapshot.h"
+#include "log/recovery.h"
+#include "log/scan.h"
+#include "log/time_index.h"
+#include "log/transaction_index.h"
+
+static const char EPOCH_CHECKPOINT[] = "leader-epoch-checkpoint";
+
+typedef struct recovery {
+    pb_log *log;
+    const pb_log_options *options;
+    pb_log_recovery *report;
+    pb_failure *failure;
+    uint8_t *buffer; /* PB_SCAN_LARGE_BYTES */
+    int64_t active_first_timestamp_ms;
+    bool epochs_damaged;
+} recovery;
+
+static int fail_segment(recovery *r, const pb_segment *segment, int code, const char *what)
+{
+    return pb_fail(r->failure, code, "%s %s/%020lld.log", what, r->log->directory, (long long)segment->base_offset);
+}
+
+/* -1 when there is no such file. */
+static int open_index(pb_segment *segment, pb_file_kind kind, int64_t *file_bytes)
+{
+    char path[PB_LOG_PATH_BYTES];
+    *file_bytes = 0;
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, "");
+    if (rc != 0)
+        return rc;
+    int file = segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
+    if (file >= 0)
+        *file_bytes = segment->io->ops->file_size(segment->io, file);
+    return file;
+}
+
+/* Load the counts of a segment's indexes. false: one is missing or damaged. */
+static bool load_indexes(pb_segment *segment, int64_t log_bytes)
+{
+    pb_io *io = segment->io;
+    int64_t file_bytes;
+    int file = open_index(segment, PB_FILE_OFFSET_INDEX, &file_bytes);
+    bool good = file >= 0 && pb_offset_index_sane(segment, file, file_bytes, log_bytes);
+    if (file >= 0)
+        io->ops->file_close(io, file);
+    if (!good)
+        return false;
+    segment->offset_index.flushed_count = (uint32_t)(file_bytes / PB_OFFSET_INDEX_ENTRY_BYTES);
+    pb_time_entry last;
+    file = open_index(segment, PB_FILE_TIME_INDEX, &file_bytes);
+    good = file >= 0 && pb_time_index_sane(segment, file, file_bytes, &last);
+    if (file >= 0)
+        io->ops->file_close(io, file);
+    if (!good)
+        return false;
+    segment->time_index.flushed_count = (uint32_t)(file_bytes / PB_TIME_INDEX_ENTRY_BYTES);
+    segment->largest_timestamp_ms = last.timestamp_ms;
+    segment->largest_timestamp_offset = last.offset;
+    segment->last_time_entry_ms = last.timestamp_ms;
+    file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
+    if (file == -ENOENT)
+        return true;
+    if (file < 0)
+        return false;
+    io->ops->file_close(io, file);
+    segment->transaction_index.flushed_count = (uint32_t)(file_bytes / PB_TRANSACTION_INDEX_ENTRY_BYTES);
+    pb_transaction_entry *entries;
+    good = file_bytes % PB_TRANSACTION_INDEX_ENTRY_BYTES == 0 &&
+           pb_transaction_index_load(segment, segment->transaction_index.flushed_count, &entries) == 0;
+    if (good)
+        free(entries);
+    return good;
+}
+
+/* Write a rebuilt sealed segment's indexes; the active one's go out with the next upkeep. */
+static int store_indexes(pb_segment *segment)
+{
+    static const pb_file_kind KINDS[] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX, PB_FILE_TRANSACTION_INDEX};
+    int rc = pb_segment_seal_time_index(segment);
+    for (size_t i = 0; rc == 0 && i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        uint32_t entry_bytes;
+        pb_index_buffer *index = pb_segment_index(segment, KINDS[i], &entry_bytes);
+        if (KINDS[i] == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0)
+            continue;
+        PB_ASSERT(index->flushed_count == 0);
+        rc = pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, true);
+        if (rc == 0)
+            pb_index_flushed(index, index->pending_count, entry_bytes);
+    }
+    return rc;
+}
+
+/* Forget a segment's indexes, so that a replay builds them. */
+static int reset_indexes(recovery *r, pb_segment *segment)
+{
+    pb_index_clear(&segment->offset_index);
+    pb_index_clear(&segment->time_index);
+    pb_index_clear(&segment->transaction_index);
+    segment->largest_timestamp_ms = -1;
+    segment->largest_timestamp_offset = segment->base_offset;
+    segment->last_time_entry_ms = -1;
+    r->report->rebuilt_index_count++;
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_TRANSACTION_INDEX, "");
+    if (rc == 0)
+        rc = segment->io->ops->unlink(segment->io, path);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static pb_replay replay_of(recovery *r, pb_segment *segment, int flags)
+{
+    return (pb_replay){
+        .log = r->log,
+        .segment = segment,
+        .file = segment->file,
+        .file_bytes = segment->size_bytes,
+        .next_offset = segment->base_offset,
+        .flags = flags,
+        .buffer = r->buffer,
+        .buffer_bytes = PB_SCAN_LARGE_BYTES,
+    };
+}
+
+static void note_old_magic(recovery *r, pb_segment *segment, int64_t offset)
+{
+    if (offset < 0)
+        return;
+    segment->old_magic = true;
+    if (!r->report->old_magic_found) {
+        r->report->old_magic_found = true;
+        r->report->old_magic_offset = offset;
+    }
+}
+
+/* Open a segment's .log and see how long it is. */
+static int add_segment(recovery *r, int64_t base_offset, bool last)
+{
+    pb_log *log = r->log;
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
+    if (rc == 0)
+        rc = pb_log_reserve_segment(log);
+    pb_segment *segment = rc == 0 ? pb_segment_new(log->io, log->directory, base_offset) : NULL;
+    if (segment == NULL)
+        return pb_log_fail(log, r->failure, rc != 0 ? rc : -ENOMEM, "cannot open a segment");
+    log->segments[log->segment_count++] = segment;
+    /* All are opened for writing here: recovery may have to cut them. */
+    segment->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE);
+    if (segment->file < 0) {
+        rc = segment->file;
+        segment->file = -1;
+        return fail_segment(r, segment, rc, "cannot open");
+    }
+    segment->size_bytes = log->io->ops->file_size(log->io, segment->file);
+    segment->modified_ms = log->io->ops->wall_ms(log->io);
+    segment->finished = !last;
+    if (segment->size_bytes < 0)
+        return fail_segment(r, segment, (int)segment->size_bytes, "cannot tell the size of");
+    pb_scan scan;
+    pb_scan_init(&scan, log->io, segment->file, segment->size_bytes, r->buffer, PB_SCAN_SMALL_BYTES);
+    pb_batch_header header;
+    rc = pb_scan_header(&scan, 0, &header);
+    if (rc < 0)
+        return fail_segment(r, segment, rc, "cannot read");
+    if (rc == 0 && header.size_bytes > 0 && header.magic != PB_BATCH_MAGIC)
+        note_old_magic(r, segment, header.base_offset);
+    if (last)
+        r->active_first_timestamp_ms = rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1;
+    return 0;
+}
+
+static void close_file(pb_segment *segment)
+{
+    segment->io->ops->file_close(segment->io, segment->file);
+    segment->file = -1;
+}
+
+/* A segment below the recovery point: its data is trusted, its indexes are when they look right. */
+static int check_sealed(recovery *r, pb_segment *segment)
+{
+    int rc = 0;
+    if (!load_indexes(segment, segment->size_bytes)) {
+        rc = reset_indexes(r, segment);
+        pb_replay replay = replay_of(r, segment, PB_REPLAY_INDEXES);
+        if (rc == 0)
+            rc = pb_replay_run(&replay);
+        if (rc == 0 && replay.position < segment->size_bytes)
+            return fail_segment(r, segment, -EBADMSG,
+                                "a batch below the recovery point is damaged; restore from a replica or remove");
+        if (rc == 0)
+            rc = store_indexes(segment);
+        r->report->scanned_bytes += replay.position;
+    }
+    close_file(segment);
+    return rc == 0 ? 0 : fail_segment(r, segment, rc, "cannot rebuild the indexes of");
+}
+
+/* Take segments from `first` on off the log, files and all. */
+static int drop_segments(recovery *r, uint32_t first)
+{
+    pb_log *log = r->log;
+    while (log->segment_count > first) {
+        pb_segment *segment = log->segments[--log->segment_count];
+        r->report->truncated_bytes += segment->size_bytes;
+        int64_t base_offset = segment->base_offset;
+        pb_segment_release(segment);
+        int rc = pb_log_unlink_segment_files(log, base_offset, "");
+        if (rc != 0)
+            return pb_log_fail(log, r->failure, rc, "cannot remove a segment behind the end");
+    }
+    return 0;
+}
+
+/* Read a segment at or above the recovery point whole; *next_offset moves to its end. true in *cut: it was damaged. */
+static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool *cut)
+{
+    pb_log *log = r->log;
+    pb_segment *segment = log->segments[index];
+    int rc = reset_indexes(r, segment);
+    if (rc != 0)
+        return fail_segment(r, segment, rc, "cannot remove an index of");
+    pb_replay replay =
+        replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
+    rc = pb_replay_run(&replay);
+    if (rc != 0)
+        return fail_segment(r, segment, rc, "cannot scan");
+    note_old_magic(r, segment, replay.old_magic_offset);
+    r->report->scanned_bytes += replay.position;
+    r->active_first_timestamp_ms = replay.first_timestamp_ms;
+    *next_offset = replay.next_offset;
+    *cut = replay.position < segment->size_bytes;
+    if (*cut) {
+        r->report->truncated_bytes += segment->size_bytes - replay.position;
+        rc = log->io->ops->file_truncate(log->io, segment->file, replay.position);
+        if (rc != 0)
+            return fail_segment(r, segment, rc, "cannot cut the damaged end of");
+        segment->size_bytes = replay.position;
+    }
+    return 0;
+}
+
+/* Everything from segment `first` on is read and checked. */
+static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
+{
+    pb_log *log = r->log;
+    int rc = pb_replay_producers(log, log->segments[first]->base_offset, r->failure);
+    bool cut = false;
+    *next_offset = log->segments[first]->base_offset;
+    for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        /* A gap before a later segment is what compaction leaves; an overlap is damage. */
+        if (segment->base_offset < *next_offset)
+            return drop_segments(r, i);
+        rc = scan_segment(r, i, next_offset, &cut);
+        if (rc == 0 && cut)
+            rc = drop_segments(r, i + 1);
+        if (rc == 0 && i + 1 < log->segment_count) {
+            rc = store_indexes(segment);
+            close_file(segment);
+            if (rc != 0)
+                return fail_segment(r, segment, rc, "cannot write the indexes of");
+        }
+    }
+    return rc;
+}
+
+/* After a clean stop: find the end by the active segment's index. *damaged: it must be scanned after all. */
+static int find_end(recovery *r, int64_t *next_offset, bool *damaged)
+{
+    pb_segment *active = pb_log_active(r->log);
+    *damaged = !load_indexes(active, active->size_bytes);
+    if (*damaged)
+        return 0;
+    pb_replay replay = replay_of(r, active, 0);
+    int rc = pb_offset_index_find_flushed(active, active->offset_index.flushed_count, INT64_MAX, &replay.position);
+    if (rc == 0)
+        rc = pb_replay_run(&replay);
+    if (rc != 0)
+        return fail_segment(r, active, rc, "cannot read");
+    note_old_magic(r, active, replay.old_magic_offset);
+    *next_offset = replay.next_offset;
+    *damaged = replay.position < active->size_bytes;
+    return 0;
+}
+
+static int load_epochs(recovery *r)
+{
+    char *text;
+    size_t length;
+    int rc = pb_log_read_file(r->log, EPOCH_CHECKPOINT, &text, &length);
+    if (rc == -ENOENT)
+        return 0;
+    if (rc != 0)
+        return pb_log_fail(r->log, r->failure, rc, "cannot read leader-epoch-checkpoint");
+    rc = pb_leader_epochs_parse(&r->log->epochs, text, length);
+    free(text);
+    if (rc == -EBADMSG) {
+        r->epochs_damaged = true;
+        return 0;
+    }
+    return rc == 0 ? 0 : pb_log_fail(r->log, r->failure, rc, "cannot load leader-epoch-checkpoint");
+}
+
+/* Kafka's rule: a snapshot stays when a segment begins there, or when it is the newest; none lies above the end. */
+static int drop_stray_snapshots(recovery *r)
+{
+    pb_log *log = r->log;
+    pb_offsets snapshots = {0};
+    int rc = pb_directory_snapshots(log, &snapshots, r->failure);
+    int64_t newest = -1;
+    for (uint32_t i = 0; i < snapshots.count; i++) {
+        if (snapshots.values[i] <= log->written_end)
+            newest = snapshots.values[i];
+    }
+    for (uint32_t i = 0; rc == 0 && i < snapshots.count; i++) {
+        int64_t offset = snapshots.values[i];
+        int index = pb_log_segment_floor(log, offset);
+        if (offset == newest || (offset <= log->written_end && index >= 0 && log->segments[index]->base_offset == offset))
+            continue;
+        char path[PB_LOG_PATH_BYTES];
+        rc = pb_segment_path(path, log->directory, offset, PB_FILE_SNAPSHOT, "");
+        if (rc == 0)
+            rc = log->io->ops->unlink(log->io, path);
+        if (rc != 0)
+            rc = pb_log_fail(log, r->failure, rc, "cannot remove a stray producer snapshot");
+    }
+    free(snapshots.values);
+    return rc;
+}
+
+/* An empty log that begins at `offset`. */
+static int begin_empty(recovery *r, int64_t offset)
+{
+    pb_log *log = r->log;
+    pb_segment *segment;
+    int rc = pb_log_reserve_segment(log);
+    if (rc == 0)
+        rc = pb_log_make_segment(log, offset, log->config.preallocate ? log->config.segment_bytes : 0, &segment);
+    if (rc != 0)
+        return pb_log_fail(log, r->failure, rc, "cannot make the first segment");
+    log->segments[log->segment_count++] = segment;
+    log->directory_dirty = true;
+    log->start_offset = offset;
+    log->written_end = offset;
+    r->active_first_timestamp_ms = -1;
+    pb_producers_clear(&log->producers);
+    pb_leader_epochs_truncate_end(&log->epochs, offset);
+    return 0;
+}
+
+/* The segments are on the list: bring them to a state to trust, and find the end. */
+static int recover_segments(recovery *r)
+{
+    pb_log *log = r->log;
+    const pb_log_options *options = r->options;
+    uint32_t first_scan = log->segment_count;
+    if (!options->clean || r->epochs_damaged) {
+        int floor = r->epochs_damaged ? 0 : pb_log_segment_floor(log, options->recovery_point);
+        first_scan = floor < 0 ? 0 : (uint32_t)floor;
+    }
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
+        rc = check_sealed(r, log->segments[i]);
+    log->start_offset = log->segments[0]->base_offset;
+    int64_t end = log->start_offset;
+    bool damaged = false;
+    if (rc == 0 && first_scan == log->segment_count) {
+        rc = find_end(r, &end, &damaged);
+        if (damaged)
+            first_scan = log->segment_count - 1;
+    }
+    bool scanned = first_scan < log->segment_count;
+    if (rc == 0 && scanned)
+        rc = scan_from(r, first_scan, &end);
+    if (rc != 0)
+        return rc;
+    log->written_end = end;
+    log->durable_end = !scanned ? end : options->recovery_point < end ? options->recovery_point : end;
+    if (log->durable_end < log->start_offset)
+        log->durable_end = log->start_offset;
+    if (!scanned)
+        return pb_replay_producers(log, end, r->failure);
+    /* The snapshot that was loaded lies below what was scanned. */
+    size_t length;
+    uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
+    rc = bytes == NULL ? -ENOMEM : pb_producer_snapshot_write(log->io, log->directory, end, bytes, length);
+    free(bytes);
+    log->snapshot_offset = end;
+    return rc == 0 ? 0 : pb_log_fail(log, r->failure, rc, "cannot write the producer snapshot");
+}
+
+static int recover_directory(recovery *r)
+{
+    pb_log *log = r->log;
+    pb_offsets segments = {0};
+    pb_offsets snapshots = {0};
+    int rc = pb_directory_load(log, &segments, &snapshots, r->failure);
+    for (uint32_t i = 0; rc == 0 && i < segments.count; i++)
+        rc = add_segment(r, segments.values[i], i + 1 == segments.count);
+    free(segments.values);
+    free(snapshots.values);
+    if (rc == 0)
+        rc = load_epochs(r);
+    if (rc != 0)
+        return rc;
+    int64_t start_offset = r->options->log_start_offset;
+    if (log->segment_count == 0)
+        return begin_empty(r, start_offset > 0 ? start_offset : 0);
+    rc = recover_segments(r);
+    if (rc == 0 && start_offset > log->written_end) {
+        /* Deleted by a client up to there, and what followed is lost: offsets must not be given out again. */
+        rc = drop_segments(r, 0);
+        if (rc == 0)
+            rc = begin_empty(r, start_offset);
+        log->durable_end = log->written_end;
+    }
+    if (rc == 0 && start_offset > log->start_offset)
+        log->start_offset = start_offset;
+    return rc;
+}
+
+int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure)
+{
+    recovery r = {.log = log, .options = options, .report = report, .failure = failure};
+    r.active_first_timestamp_ms = -1;
+    r.buffer = malloc(PB_SCAN_LARGE_BYTES);
+    if (r.buffer == NULL)
+        return pb_log_fail(log, failure, -ENOMEM, "cannot open the log");
+    int rc = recover_directory(&r);
+    if (rc == 0)
+        rc = drop_stray_snapshots(&r);
+    free(r.buffer);
+    if (rc != 0)
+        return rc;
+    if (log->durable_end < log->start_offset)
+        log->durable_end = log->start_offset;
+    log->appended_end = log->written_end;
+    pb_leader_epochs_truncate_end(&log->epochs, log->written_end);
+    pb_leader_epochs_truncate_start(&log->epochs, log->start_offset);
+    pb_log_reset_tail(log, r.active_first_timestamp_ms);
+    report->segment_count = (int32_t)log->segment_count;
+    return 0;
+}

@@ -1,0 +1,51 @@
+/*
+ * What the parts of opening a log share: recovery.c (the order), directory.c (names), replay.c (batches).
+ */
+#ifndef PB_LOG_RECOVERY_H
+#define PB_LOG_RECOVERY_H
+
+#include "log/state.h"
+
+typedef struct pb_offsets {
+    int64_t *values; /* ascending */
+    uint32_t count;
+    uint32_t capacity;
+} pb_offsets;
+
+/*
+ * Make names right as Kafka does at start: .deleted and .cleaned go; .swap files take the place of the segments they
+ * cover, or go when a .cleaned file shows that the cleaner had not finished; index files without .log go.
+ * `segments` and `snapshots` get the base offsets that are left (free() values).
+ */
+int pb_directory_load(pb_log *log, pb_offsets *segments, pb_offsets *snapshots, pb_failure *failure);
+/* The offsets of the snapshot files alone. */
+int pb_directory_snapshots(pb_log *log, pb_offsets *snapshots, pb_failure *failure);
+
+enum {
+    PB_REPLAY_CRC = 1,       /* check every CRC: stop at the first that is wrong */
+    PB_REPLAY_INDEXES = 2,   /* build the segment's indexes and largest timestamp */
+    PB_REPLAY_EPOCHS = 4,
+    PB_REPLAY_PRODUCERS = 8,
+};
+
+typedef struct pb_replay {
+    pb_log *log;
+    pb_segment *segment;
+    int file;
+    int64_t file_bytes;
+    int64_t position;    /* in: where to begin, at a batch. out: where the good batches end */
+    int64_t next_offset; /* in: batches below have been seen, or base offset. out: behind the last good batch */
+    int64_t first_timestamp_ms; /* out: of the first batch replayed; -1 none */
+    int64_t old_magic_offset;   /* out: of the first batch older than magic 2; -1 none */
+    int flags;
+    uint8_t *buffer;
+    size_t buffer_bytes;
+} pb_replay;
+
+/* Walk the batches; stops at the file's end or at the first bad batch. 0 or -errno. */
+int pb_replay_run(pb_replay *replay);
+
+/* Producer state below `end_offset`: the newest good snapshot at or below it, and the batches in between. */
+int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure);
+
+#endif

@@ -1,0 +1,191 @@
+/*
+ * Replaying batches: what a log derives from them (indexes, epochs, producer state) is built again from the file.
+ * One thread that has the log to itself.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/offset_index.h"
+#include "log/producer_snapshot.h"
+#include "log/recovery.h"
+#include "log/scan.h"
+#include "log/time_index.h"
+#include "log/transaction_index.h"
+
+enum { MARKER_BYTES = 1024 };
+
+static int replay_producer(pb_replay *replay, pb_scan *scan, const pb_batch_header *header)
+{
+    if (header->producer_id < 0)
+        return 0;
+    pb_producer_append append = {
+        .producer_id = header->producer_id,
+        .base_offset = header->base_offset,
+        .last_offset = pb_batch_last_offset(header),
+        .max_timestamp_ms = header->max_timestamp,
+        .base_sequence = header->base_sequence,
+        .record_count = header->last_offset_delta + 1,
+        .epoch = header->producer_epoch,
+        .is_transactional = pb_batch_is_transactional(header),
+    };
+    if (pb_batch_is_control(header)) {
+        const uint8_t *bytes;
+        size_t length;
+        size_t wanted = header->size_bytes < MARKER_BYTES ? header->size_bytes : MARKER_BYTES;
+        int rc = pb_scan_bytes(scan, replay->position, wanted, &bytes, &length);
+        if (rc != 0)
+            return rc;
+        append.is_marker = pb_marker_parse(bytes + PB_BATCH_HEADER_BYTES, length - PB_BATCH_HEADER_BYTES,
+                                           &append.aborts, &append.coordinator_epoch);
+        if (!append.is_marker)
+            return 0;
+    }
+    pb_completed_transaction completed;
+    int rc = pb_producers_apply(&replay->log->producers, &append, &completed);
+    if (rc != 0 || !completed.completed || !append.aborts || (replay->flags & PB_REPLAY_INDEXES) == 0)
+        return rc;
+    pb_transaction_entry entry = {append.producer_id, completed.first_offset, append.last_offset,
+                                  completed.last_stable_offset};
+    return pb_transaction_index_push(replay->segment, &entry);
+}
+
+static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header *header, int64_t *indexed_position)
+{
+    pb_segment *segment = replay->segment;
+    int64_t last_offset = pb_batch_last_offset(header);
+    int rc = 0;
+    if (replay->first_timestamp_ms < 0)
+        replay->first_timestamp_ms = header->max_timestamp;
+    if (header->magic != PB_BATCH_MAGIC && replay->old_magic_offset < 0)
+        replay->old_magic_offset = header->base_offset;
+    if ((replay->flags & PB_REPLAY_INDEXES) != 0) {
+        if (header->max_timestamp > segment->largest_timestamp_ms) {
+            segment->largest_timestamp_ms = header->max_timestamp;
+            segment->largest_timestamp_offset = last_offset;
+        }
+        if (replay->position - *indexed_position > replay->log->config.index_interval_bytes) {
+            *indexed_position = replay->position;
+            rc = pb_offset_index_push(segment, last_offset, replay->position);
+            if (rc == 0)
+                rc = pb_time_index_maybe_push(segment, segment->largest_timestamp_ms,
+                                              segment->largest_timestamp_offset);
+        }
+    }
+    if (rc == 0 && (replay->flags & PB_REPLAY_EPOCHS) != 0)
+        rc = pb_leader_epochs_assign(&replay->log->epochs, header->partition_leader_epoch, header->base_offset);
+    if (rc == 0 && (replay->flags & PB_REPLAY_PRODUCERS) != 0)
+        rc = replay_producer(replay, scan, header);
+    return rc;
+}
+
+int pb_replay_run(pb_replay *replay)
+{
+    pb_scan scan;
+    pb_scan_init(&scan, replay->log->io, replay->file, replay->file_bytes, replay->buffer, replay->buffer_bytes);
+    replay->first_timestamp_ms = -1;
+    replay->old_magic_offset = -1;
+    int64_t indexed_position = replay->position;
+    while (replay->position < replay->file_bytes) {
+        pb_batch_header header;
+        int rc = pb_scan_header(&scan, replay->position, &header);
+        if (rc < 0)
+            return rc;
+        if (rc > 0 || header.size_bytes == 0)
+            return 0;
+        int64_t last_offset = pb_batch_last_offset(&header);
+        /* A walk that does not begin at the segment's start passes over what it has seen. */
+        bool seen = last_offset < replay->next_offset;
+        if (seen && (replay->flags & PB_REPLAY_CRC) != 0)
+            return 0;
+        if (header.base_offset < replay->segment->base_offset ||
+            last_offset - replay->segment->base_offset > INT32_MAX)
+            return 0;
+        bool good = true;
+        if ((replay->flags & PB_REPLAY_CRC) != 0 && header.magic == PB_BATCH_MAGIC)
+            rc = pb_scan_crc(&scan, replay->position, &header, &good);
+        if (rc == 0 && good && !seen)
+            rc = replay_batch(replay, &scan, &header, &indexed_position);
+        if (rc != 0 || !good)
+            return rc;
+        replay->position += header.size_bytes;
+        if (!seen)
+            replay->next_offset = last_offset + 1;
+    }
+    return 0;
+}
+
+/* The newest snapshot at or below end_offset that is good; damaged ones are unlinked. *offset -1: none. */
+static int load_snapshot(pb_log *log, int64_t end_offset, int64_t *offset, pb_failure *failure)
+{
+    pb_offsets snapshots = {0};
+    int rc = pb_directory_snapshots(log, &snapshots, failure);
+    *offset = -1;
+    for (uint32_t i = snapshots.count; rc == 0 && i > 0 && *offset < 0; i--) {
+        int64_t candidate = snapshots.values[i - 1];
+        if (candidate > end_offset)
+            continue;
+        rc = pb_producer_snapshot_load(log->io, log->directory, candidate, &log->producers,
+                                       log->io->ops->wall_ms(log->io), log->config.producer_expiration_ms);
+        if (rc == 0) {
+            *offset = candidate;
+        } else if (rc == -EBADMSG) {
+            char path[PB_LOG_PATH_BYTES];
+            rc = pb_segment_path(path, log->directory, candidate, PB_FILE_SNAPSHOT, "");
+            if (rc == 0)
+                rc = log->io->ops->unlink(log->io, path);
+        }
+        if (rc != 0)
+            rc = pb_log_fail(log, failure, rc, "cannot load a producer snapshot");
+    }
+    free(snapshots.values);
+    return rc;
+}
+
+static int replay_segment_producers(pb_log *log, uint32_t index, int64_t from, uint8_t *buffer)
+{
+    pb_segment *segment = log->segments[index];
+    int file;
+    int rc = pb_log_open_segment(log, NULL, segment, &file);
+    if (rc != 0)
+        return rc;
+    pb_replay replay = {
+        .log = log,
+        .segment = segment,
+        .file = file,
+        .file_bytes = segment->size_bytes,
+        .next_offset = from,
+        .flags = PB_REPLAY_PRODUCERS,
+        .buffer = buffer,
+        .buffer_bytes = PB_SCAN_LARGE_BYTES,
+    };
+    if (from > segment->base_offset)
+        rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, from, &replay.position);
+    return rc != 0 ? rc : pb_replay_run(&replay);
+}
+
+int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
+{
+    pb_producers_clear(&log->producers);
+    int64_t from;
+    int rc = load_snapshot(log, end_offset, &from, failure);
+    if (rc != 0)
+        return rc;
+    log->snapshot_offset = from;
+    if (from < log->start_offset)
+        from = log->start_offset;
+    if (from >= end_offset)
+        return 0;
+    uint8_t *buffer = malloc(PB_SCAN_LARGE_BYTES);
+    if (buffer == NULL)
+        return pb_log_fail(log, failure, -ENOMEM, "cannot replay producer state");
+    int first = pb_log_segment_floor(log, from);
+    for (uint32_t i = first < 0 ? 0 : (uint32_t)first; rc == 0 && i < log->segment_count; i++) {
+        if (log->segments[i]->base_offset >= end_offset)
+            break;
+        rc = replay_segment_producers(log, i, from, buffer);
+    }
+    free(buffer);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot replay producer state");
+}

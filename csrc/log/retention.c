@@ -1,0 +1,113 @@
+/*
+ * The front of a log: start offset, deletion of segments, and the roll that retention asks for. Python decides when; this
+ * does it. Blocking parts run without the lock under the maintenance token.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/kafka_error.h"
+#include "log/state.h"
+
+int pb_log_set_start_offset(pb_log *log, int64_t offset)
+{
+    if (offset < 0 || offset > log->written_end)
+        return PB_OFFSET_OUT_OF_RANGE;
+    if (offset <= log->start_offset)
+        return 0;
+    log->start_offset = offset;
+    pb_leader_epochs_truncate_start(&log->epochs, offset);
+    return 0;
+}
+
+/* The first segment, when it lies wholly below the start offset and is not active; off the list, its reference passes on. */
+static pb_segment *take_deletable(pb_log *log, const pb_log_guard *guard)
+{
+    pb_segment *segment = NULL;
+    pb_log_lock(guard);
+    if (log->segment_count > 1 && log->segments[1]->base_offset <= log->start_offset) {
+        segment = log->segments[0];
+        log->segment_count--;
+        memmove(log->segments, log->segments + 1, log->segment_count * sizeof(*log->segments));
+    }
+    pb_log_unlock(guard);
+    return segment;
+}
+
+int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_count, pb_failure *failure)
+{
+    *deleted_count = 0;
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "other upkeep is under way");
+    for (;;) {
+        pb_removed *removed = calloc(1, sizeof(*removed));
+        pb_segment *segment = removed != NULL ? take_deletable(log, guard) : NULL;
+        if (segment == NULL) {
+            rc = removed == NULL ? pb_log_fail(log, failure, -ENOMEM, "cannot delete segments") : 0;
+            free(removed);
+            break;
+        }
+        removed->base_offset = segment->base_offset;
+        removed->removed_ms = log->io->ops->wall_ms(log->io);
+        pb_list_init(&removed->link);
+        pb_list_push_back(&log->removed, &removed->link);
+        rc = pb_log_rename_segment_files(log, segment->base_offset);
+        pb_segment_release(segment);
+        if (rc != 0) {
+            rc = pb_log_fail(log, failure, rc, "cannot rename the files of a deleted segment");
+            break;
+        }
+        (*deleted_count)++;
+    }
+    pb_log_end_maintenance(log, guard);
+    return rc;
+}
+
+int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure)
+{
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "other upkeep is under way");
+    while (rc == 0 && !pb_list_empty(&log->removed)) {
+        pb_removed *removed = PB_CONTAINER(log->removed.next, pb_removed, link);
+        if (removed->removed_ms >= older_than_ms)
+            break;
+        rc = pb_log_unlink_segment_files(log, removed->base_offset, ".deleted");
+        if (rc != 0) {
+            rc = pb_log_fail(log, failure, rc, "cannot unlink the files of a deleted segment");
+            break;
+        }
+        pb_list_remove(&removed->link);
+        free(removed);
+    }
+    pb_log_end_maintenance(log, guard);
+    return rc;
+}
+
+int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    int rc = pb_log_take_tokens(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
+    pb_log_lock(guard);
+    /* An empty active segment is as good as a new one. A roll may be queued already, by an append that then failed. */
+    bool due = pb_log_active(log)->size_bytes > 0;
+    if (due && log->queued_roll_count == 0)
+        rc = pb_log_plan_roll(log, log->appended_end);
+    const pb_roll *roll = PB_CONTAINER(log->rolls.next, pb_roll, link);
+    int64_t base_offset = due && rc == 0 ? roll->base_offset : -1;
+    int64_t preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
+    pb_log_unlock(guard);
+    pb_segment *segment = NULL;
+    if (base_offset >= 0)
+        rc = pb_log_make_segment(log, base_offset, preallocate_bytes, &segment);
+    if (segment != NULL) {
+        pb_log_lock(guard);
+        pb_log_publish_segment(log, segment);
+        pb_log_unlock(guard);
+    }
+    pb_log_return_tokens(log, guard);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot make a new segment");
+}

@@ -1,0 +1,136 @@
+/*
+ * Segments: names, files, references. Any thread that follows segment.h.
+ */
+#include "log/segment.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/time_index.h"
+
+static const char *const KIND_SUFFIX[PB_FILE_KIND_COUNT] = {
+    [PB_FILE_LOG] = ".log",
+    [PB_FILE_OFFSET_INDEX] = ".index",
+    [PB_FILE_TIME_INDEX] = ".timeindex",
+    [PB_FILE_TRANSACTION_INDEX] = ".txnindex",
+    [PB_FILE_SNAPSHOT] = ".snapshot",
+};
+
+enum { OFFSET_DIGITS = 20 };
+
+pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset)
+{
+    PB_ASSERT(base_offset >= 0);
+    pb_segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL)
+        return NULL;
+    segment->io = io;
+    segment->directory = directory;
+    atomic_init(&segment->references, 1);
+    segment->file = -1;
+    segment->base_offset = base_offset;
+    segment->largest_timestamp_ms = -1;
+    segment->largest_timestamp_offset = base_offset;
+    segment->last_time_entry_ms = -1;
+    return segment;
+}
+
+void pb_segment_retain(pb_segment *segment)
+{
+    int before = atomic_fetch_add_explicit(&segment->references, 1, memory_order_relaxed);
+    PB_ASSERT(before > 0);
+}
+
+void pb_segment_release(pb_segment *segment)
+{
+    int before = atomic_fetch_sub_explicit(&segment->references, 1, memory_order_acq_rel);
+    PB_ASSERT(before > 0);
+    if (before > 1)
+        return;
+    if (segment->file >= 0)
+        segment->io->ops->file_close(segment->io, segment->file);
+    pb_index_clear(&segment->offset_index);
+    pb_index_clear(&segment->time_index);
+    pb_index_clear(&segment->transaction_index);
+    free(segment);
+}
+
+int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra)
+{
+    int length = snprintf(path, PB_LOG_PATH_BYTES, "%s/%020" PRId64 "%s%s", directory, base_offset, KIND_SUFFIX[kind],
+                          extra);
+    return length < PB_LOG_PATH_BYTES ? 0 : -ENAMETOOLONG;
+}
+
+bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind *kind, const char **extra)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < OFFSET_DIGITS; i++) {
+        if (name[i] < '0' || name[i] > '9')
+            return false;
+        if (__builtin_mul_overflow(offset, 10, &offset) || __builtin_add_overflow(offset, name[i] - '0', &offset))
+            return false;
+    }
+    for (int k = 0; k < PB_FILE_KIND_COUNT; k++) {
+        size_t length = strlen(KIND_SUFFIX[k]);
+        const char *rest = name + OFFSET_DIGITS;
+        if (strncmp(rest, KIND_SUFFIX[k], length) == 0 && (rest[length] == '\0' || rest[length] == '.')) {
+            *base_offset = offset;
+            *kind = (pb_file_kind)k;
+            *extra = rest + length;
+            return true;
+        }
+    }
+    return false;
+}
+
+pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes)
+{
+    switch (kind) {
+    case PB_FILE_OFFSET_INDEX:
+        *entry_bytes = PB_OFFSET_INDEX_ENTRY_BYTES;
+        return &segment->offset_index;
+    case PB_FILE_TIME_INDEX:
+        *entry_bytes = PB_TIME_INDEX_ENTRY_BYTES;
+        return &segment->time_index;
+    default:
+        PB_ASSERT(kind == PB_FILE_TRANSACTION_INDEX);
+        *entry_bytes = PB_TRANSACTION_INDEX_ENTRY_BYTES;
+        return &segment->transaction_index;
+    }
+}
+
+int pb_segment_seal_time_index(pb_segment *segment)
+{
+    return pb_time_index_maybe_push(segment, segment->largest_timestamp_ms, segment->largest_timestamp_offset);
+}
+
+int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t *bytes, uint32_t count,
+                           uint32_t flushed, bool sync)
+{
+    uint32_t entry_bytes;
+    (void)pb_segment_index(segment, kind, &entry_bytes);
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, "");
+    if (rc != 0)
+        return rc;
+    const pb_io_ops *ops = segment->io->ops;
+    int file = ops->file_open(segment->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
+    if (file < 0)
+        return file;
+    int64_t position = (int64_t)flushed * entry_bytes;
+    if (ops->file_size(segment->io, file) > position)
+        rc = ops->file_truncate(segment->io, file, position);
+    if (rc == 0 && count > 0) {
+        struct iovec iov = {(void *)(uintptr_t)bytes, (size_t)count * entry_bytes};
+        rc = pb_io_write_all(segment->io, file, &iov, 1, position);
+    }
+    if (rc == 0 && sync)
+        rc = ops->file_sync(segment->io, file);
+    int close_rc = ops->file_close(segment->io, file);
+    return rc != 0 ? rc : close_rc;
+}

@@ -1,0 +1,72 @@
+/*
+ * One segment: a .log file with its .index, .timeindex and .txnindex, named by the base offset in 20 digits.
+ *
+ * Owner: the log holds one reference for as long as the segment is part of it; every reader holds one while it uses the
+ * file. The log outlives them all. Fields are guarded by the partition's lock unless said otherwise; `io`, `directory`
+ * and `base_offset` never change. A sealed segment costs this struct and no memory besides: its file is opened for the
+ * first reader and closed when idle, its indexes stay in their files.
+ */
+#ifndef PB_LOG_SEGMENT_H
+#define PB_LOG_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "io/io.h"
+#include "log/index_buffer.h"
+#include "log/log.h"
+
+enum {
+    PB_OFFSET_INDEX_ENTRY_BYTES = 8,
+    PB_TIME_INDEX_ENTRY_BYTES = 12,
+    PB_TRANSACTION_INDEX_ENTRY_BYTES = 34,
+    PB_LOG_PATH_BYTES = 4096,
+};
+
+/* The kinds of file in a log's directory that carry a base offset. */
+typedef enum pb_file_kind {
+    PB_FILE_LOG,
+    PB_FILE_OFFSET_INDEX,
+    PB_FILE_TIME_INDEX,
+    PB_FILE_TRANSACTION_INDEX,
+    PB_FILE_SNAPSHOT,
+    PB_FILE_KIND_COUNT,
+} pb_file_kind;
+
+struct pb_segment {
+    pb_io *io;
+    const char *directory;
+    atomic_int references;
+    int file;                         /* -1: not open. Closed only under the lock, when nobody else has a reference */
+    int64_t base_offset;
+    int64_t size_bytes;               /* written bytes */
+    int64_t largest_timestamp_ms;     /* -1: no record */
+    int64_t largest_timestamp_offset; /* last offset of the batch that carries it */
+    int64_t last_time_entry_ms;       /* timestamp of the time index's last entry; -1: none */
+    int64_t modified_ms;
+    pb_index_buffer offset_index;
+    pb_index_buffer time_index;
+    pb_index_buffer transaction_index;
+    uint32_t used; /* the log's use count when a reader last came: the oldest is closed first */
+    bool finished; /* sealed, and its indexes are in their files and synced */
+    bool old_magic; /* begins with a batch older than magic 2: cannot be served */
+};
+
+/* A new segment with one reference; NULL without memory. `directory` must outlive it. */
+pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset);
+
+/* "<directory>/<20 digits><suffix of kind><extra>"; extra "" or ".deleted". -ENAMETOOLONG when it does not fit. */
+int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra);
+/* Take a file name apart: true when it is <20 digits><a kind's suffix><extra>; *extra points into the name ("" mostly). */
+bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind *kind, const char **extra);
+
+/* The buffer and entry size of an index kind. */
+pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes);
+/* Add to the time index what it lacks of the segment's largest timestamp, as Kafka does at roll and close. [lock] */
+int pb_segment_seal_time_index(pb_segment *segment);
+/* Write `count` entries at `bytes` behind the `flushed` ones; makes the file when missing and cuts what lies behind. */
+int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t *bytes, uint32_t count,
+                           uint32_t flushed, bool sync);
+
+#endif

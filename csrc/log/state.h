@@ -1,0 +1,177 @@
+/*
+ * The inside of a log, shared by the files of this directory and by nobody else.
+ *
+ * Who may touch what: everything is guarded by the partition's lock, except that
+ *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
+ *  - `engine_state`, `removed` and the files of sealed indexes belong to the holder of the maintenance token
+ *    (`maintaining`): upkeep, deletion, purge, truncation and roll exclude each other by it and answer -EBUSY;
+ *  - `io`, `engine`, `directory` never change.
+ * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
+ */
+#ifndef PB_LOG_STATE_H
+#define PB_LOG_STATE_H
+
+#include "log/engine.h"
+#include "log/leader_epochs.h"
+#include "log/log.h"
+#include "log/producer_state.h"
+#include "log/segment.h"
+
+enum {
+    PB_WRITE_HINTS = 8,
+    PB_READ_HINTS = 8,
+    PB_HINTS = PB_WRITE_HINTS + PB_READ_HINTS,
+    PB_OPEN_SEALED_FILES = 4, /* sealed segments of one log whose files stay open for readers to come */
+};
+
+/* A batch boundary that was seen: the batch with `offset` first (or the end) lies at `position`. */
+typedef struct pb_hint {
+    int64_t segment_base; /* -1: unused */
+    int64_t offset;
+    int64_t position;
+} pb_hint;
+
+/* The active segment as it will be when all that is queued has been written: what roll and index decisions look at. */
+typedef struct pb_tail {
+    int64_t base_offset;
+    int64_t size_bytes;
+    int64_t bytes_since_index;
+    int64_t first_timestamp_ms;   /* of its first batch; -1: none yet, or unknown */
+    int64_t created_ms;
+    int64_t largest_timestamp_ms;
+    int64_t largest_timestamp_offset;
+    int64_t last_time_entry_ms;
+    int64_t jitter_ms;
+    uint32_t offset_entries;
+    uint32_t time_entries;
+} pb_tail;
+
+/* A change of segment, from the append that causes it until its producer snapshot lies in its file. */
+typedef struct pb_roll {
+    pb_link link;
+    int64_t base_offset;
+    uint8_t *snapshot; /* NULL: nothing new since the last one */
+    size_t snapshot_length;
+} pb_roll;
+
+/* A segment that was taken off the log and waits for pb_log_purge. */
+typedef struct pb_removed {
+    pb_link link;
+    int64_t base_offset;
+    int64_t removed_ms;
+} pb_removed;
+
+struct pb_log {
+    pb_io *io;
+    const pb_engine *engine;
+    char *directory;
+    pb_log_config config;
+
+    pb_segment **segments; /* by base offset; the last one is active; never empty after open */
+    uint32_t segment_count;
+    uint32_t segment_capacity; /* room for every roll that is queued */
+    uint32_t queued_roll_count;
+    uint32_t use_count;
+
+    int64_t start_offset;
+    int64_t appended_end;
+    int64_t written_end;
+    int64_t durable_end;
+
+    pb_link queue;     /* appends that wait for a writer */
+    pb_link in_flight; /* appends of the write under way */
+    bool writing;
+    bool broken;      /* a write failed: pb_log_repair is due */
+    bool maintaining;
+    bool directory_dirty; /* a new segment's directory entry has not been synced */
+    uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
+    pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
+    int64_t write_preallocate_bytes;
+
+    pb_tail tail;
+    pb_link rolls;         /* pb_roll: queued */
+    pb_link snapshots_due; /* pb_roll: done, snapshot not yet in its file */
+    int64_t snapshot_offset; /* the newest snapshot taken, in a file or on one of the lists; -1: none */
+    int64_t next_expiry_ms;
+    int64_t paced_position; /* the active segment's size at the last upkeep */
+    pb_producers producers;
+    pb_leader_epochs epochs;
+    int32_t leader_epoch; /* started by pb_log_start_epoch; -1: none */
+
+    pb_hint hints[PB_HINTS];
+    uint32_t next_write_hint;
+    uint32_t next_read_hint;
+
+    pb_engine_state engine_state;
+    pb_link removed; /* pb_removed */
+};
+
+static inline void pb_log_lock(const pb_log_guard *guard)
+{
+    if (guard != NULL)
+        guard->lock(guard->context);
+}
+
+static inline void pb_log_unlock(const pb_log_guard *guard)
+{
+    if (guard != NULL)
+        guard->unlock(guard->context);
+}
+
+static inline pb_segment *pb_log_active(const pb_log *log)
+{
+    PB_ASSERT(log->segment_count > 0);
+    return log->segments[log->segment_count - 1];
+}
+
+/* Index of the segment that holds `offset`; -1 when it lies before the first. [lock] */
+int pb_log_segment_floor(const pb_log *log, int64_t offset);
+/* Where segment `index` ends: the next one's base, or the written end. [lock] */
+int64_t pb_log_segment_end(const pb_log *log, uint32_t index);
+/* Make room for all queued rolls and one more segment. [lock] */
+int pb_log_reserve_segment(pb_log *log);
+/* The segment's file, opened when it was not. The caller holds a reference and not the lock. */
+int pb_log_open_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int *file);
+/* Make the files of a new active segment; not part of the log yet. Blocking, no lock. */
+int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_bytes, pb_segment **out);
+/* A made segment becomes active; takes its roll off the list. [lock] */
+void pb_log_publish_segment(pb_log *log, pb_segment *segment);
+/* Queue the change to a segment that begins at `base_offset`, with the snapshot of now. [lock] */
+int pb_log_plan_roll(pb_log *log, int64_t base_offset);
+void pb_roll_free(pb_roll *roll);
+/* Set `tail` to the active segment as written. [lock] `first_timestamp_ms` is its first batch's, -1 unknown. */
+void pb_log_reset_tail(pb_log *log, int64_t first_timestamp_ms);
+
+/* Remember a batch boundary. [lock] */
+void pb_log_add_write_hint(pb_log *log, int64_t segment_base, int64_t offset, int64_t position);
+void pb_log_add_read_hint(pb_log *log, int64_t segment_base, int64_t offset, int64_t position);
+void pb_log_clear_hints(pb_log *log);
+/* The nearest remembered boundary at or below `offset` in that segment, NULL when none. [lock] */
+const pb_hint *pb_log_find_hint(const pb_log *log, int64_t segment_base, int64_t offset);
+
+/* The maintenance token. [lock] inside. */
+int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard);
+void pb_log_end_maintenance(pb_log *log, const pb_log_guard *guard);
+/* Both the write and the maintenance token, or -EBUSY: nothing is queued, written or maintained until they go back. */
+int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard);
+void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
+/*
+ * Bring due snapshots, pending index entries and the epoch checkpoint into their files; what belongs to sealed segments
+ * is synced and marks them finished. Maintenance token.
+ */
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
+/* Give every file of a segment the suffix `.deleted`, or unlink them with the suffix `extra`; missing ones are fine. */
+int pb_log_rename_segment_files(pb_log *log, int64_t base_offset);
+int pb_log_unlink_segment_files(pb_log *log, int64_t base_offset, const char *extra);
+/* Write leader-epoch-checkpoint or another small text: temporary file, sync, rename, directory sync. */
+int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t length);
+/* Read a small file of the directory whole; allocates (free()). -ENOENT when missing, -EFBIG above 64 MiB. */
+int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length);
+/* partition.metadata: compare the topic id, or write it when the file is missing. */
+int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
+/* Everything on disk that open needs: segments, start and ends, epochs, producers. */
+int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *recovery, pb_failure *failure);
+/* pb_fail with the log's directory in it: "<what> in <directory>". */
+int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what);
+
+#endif

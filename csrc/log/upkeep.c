@@ -1,0 +1,255 @@
+/*
+ * Background work on a log: syncs, pacing, and bringing what is derived into its files. Blocking calls without the lock;
+ * the lock is taken through the guard for the short parts between them. An error leaves the work for the next time.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/producer_snapshot.h"
+#include "log/state.h"
+
+enum { SYNC_SEGMENTS = 16, EXPIRY_INTERVAL_MS = 600 * 1000 };
+
+int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    int rc = log->maintaining ? -EBUSY : 0;
+    log->maintaining = true;
+    pb_log_unlock(guard);
+    return rc;
+}
+
+void pb_log_end_maintenance(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    PB_ASSERT(log->maintaining);
+    log->maintaining = false;
+    pb_log_unlock(guard);
+}
+
+/* Move what is pending of one index at this moment to its file. */
+static int flush_index(const pb_log_guard *guard, pb_segment *segment, pb_file_kind kind, bool sync)
+{
+    uint32_t entry_bytes;
+    pb_log_lock(guard);
+    pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
+    uint32_t count = index->pending_count;
+    uint32_t flushed = index->flushed_count;
+    size_t length = (size_t)count * entry_bytes;
+    uint8_t *copy = count > 0 ? malloc(length) : NULL;
+    if (copy != NULL)
+        memcpy(copy, index->pending, length);
+    pb_log_unlock(guard);
+    if (count > 0 && copy == NULL)
+        return -ENOMEM;
+    /* Only aborted transactions make a transaction index. */
+    if (kind == PB_FILE_TRANSACTION_INDEX && count + flushed == 0)
+        return 0;
+    int rc = pb_segment_write_index(segment, kind, copy, count, flushed, sync);
+    free(copy);
+    if (rc == 0 && count > 0) {
+        pb_log_lock(guard);
+        pb_index_flushed(index, count, entry_bytes);
+        pb_log_unlock(guard);
+    }
+    return rc;
+}
+
+/* The oldest segment whose indexes are due: sealed and not finished, or the active one; with a reference. */
+static pb_segment *next_unfinished(pb_log *log, const pb_log_guard *guard, bool *sealed)
+{
+    pb_log_lock(guard);
+    pb_segment *found = pb_log_active(log);
+    *sealed = false;
+    /* Unfinished ones are the newest: walk back until a finished one. */
+    for (uint32_t i = log->segment_count - 1; i > 0 && !log->segments[i - 1]->finished; i--) {
+        found = log->segments[i - 1];
+        *sealed = true;
+    }
+    pb_segment_retain(found);
+    pb_log_unlock(guard);
+    return found;
+}
+
+static int flush_indexes(pb_log *log, const pb_log_guard *guard)
+{
+    bool sealed = true;
+    int rc = 0;
+    while (rc == 0 && sealed) {
+        pb_segment *segment = next_unfinished(log, guard, &sealed);
+        for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++)
+            rc = flush_index(guard, segment, (pb_file_kind)kind, sealed);
+        if (rc == 0 && sealed) {
+            pb_log_lock(guard);
+            segment->finished = true;
+            pb_log_unlock(guard);
+        }
+        pb_segment_release(segment);
+    }
+    return rc;
+}
+
+static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
+{
+    for (;;) {
+        pb_log_lock(guard);
+        pb_link *link = pb_list_pop_front(&log->snapshots_due);
+        pb_log_unlock(guard);
+        if (link == NULL)
+            return 0;
+        pb_roll *roll = PB_CONTAINER(link, pb_roll, link);
+        int rc = pb_producer_snapshot_write(log->io, log->directory, roll->base_offset, roll->snapshot,
+                                            roll->snapshot_length);
+        /* A snapshot that could not be written is not missed: an older one and the batches after it say the same. */
+        pb_roll_free(roll);
+        if (rc != 0)
+            return rc;
+    }
+}
+
+static int flush_epochs(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    uint64_t version = log->epochs.version;
+    bool due = version != log->epochs.saved_version;
+    size_t length = 0;
+    char *text = due ? pb_leader_epochs_format(&log->epochs, &length) : NULL;
+    pb_log_unlock(guard);
+    if (!due)
+        return 0;
+    if (text == NULL)
+        return -ENOMEM;
+    int rc = pb_log_replace_file(log, "leader-epoch-checkpoint", text, length);
+    free(text);
+    if (rc == 0) {
+        pb_log_lock(guard);
+        pb_leader_epochs_saved(&log->epochs, version);
+        pb_log_unlock(guard);
+    }
+    return rc;
+}
+
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    /* Snapshots and epochs first: a finished segment moves the recovery point past what they are derived from. */
+    int rc = flush_snapshots(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot write a producer snapshot");
+    rc = flush_epochs(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot write leader-epoch-checkpoint");
+    rc = flush_indexes(log, guard);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
+}
+
+static int pace(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    pb_segment *active = pb_log_active(log);
+    pb_segment_retain(active);
+    int file = active->file;
+    int64_t size_bytes = active->size_bytes;
+    pb_log_unlock(guard);
+    int rc = log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
+    pb_segment_release(active);
+    return rc;
+}
+
+bool pb_log_needs_upkeep(const pb_log *log)
+{
+    const pb_segment *active = pb_log_active(log);
+    if (!pb_list_empty(&log->snapshots_due) || log->epochs.version != log->epochs.saved_version)
+        return true;
+    if (log->segment_count > 1 && !log->segments[log->segment_count - 2]->finished)
+        return true;
+    return active->size_bytes - log->paced_position >= log->engine->pace_bytes;
+}
+
+int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_failure *failure)
+{
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return 0;
+    pb_log_lock(guard);
+    if (now_ms >= log->next_expiry_ms) {
+        pb_producers_expire(&log->producers, now_ms, log->config.producer_expiration_ms);
+        log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
+    }
+    log->paced_position = pb_log_active(log)->size_bytes;
+    pb_log_unlock(guard);
+    rc = pace(log, guard);
+    if (rc != 0)
+        rc = pb_log_fail(log, failure, rc, "cannot start writeback");
+    else
+        rc = pb_log_flush_derived(log, guard, failure);
+    pb_log_end_maintenance(log, guard);
+    return rc;
+}
+
+typedef struct sync_round {
+    pb_segment *segments[SYNC_SEGMENTS];
+    int count;
+    int64_t target; /* durable when all are synced */
+    uint32_t cut_count;
+    bool directory;
+    bool more;
+} sync_round;
+
+/* Segments with bytes that are not durable, oldest first. [lock] */
+static void sync_collect(pb_log *log, sync_round *round)
+{
+    memset(round, 0, sizeof(*round));
+    round->cut_count = log->cut_count;
+    round->target = log->durable_end;
+    round->directory = log->directory_dirty;
+    log->directory_dirty = false;
+    int floor = pb_log_segment_floor(log, log->durable_end);
+    for (uint32_t i = floor < 0 ? 0 : (uint32_t)floor; i < log->segment_count; i++) {
+        if (pb_log_segment_end(log, i) <= log->durable_end)
+            continue;
+        if (round->count == SYNC_SEGMENTS) {
+            round->more = true;
+            return;
+        }
+        pb_segment_retain(log->segments[i]);
+        round->segments[round->count++] = log->segments[i];
+        round->target = pb_log_segment_end(log, i);
+    }
+}
+
+static int sync_round_run(pb_log *log, const pb_log_guard *guard, sync_round *round)
+{
+    int rc = round->directory ? log->io->ops->directory_sync(log->io, log->directory) : 0;
+    for (int i = 0; i < round->count; i++) {
+        int file;
+        if (rc == 0)
+            rc = pb_log_open_segment(log, guard, round->segments[i], &file);
+        if (rc == 0)
+            rc = log->io->ops->file_sync(log->io, file);
+    }
+    pb_log_lock(guard);
+    if (rc != 0)
+        log->directory_dirty = log->directory_dirty || round->directory;
+    else if (log->cut_count == round->cut_count && round->target > log->durable_end)
+        log->durable_end = round->target;
+    pb_log_unlock(guard);
+    for (int i = 0; i < round->count; i++)
+        pb_segment_release(round->segments[i]);
+    return rc;
+}
+
+int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    sync_round round;
+    do {
+        pb_log_lock(guard);
+        sync_collect(log, &round);
+        pb_log_unlock(guard);
+        int rc = sync_round_run(log, guard, &round);
+        if (rc != 0)
+            return pb_log_fail(log, failure, rc, "cannot sync the log");
+    } while (round.more);
+    return 0;
+}

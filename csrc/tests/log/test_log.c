@@ -1,0 +1,82 @@
+/* A log as its partition uses it: append, write, read, roll, close, open. */
+#include "base/kafka_error.h"
+#include "tests/log/log_fixture.h"
+
+static void check_read(fixture *f, int64_t offset, int64_t max_bytes, int64_t base_offset, int64_t length)
+{
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f->log, &f->guard, offset, max_bytes, INT64_MAX, true, &slice), 0);
+    CHECK(slice.segment != NULL);
+    CHECK_INT(slice.base_offset, base_offset);
+    if (length >= 0)
+        CHECK_INT(slice.length, length);
+    uint8_t header[PB_BATCH_HEADER_BYTES];
+    CHECK_INT(pb_io_read_all(f->io, slice.file, header, sizeof(header), slice.position), 0);
+    CHECK_INT(pb_be64_load(header), base_offset);
+    pb_segment_release(slice.segment);
+}
+
+TEST(a_new_log_is_empty)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(pb_log_start_offset(f.log), 0);
+    CHECK_INT(pb_log_written_end(f.log), 0);
+    CHECK(file_exists(&f, "00000000000000000000.log"));
+    size_t length;
+    uint8_t *text = file_load(&f, "partition.metadata", &length);
+    text[length] = 0;
+    CHECK_STR((char *)text, "version: 0\ntopic_id: AQIDBAUGBwgJCgsMDQ4PEA");
+    free(text);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, 1000, 0, true, &slice), 0);
+    CHECK(slice.segment == NULL);
+    CHECK_INT(pb_log_read(f.log, &f.guard, 1, 1000, 0, true, &slice), PB_OFFSET_OUT_OF_RANGE);
+    fixture_free(&f);
+}
+
+TEST(what_is_appended_is_read_back)
+{
+    fixture f;
+    fixture_start(&f);
+    for (int i = 0; i < 200; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.record_count = 5, .value_length = 100, .timestamp = 1000 + i}), i * 5);
+    CHECK_INT(pb_log_written_end(f.log), 1000);
+    for (int64_t offset = 0; offset < 1000; offset++)
+        check_read(&f, offset, 1, offset / 5 * 5, -1);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 1000);
+    CHECK_INT(f.recovery.scanned_bytes, 0);
+    for (int64_t offset = 0; offset < 1000; offset++)
+        check_read(&f, offset, 1, offset / 5 * 5, -1);
+    fixture_free(&f);
+}
+
+TEST(segments_roll_by_size_and_are_read_across)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 4000;
+    fixture_open(&f);
+    for (int i = 0; i < 100; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.record_count = 2, .value_length = 200, .timestamp = i}), i * 2);
+    pb_segment_info *infos;
+    int count;
+    CHECK_INT(pb_log_segments(f.log, &infos, &count), 0);
+    CHECK(count > 10);
+    for (int i = 0; i < count; i++)
+        CHECK(infos[i].size_bytes <= 4000 && infos[i].size_bytes > 3000 - (i + 1 == count) * 3000);
+    free(infos);
+    for (int64_t offset = 0; offset < 200; offset++)
+        check_read(&f, offset, 1, offset / 2 * 2, -1);
+    fixture_close(&f, false);
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 200);
+    CHECK(f.recovery.rebuilt_index_count > 10);
+    for (int64_t offset = 0; offset < 200; offset++)
+        check_read(&f, offset, 1, offset / 2 * 2, -1);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()
