@@ -81,9 +81,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     };
     int target = input[1] % PB_COMPRESSION_COUNT;
     size_t length = size - 2;
-    uint8_t *data = malloc(length + 1);
+    /* Of the exact size, so that the sanitizer sees a read behind it. */
+    uint8_t *data = malloc(length > 0 ? length : 1);
     PB_ASSERT(data != NULL);
-    data = realloc(data, length > 0 ? length : 1);
     memcpy(data, input + 2, length);
     size_t size_bytes = 0;
     int8_t magic = 0;

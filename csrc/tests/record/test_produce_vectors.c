@@ -135,9 +135,8 @@ static void run_vector(pb_codec *codec, const produce_vector *vector)
     /* An allocation of the exact size, so that the sanitizer sees a read behind it. */
     static uint8_t decoded[VECTOR_BYTES];
     size_t length = decode_hex(vector->input, decoded);
-    uint8_t *input = malloc(length + 1);
+    uint8_t *input = malloc(length > 0 ? length : 1);
     CHECK(input != NULL);
-    input = realloc(input, length > 0 ? length : 1);
     memcpy(input, decoded, length);
     pb_validation validation;
     pb_failure failure = {0, ""};

@@ -1,0 +1,27 @@
+/* The error codes that the lower layers name are those of the generated table. */
+#include "base/kafka_error.h"
+
+#include "tests/check.h"
+#include "wire/generated/kafka_errors.h"
+
+#define CHECK_CODE(name) CHECK_INT(PB_##name, PB_KAFKA_##name)
+
+TEST(codes_equal_the_generated_ones)
+{
+    CHECK_CODE(OFFSET_OUT_OF_RANGE);
+    CHECK_CODE(CORRUPT_MESSAGE);
+    CHECK_CODE(MESSAGE_TOO_LARGE);
+    CHECK_CODE(RECORD_LIST_TOO_LARGE);
+    CHECK_CODE(INVALID_TIMESTAMP);
+    CHECK_CODE(UNSUPPORTED_FOR_MESSAGE_FORMAT);
+    CHECK_CODE(OUT_OF_ORDER_SEQUENCE_NUMBER);
+    CHECK_CODE(INVALID_PRODUCER_EPOCH);
+    CHECK_CODE(INVALID_TXN_STATE);
+    CHECK_CODE(TRANSACTION_COORDINATOR_FENCED);
+    CHECK_INT(PB_KAFKA_STORAGE_ERROR, PB_KAFKA_KAFKA_STORAGE_ERROR);
+    CHECK_CODE(UNKNOWN_PRODUCER_ID);
+    CHECK_CODE(UNSUPPORTED_COMPRESSION_TYPE);
+    CHECK_CODE(INVALID_RECORD);
+}
+
+CHECK_MAIN()
