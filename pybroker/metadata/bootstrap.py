@@ -1,8 +1,8 @@
 """Log dirs at start: locking them, telling new ones from known ones, and setting up new ones so that Apache Kafka opens
 them too (what `kafka-storage format --standalone` writes, KIP-853).
 
-Blocks on the disk; before the event loop has anything else to do. Fails with `StorageError` or `OSError`. A dir counts as
-set up when it has a meta.properties, which is written last: an interrupted set-up is simply done again.
+Blocks on the disk; before the event loop has anything else to do. Fails with `StorageError` or `OSError`. A dir counts
+as set up when it has a meta.properties, which is written last: an interrupted set-up is simply done again.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _check_known(known: dict[Path, MetaProperties | None], node_id: int, metadat
         return uuid_to_text(random_uuid())
     if known[metadata_path] is None:
         raise StorageError(
-            f"{metadata_path} is empty, but other log.dirs belong to cluster {cluster_id}: its metadata log is elsewhere. "
-            "Set metadata.log.dir to the directory that has __cluster_metadata-0"
+            f"{metadata_path} is empty, but other log.dirs belong to cluster {cluster_id}: its metadata log is "
+            "elsewhere. Set metadata.log.dir to the directory that has __cluster_metadata-0"
         )
     if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
         raise StorageError(
@@ -135,8 +135,8 @@ def _check_empty(path: Path) -> None:
     ]
     if strangers:
         raise StorageError(
-            f"{path} has partitions ({strangers[0]}) but no meta.properties, so nothing says which cluster they are of: "
-            "restore meta.properties, or set log.dirs to an empty directory"
+            f"{path} has partitions ({strangers[0]}) but no meta.properties, so nothing says which cluster they are "
+            "of: restore meta.properties, or set log.dirs to an empty directory"
         )
 
 

@@ -2,9 +2,9 @@
 
     delta = MetadataDelta(image); delta.replay(record, version) ...; new_image = delta.apply(provenance)
 
-Pure, used by one thread. Parts that no record touched are shared with the base image. A record that contradicts the state
-(an unknown topic, a stale broker epoch) raises `MetadataError`; the delta is worthless then. Transaction markers never
-come here: who reads the log holds records back until their transaction ends.
+Pure, used by one thread. Parts that no record touched are shared with the base image. A record that contradicts the
+state (an unknown topic, a stale broker epoch) raises `MetadataError`; the delta is worthless then. Transaction markers
+never come here: who reads the log holds records back until their transaction ends.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 class MetadataError(Exception):
     """The metadata log cannot be read, or a record in it makes no sense here.
 
-    Skipping such a record would let this broker's state drift from the cluster's silently, so nothing that raises this may
-    go on. The text says where and what to do.
+    Skipping such a record would let this broker's state drift from the cluster's silently, so nothing that raises this
+    may go on. The text says where and what to do.
     """
 
 

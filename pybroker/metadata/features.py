@@ -25,7 +25,6 @@ _RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "RegisterBrokerRecord": ((7, 1), (8, 2), (17, 3), (30, 4)),
     "PartitionRecord": ((7, 0), (17, 1), (23, 2)),
     "PartitionChangeRecord": ((7, 0), (17, 1), (23, 2)),
-    "BrokerRegistrationChangeRecord": ((7, 1), (17, 2), (30, 3)),
 }
 
 

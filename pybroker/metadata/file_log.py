@@ -1,10 +1,11 @@
 """`FileMetadataLog`: the metadata log in Kafka's own files, `__cluster_metadata-0/`, for the one voter of an embedded
 controller.
 
-State and bookkeeping belong to the asyncio loop that appends; writing and syncing run on one thread of its own, snapshots on
-another. Appends made while a write is under way are written and synced together, after it. What can fail: a write or sync
-(then the log takes nothing more until a restart, which cuts it to its last whole batch), and at start `MetadataError` for
-files that do not fit together. Indexes are not kept: Apache Kafka rebuilds them when it opens the directory.
+State and bookkeeping belong to the asyncio loop that appends; writing and syncing run on one thread of its own,
+snapshots on another. Appends made while a write is under way are written and synced together, after it. What can fail:
+a write or sync (then the log takes nothing more until a restart, which cuts it to its last whole batch), and at start
+`MetadataError` for files that do not fit together. Indexes are not kept: Apache Kafka rebuilds them when it opens the
+directory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pybroker.metadata import records as batches
@@ -42,12 +43,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogConfig:
-    """Kafka's settings of the metadata log: metadata.log.segment.bytes, metadata.log.max.record.bytes.between.snapshots,
-    metadata.max.retention.bytes, metadata.max.retention.ms (negative: no bound)."""
+    """Kafka's settings of the metadata log: metadata.log.segment.bytes,
+    metadata.log.max.record.bytes.between.snapshots, metadata.max.retention.bytes, metadata.max.retention.ms (negative:
+    no bound)."""
 
     segment_bytes: int = 1 << 30
     max_bytes_between_snapshots: int = 20 << 20
-    retention: Retention = Retention()
+    retention: Retention = field(default_factory=Retention)
 
 
 @dataclass(slots=True)
@@ -117,8 +119,8 @@ class FileMetadataLog:
         segments = list_segments(self.directory)
         if segments and segments[0].base_offset > latest.end_offset:
             raise MetadataError(
-                f"{self.directory}: the log begins at offset {segments[0].base_offset}, but the latest snapshot ends at "
-                f"{latest.end_offset}: a snapshot file is missing; restore the directory from a backup"
+                f"{self.directory}: the log begins at offset {segments[0].base_offset}, but the latest snapshot ends "
+                f"at {latest.end_offset}: a snapshot file is missing; restore the directory from a backup"
             )
         # Segments that end before the snapshot hold nothing that it does not.
         first = max((i for i, each in enumerate(segments) if each.base_offset <= latest.end_offset), default=0)
@@ -145,7 +147,7 @@ class FileMetadataLog:
         self._end_offset = max(next_offset, latest.end_offset)
 
     def _cut_tail(self, segment: SegmentFile, reader: SegmentReader, *, is_last: bool) -> None:
-        """A crash may leave the end of the last write behind: not durable, so never acknowledged. All else is damage."""
+        """A crash may leave a part of the last write: not durable, so never acknowledged. All else is damage."""
         place = f"{segment.path}: {reader.problem} at position {reader.valid_bytes}"
         if not is_last:
             raise MetadataError(f"{place}, in the middle of the log: restore the directory from a backup")
@@ -169,8 +171,8 @@ class FileMetadataLog:
         state = QuorumState.read(self.directory)
         if state is not None and state.voters and set(state.voters) != {node_id}:
             raise MetadataError(
-                f"{self.directory}: this metadata log belongs to a quorum of voters {sorted(state.voters)}; an embedded "
-                "controller can only go on with a log whose one voter is this node"
+                f"{self.directory}: this metadata log belongs to a quorum of voters {sorted(state.voters)}; an "
+                "embedded controller can only go on with a log whose one voter is this node"
             )
         self._epoch = max(self._epoch, state.leader_epoch if state is not None else 0) + 1
         QuorumState(node_id, self._epoch, (node_id,)).write(self.directory, kraft_version)

@@ -24,7 +24,7 @@ ConfigResource = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an image comes from: it holds all records below `end_offset`; the last was written in `epoch` at `time_ms`."""
+    """An image holds all records below `end_offset`; the last of them was written in `epoch` at `time_ms`."""
 
     end_offset: int = 0
     epoch: int = 0
@@ -143,8 +143,8 @@ class QuorumImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """All of it. `retained` holds the records of features that are not served, by what identifies them, so that a snapshot
-    written here loses nothing: values are (record, version)."""
+    """All of it. `retained` holds the records of features that are not served, by what identifies them, so that a
+    snapshot written here loses nothing: values are (record, version)."""
 
     cluster_id: str
     provenance: Provenance = Provenance()

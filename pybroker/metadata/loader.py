@@ -1,7 +1,8 @@
-"""From batches to images: the one replay path, with metadata transactions (KIP-868), and the publishers of what came out.
+"""From batches to images: the one replay path, with metadata transactions (KIP-868), and the publishers of what came
+out.
 
-Pure, on one thread. Records between BeginTransactionRecord and EndTransactionRecord count only when the end arrives, and
-not at all when AbortTransactionRecord does. Fails with `MetadataError`.
+Pure, on one thread. Records between BeginTransactionRecord and EndTransactionRecord count only when the end arrives,
+and not at all when AbortTransactionRecord does. Fails with `MetadataError`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pybroker.metadata import features
-from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
+from pybroker.metadata.snapshot import image_records, quorum_records
 
 logger = logging.getLogger(__name__)
 
@@ -103,3 +105,13 @@ def warn_of_unserved(image: MetadataImage) -> list[str]:
     for line in lines:
         logger.warning("%s", line)
     return lines
+
+
+def full_delta(image: MetadataImage) -> MetadataDelta:
+    """A delta that makes `image` from nothing: what a publisher gets that was not there from the beginning."""
+    delta = MetadataDelta(empty_image(image.cluster_id))
+    for record, version in image_records(image):
+        delta.replay(record, version)
+    for control in quorum_records(image.quorum):
+        delta.replay_control(control.record)
+    return delta

@@ -29,7 +29,8 @@ class MetadataLog(Protocol):
         ...
 
     def append(self, records: Sequence[VersionedRecord], time_ms: int) -> asyncio.Future[int]:
-        """Append records as one batch, all or nothing. The future gives the first record's offset once they are durable.
+        """Append records as one batch, all or nothing. The future gives the first record's offset once they are
+        durable.
 
         Futures complete in the order of the calls. MetadataLogError, raised or in the future, means that neither these
         records nor any later ones were written.

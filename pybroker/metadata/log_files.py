@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.metadata.errors import MetadataError
+from pybroker.protocol.record_batch import crc32c
 
 PARTITION_DIRECTORY = "__cluster_metadata-0"
 
@@ -111,8 +112,6 @@ class SegmentReader:
         return size_bytes
 
     def _is_valid(self, batch: bytes, size_bytes: int) -> bool:
-        from pybroker.native import crc32c
-
         if len(batch) != size_bytes:
             self.problem = "a batch cut short"
             return False

@@ -1,7 +1,7 @@
 """Batches of the metadata log: records as objects on one side, Kafka's record batches (magic 2) on the other. Pure.
 
-Metadata records have no key and a framed value; control records have a typed key (KIP-595, KIP-853). Batches of the log are
-never compressed when we write them, but may be when we read Kafka's.
+Metadata records have no key and a framed value; control records have a typed key (KIP-595, KIP-853). Batches of the log
+are never compressed when we write them, but may be when we read Kafka's.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Which snapshots and segments of the metadata log may go, by Kafka's rules (KIP-630). Blocks; any one thread.
 
-The latest snapshot always stays. The oldest goes while log and snapshots together exceed the retention size, or when the
-last record in it is older than the retention time; a segment goes when all of it lies below the oldest snapshot left.
+The latest snapshot always stays. The oldest goes while log and snapshots together exceed the retention size, or when
+the last record in it is older than the retention time; a segment goes when all of it lies below the oldest snapshot
+left.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from pybroker.metadata import records as batches
@@ -67,7 +69,7 @@ def _delete_segments_below(directory: Path, offset: int) -> int:
     """A segment ends where the next begins, so the last one, which is appended to, always stays."""
     segments = list_segments(directory)
     deleted_count = 0
-    for segment, following in zip(segments, segments[1:], strict=False):
+    for segment, following in pairwise(segments):
         if following.base_offset <= offset:
             segment.path.unlink()
             deleted_count += 1

@@ -162,7 +162,7 @@ def write_snapshot(
     content: Iterable[VersionedRecord],
     mode: int = _READ_ONLY,
 ) -> int:
-    """Write a whole snapshot file durably at `path`; returns its size in bytes. `quorum` None leaves its records out."""
+    """Write a whole snapshot file durably; returns its size in bytes. `quorum` None leaves its records out."""
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
     header = m.SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_ms)

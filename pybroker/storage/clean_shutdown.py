@@ -1,7 +1,7 @@
 """`.kafka_cleanshutdown`: the mark that everything in a log dir was synced before the broker stopped.
 
-JSON with `version` 0 and `brokerEpoch` (KIP-966): the epoch the broker was registered with. It must be written last, after
-every log is synced, and taken away before the first write after a start.
+JSON with `version` 0 and `brokerEpoch` (KIP-966): the epoch the broker was registered with. It must be written last,
+after every log is synced, and taken away before the first write after a start.
 """
 
 import json

@@ -1,0 +1,100 @@
+"""AlterConfigs and IncrementalAlterConfigs (KIP-133, KIP-339) of topics, of this broker, and of all brokers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pybroker.config.alter import (
+    Changes,
+    ConfigAlteration,
+    InvalidAlteration,
+    alter_broker,
+    alter_topic,
+    replace_broker,
+    replace_topic,
+)
+from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request
+from pybroker.controller.topic_names import check_name
+from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+# Makes a resource's changes: (state, resource, current overrides).
+_Edit = Callable[[ControllerState, Any, Mapping[str, str]], Changes]
+
+
+def incremental_alter_configs(
+    state: ControllerState, request: m.IncrementalAlterConfigsRequest
+) -> ControllerResult[m.IncrementalAlterConfigsResponse]:
+    """Change single keys; a row per resource, each all or nothing."""
+    row = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    rows, records = _alter(state, request.resources, _edit_incrementally, row)
+    response = m.IncrementalAlterConfigsResponse(responses=rows)
+    return ControllerResult(response, [] if request.validate_only else records)
+
+
+def alter_configs(state: ControllerState, request: m.AlterConfigsRequest) -> ControllerResult[m.AlterConfigsResponse]:
+    """Replace all overrides of each resource; a row per resource, each all or nothing."""
+    row = m.AlterConfigsResponse.AlterConfigsResourceResponse
+    rows, records = _alter(state, request.resources, _replace, row)
+    return ControllerResult(m.AlterConfigsResponse(responses=rows), [] if request.validate_only else records)
+
+
+def _alter(
+    state: ControllerState, resources: list[Any], edit: _Edit, row: Callable[..., Any]
+) -> tuple[list[Any], list[VersionedRecord]]:
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    rows: list[Any] = []
+    records: list[VersionedRecord] = []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        code, message = ErrorCode.NONE, None
+        try:
+            if counts[kind, name] > 1:
+                raise invalid_request("a resource can be altered only once in a request")
+            _check_resource(state, kind, name)
+            changes = edit(state, resource, state.image.config(kind, name))
+            records += [
+                VersionedRecord(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0)
+                for key, value in changes.items()
+            ]
+        except Refusal as refusal:
+            code, message = refusal.code, refusal.message
+        except InvalidAlteration as error:
+            code, message = ErrorCode(error.error_code), str(error)
+        rows.append(row(error_code=code, error_message=message, resource_type=kind, resource_name=name))
+    return rows, records
+
+
+def _check_resource(state: ControllerState, kind: int, name: str) -> None:
+    if kind == RESOURCE_TOPIC:
+        if not name:
+            raise invalid_request("topics have no default resource; name a topic")
+        check_name(name)
+        if name not in state.image.topics.by_name:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    elif kind == RESOURCE_BROKER:
+        if name and name != str(state.node_id):
+            raise invalid_request(f"this is broker {state.node_id}, not {name!r}; an empty name means all brokers")
+    else:
+        raise invalid_request(
+            f"resources of type {kind} cannot be altered; "
+            f"accepted: {RESOURCE_TOPIC} (topic), {RESOURCE_BROKER} (broker)"
+        )
+
+
+def _edit_incrementally(state: ControllerState, resource: Any, current: Mapping[str, str]) -> Changes:
+    alterations = [ConfigAlteration(each.name, each.config_operation, each.value) for each in resource.configs]
+    if resource.resource_type == RESOURCE_TOPIC:
+        return alter_topic(current, alterations, state.config)
+    return alter_broker(current, alterations, state.config, per_broker=bool(resource.resource_name))
+
+
+def _replace(state: ControllerState, resource: Any, current: Mapping[str, str]) -> Changes:
+    configs = {each.name: each.value for each in resource.configs}
+    if resource.resource_type == RESOURCE_TOPIC:
+        return replace_topic(current, configs, state.config)
+    return replace_broker(current, configs, state.config, per_broker=bool(resource.resource_name))

@@ -1,0 +1,35 @@
+"""Topics that come into being by being used: what they are created with. Pure."""
+
+from __future__ import annotations
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller.topic_names import GROUP_METADATA_TOPIC
+from pybroker.protocol import messages as m
+
+_DEFAULT = -1
+
+
+def auto_create_request(config: BrokerConfig, names: list[str], broker_count: int) -> m.CreateTopicsRequest:
+    """A CreateTopics request for `names`: internal topics with the settings of their coordinator, others with defaults.
+
+    The replication factor of an internal topic is capped to `broker_count`: a lone broker can serve groups out of the
+    box.
+    """
+    return m.CreateTopicsRequest(topics=[_topic(config, name, broker_count) for name in names])
+
+
+def _topic(config: BrokerConfig, name: str, broker_count: int) -> m.CreateTopicsRequest.CreatableTopic:
+    if name != GROUP_METADATA_TOPIC:
+        return m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=_DEFAULT, replication_factor=_DEFAULT)
+    # Old records of a key are worthless, and followers and readers need the batches as they were written.
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+    }
+    return m.CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=config.get_int("offsets.topic.num.partitions"),
+        replication_factor=max(1, min(config.get_int("offsets.topic.replication.factor"), broker_count)),
+        configs=[m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )

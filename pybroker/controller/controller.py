@@ -1,0 +1,200 @@
+"""`Controller`: drives the pure operations against the metadata log. Runs on the asyncio loop, which owns all its
+state.
+
+An operation sees the newest accepted image. Its records are replayed into the next image first (what cannot be replayed
+is never written), then appended; when they are durable the image is published, and only then its response leaves. So
+operations overlap, and one sync serves many. When the log fails, nothing accepted but not durable is ever published,
+every operation raises `MetadataLogError`, and `on_failure` is called once: the broker must stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller import register_broker as registrations
+from pybroker.controller.allocate_producer_ids import allocate_producer_ids
+from pybroker.controller.alter_configs import alter_configs, incremental_alter_configs
+from pybroker.controller.create_partitions import create_partitions
+from pybroker.controller.create_topics import create_topics
+from pybroker.controller.delete_topics import delete_topics
+from pybroker.controller.register_broker import Registration
+from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataLogError
+from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage
+from pybroker.metadata.loader import BatchReplayer, MetadataPublisher, full_delta
+from pybroker.metadata.log import MetadataLog
+from pybroker.metadata.records import MetadataBatch, VersionedRecord
+from pybroker.protocol import messages as m
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class Controller:
+    """The embedded controller. Made by `pybroker.controller.start.start_controller`.
+
+    `clock_ms` gives wall clock milliseconds. `image` is the durable, published image.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        log: MetadataLog,
+        image: MetadataImage,
+        clock_ms: Callable[[], int],
+        on_failure: Callable[[MetadataLogError], None] | None = None,
+    ) -> None:
+        self.node_id = config.node_id
+        self.image = image
+        self.broker_epoch = -1
+        self.operation_count = 0
+        self._static_config = config
+        self._config = config
+        self._config_layers: tuple[object, object] | None = None
+        self._log = log
+        self._accepted = image
+        self._clock_ms = clock_ms
+        self._on_failure = on_failure
+        self._failed = False
+        self._publishers: list[MetadataPublisher] = []
+        self._snapshot: asyncio.Task[None] | None = None
+        self._last_append: asyncio.Future[int] | None = None
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+        """CreateTopics; `version` is the request's."""
+        return await self._run(lambda state: create_topics(state, request, version))
+
+    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
+        """DeleteTopics; `version` is the request's."""
+        return await self._run(lambda state: delete_topics(state, request, version))
+
+    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+        """CreatePartitions."""
+        return await self._run(lambda state: create_partitions(state, request))
+
+    async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+        """AlterConfigs."""
+        return await self._run(lambda state: alter_configs(state, request))
+
+    async def incremental_alter_configs(
+        self, request: m.IncrementalAlterConfigsRequest
+    ) -> m.IncrementalAlterConfigsResponse:
+        """IncrementalAlterConfigs."""
+        return await self._run(lambda state: incremental_alter_configs(state, request))
+
+    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
+        """A block of producer ids for this broker, which must be registered."""
+        request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+        return await self._run(lambda state: allocate_producer_ids(state, request))
+
+    async def register_broker(self, registration: Registration) -> int:
+        """Register this broker and elect it wherever it can lead: its broker epoch."""
+        self.broker_epoch = await self._run(lambda state: registrations.register_broker(state, registration))
+        return self.broker_epoch
+
+    async def fence_broker(self) -> None:
+        """End this broker's registration, as the last thing before a clean stop."""
+        await self._run(registrations.fence_broker)
+
+    async def append_first_records(self, bootstrap: Sequence[VersionedRecord]) -> None:
+        """Begin the metadata of a new cluster."""
+        await self._run(lambda _: ControllerResult(None, registrations.first_records(bootstrap)))
+
+    async def abort_transaction(self, aborted: BatchReplayer) -> None:
+        """Abort the transaction that an earlier leader of the log left open; `aborted` has replayed the log so far."""
+        assert aborted.is_in_transaction
+        record = VersionedRecord(m.AbortTransactionRecord(reason="the controller was restarted"), 0)
+        await self._log.append([record], self._clock_ms())
+
+    # --- the one way records take -------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration with the dynamic values of the accepted image."""
+        layers = (
+            self._accepted.config(RESOURCE_BROKER, ""),
+            self._accepted.config(RESOURCE_BROKER, str(self.node_id)),
+        )
+        # The image shares unchanged parts, so comparing maps is cheap; resolving the configuration is not.
+        if layers != self._config_layers:
+            self._config = self._static_config.with_dynamic(*layers)
+            self._config_layers = layers
+        return self._config
+
+    async def _run(self, operation: Callable[[ControllerState], ControllerResult[R]]) -> R:
+        """Run an operation; its response once everything it saw or made is durable."""
+        if self._failed:
+            raise MetadataLogError("the metadata log failed; the broker must be restarted")
+        self.operation_count += 1
+        result = operation(ControllerState(self._accepted, self.config, self.node_id, self._log.end_offset))
+        remaining = iter(result.records)
+        # Only a registration can be longer than one operation may be; each part of it makes sense alone.
+        while part := list(islice(remaining, MAX_RECORDS_PER_OPERATION)):
+            self._last_append = self._accept(part)
+        if self._last_append is not None:
+            # A caller that gives up must not take the append of others with it.
+            await asyncio.shield(self._last_append)
+        return result.response
+
+    def _accept(self, records: list[VersionedRecord]) -> asyncio.Future[int]:
+        """Replay the records and append them. Publishing follows when they are durable, in the order of the calls."""
+        now_ms = self._clock_ms()
+        base_offset, epoch = self._log.end_offset, self._log.epoch
+        replayer = BatchReplayer(self._accepted)
+        replayer.replay(MetadataBatch(base_offset, epoch, now_ms, 0, tuple(records)))
+        image = replayer.finish(base_offset + len(records), epoch)
+        done = self._log.append(records, now_ms)
+        self._accepted = image
+        done.add_done_callback(lambda future: self._on_durable(future, replayer.delta, image))
+        return done
+
+    def _on_durable(self, done: asyncio.Future[int], delta: MetadataDelta, image: MetadataImage) -> None:
+        error = done.exception()
+        if error is None:
+            self.image = image
+            self._publish(delta, image)
+            self._maybe_snapshot()
+        elif not self._failed:
+            self._failed = True
+            self._accepted = self.image
+            failure = error if isinstance(error, MetadataLogError) else MetadataLogError(str(error))
+            logger.error("the controller stops: %s", failure)
+            if self._on_failure is not None:
+                self._on_failure(failure)
+
+    # --- what follows from records ------------------------------------------------------------------------------------
+
+    def subscribe(self, publisher: MetadataPublisher) -> None:
+        """Give `publisher` all there is now, and from now on every change."""
+        publisher.publish(full_delta(self.image), self.image)
+        self._publishers.append(publisher)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for publisher in self._publishers:
+            publisher.publish(delta, image)
+
+    def _maybe_snapshot(self) -> None:
+        if self._log.is_snapshot_due and (self._snapshot is None or self._snapshot.done()):
+            self._snapshot = asyncio.get_running_loop().create_task(self._write_snapshot(), name="metadata snapshot")
+
+    async def _write_snapshot(self) -> None:
+        try:
+            await self._log.write_snapshot(self.image, self._clock_ms())
+        except OSError as error:
+            # The log alone is enough to start from; the next one is tried when as much again has been written.
+            logger.error("no metadata snapshot could be written: %s", error)
+
+    async def close(self) -> None:
+        """Wait for what is under way and close the log. After a clean stop `fence_broker` was called before."""
+        if self._snapshot is not None:
+            await asyncio.wait([self._snapshot])
+        await self._log.close()

@@ -1,0 +1,81 @@
+"""CreatePartitions (KIP-195). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pybroker.controller.placement import Placement
+from pybroker.controller.state import (
+    MAX_RECORDS_PER_OPERATION,
+    ControllerResult,
+    ControllerState,
+    Refusal,
+    invalid_request,
+)
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+TopicResult = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def create_partitions(
+    state: ControllerState, request: m.CreatePartitionsRequest
+) -> ControllerResult[m.CreatePartitionsResponse]:
+    """Add partitions to every topic of the request where that is possible; a row per topic name."""
+    placement = Placement(state)
+    name_counts = Counter(topic.name for topic in request.topics)
+    rows: list[m.CreatePartitionsResponse.CreatePartitionsTopicResult] = []
+    records: list[VersionedRecord] = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        row = TopicResult(name=topic.name)
+        try:
+            if name_counts[topic.name] > 1:
+                raise invalid_request(f"topic {topic.name!r} is named more than once in the request")
+            added = _added(state, topic, placement)
+            if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
+                raise Refusal(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+                )
+            records += added
+        except Refusal as refusal:
+            row.error_code, row.error_message = refusal.code, refusal.message
+        rows.append(row)
+    return ControllerResult(m.CreatePartitionsResponse(results=rows), [] if request.validate_only else records)
+
+
+def _added(
+    state: ControllerState, wanted: m.CreatePartitionsRequest.CreatePartitionsTopic, placement: Placement
+) -> list[VersionedRecord]:
+    topic = state.image.topics.by_name.get(wanted.name)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name!r} does not exist")
+    present_count = len(topic.partitions)
+    added_count = wanted.count - present_count
+    if added_count <= 0:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {wanted.name!r} has {present_count} partitions already; {wanted.count} would be no increase",
+        )
+    if added_count > MAX_RECORDS_PER_OPERATION:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+        )
+    replication_factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        replicas = placement.replicas(added_count, replication_factor)
+    else:
+        if len(wanted.assignments) != added_count:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added_count} partitions would be added, but replicas of {len(wanted.assignments)} are assigned",
+            )
+        for assignment in wanted.assignments:
+            placement.check_manual(assignment.broker_ids, replication_factor)
+        replicas = [list(assignment.broker_ids) for assignment in wanted.assignments]
+    return [
+        state.versioned(placement.partition_record(topic.id, present_count + index, each))
+        for index, each in enumerate(replicas)
+    ]

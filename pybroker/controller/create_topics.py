@@ -1,0 +1,159 @@
+"""CreateTopics (KIP-4, KIP-525). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pybroker.config.alter import InvalidAlteration, check_new_topic
+from pybroker.config.describe import describe_topic
+from pybroker.controller.placement import Placement
+from pybroker.controller.state import (
+    MAX_RECORDS_PER_OPERATION,
+    ControllerResult,
+    ControllerState,
+    Refusal,
+    invalid_request,
+)
+from pybroker.controller.topic_names import CLUSTER_METADATA_TOPIC, CollisionIndex, check_name
+from pybroker.metadata.image import RESOURCE_TOPIC
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.uuids import random_uuid
+
+_DEFAULT = -1
+_CONFIGS_SINCE_VERSION = 5
+
+CreatableTopic = m.CreateTopicsRequest.CreatableTopic
+TopicResult = m.CreateTopicsResponse.CreatableTopicResult
+
+
+def create_topics(
+    state: ControllerState, request: m.CreateTopicsRequest, version: int
+) -> ControllerResult[m.CreateTopicsResponse]:
+    """Create every topic of the request that can be; a row per topic name. Validate-only makes no records."""
+    placement = Placement(state)
+    collisions = CollisionIndex(state.image.topics.by_name)
+    name_counts = Counter(topic.name for topic in request.topics)
+    is_excessive = _partition_count(state, request.topics) > MAX_RECORDS_PER_OPERATION
+    rows: list[m.CreateTopicsResponse.CreatableTopicResult] = []
+    records: list[VersionedRecord] = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if name_counts[topic.name] > 1:
+                raise invalid_request(f"topic {topic.name!r} is named more than once in the request")
+            if is_excessive:
+                raise Refusal(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request can create at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+                )
+            row, topic_records = _create_topic(
+                state, topic, placement, collisions, with_configs=version >= _CONFIGS_SINCE_VERSION
+            )
+            if len(records) + len(topic_records) > MAX_RECORDS_PER_OPERATION:
+                raise Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large; send several smaller ones")
+        except Refusal as refusal:
+            rows.append(
+                TopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message, configs=[])
+            )
+            continue
+        collisions.add(topic.name)
+        rows.append(row)
+        records += topic_records
+    return ControllerResult(m.CreateTopicsResponse(topics=rows), [] if request.validate_only else records)
+
+
+def _partition_count(state: ControllerState, topics: Sequence[m.CreateTopicsRequest.CreatableTopic]) -> int:
+    default_count = state.config.get_int("num.partitions")
+    return sum(
+        len(topic.assignments) or (default_count if topic.num_partitions == _DEFAULT else max(0, topic.num_partitions))
+        for topic in topics
+    )
+
+
+def _create_topic(
+    state: ControllerState,
+    topic: m.CreateTopicsRequest.CreatableTopic,
+    placement: Placement,
+    collisions: CollisionIndex,
+    *,
+    with_configs: bool,
+) -> tuple[m.CreateTopicsResponse.CreatableTopicResult, list[VersionedRecord]]:
+    check_name(topic.name)
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        raise invalid_request(f"{CLUSTER_METADATA_TOPIC} is the controller's own log and cannot be created")
+    if topic.name in state.image.topics.by_name:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    collisions.check(topic.name)
+    try:
+        configs = check_new_topic({config.name: config.value for config in topic.configs}, state.config)
+    except InvalidAlteration as error:
+        raise Refusal(ErrorCode(error.error_code), str(error)) from error
+    replicas = _manual_replicas(topic, placement) if topic.assignments else _placed_replicas(state, topic, placement)
+    topic_id = random_uuid()
+    records = [VersionedRecord(m.TopicRecord(name=topic.name, topic_id=topic_id), 0)]
+    records += [
+        VersionedRecord(
+            m.ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value), 0
+        )
+        for name, value in configs.items()
+    ]
+    records += [
+        state.versioned(placement.partition_record(topic_id, index, each)) for index, each in enumerate(replicas)
+    ]
+    row = TopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=len(replicas),
+        replication_factor=len(replicas[0]),
+        configs=_described(state, configs) if with_configs else [],
+    )
+    return row, records
+
+
+def _placed_replicas(
+    state: ControllerState, topic: m.CreateTopicsRequest.CreatableTopic, placement: Placement
+) -> list[list[int]]:
+    partition_count, factor = topic.num_partitions, topic.replication_factor
+    if partition_count == _DEFAULT:
+        partition_count = state.config.get_int("num.partitions")
+    if factor == _DEFAULT:
+        factor = state.config.get_int("default.replication.factor")
+    if partition_count <= 0:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"a topic cannot have {partition_count} partitions")
+    if factor <= 0:
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor cannot be {factor}")
+    return placement.replicas(partition_count, factor)
+
+
+def _manual_replicas(topic: m.CreateTopicsRequest.CreatableTopic, placement: Placement) -> list[list[int]]:
+    if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
+        raise invalid_request("with an assignment of replicas the number of partitions and replicas must both be -1")
+    by_index: dict[int, list[int]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {assignment.partition_index} is assigned twice"
+            )
+        placement.check_manual(assignment.broker_ids, len(next(iter(by_index.values()))) if by_index else None)
+        by_index[assignment.partition_index] = list(assignment.broker_ids)
+    if set(by_index) != set(range(len(by_index))):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"partitions must be numbered from 0 without gaps; assigned are {sorted(by_index)}",
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _described(state: ControllerState, configs: dict[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+    return [
+        m.CreateTopicsResponse.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=int(entry.source),
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in describe_topic(configs, state.config)
+    ]

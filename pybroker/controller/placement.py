@@ -1,0 +1,87 @@
+"""Where the replicas of new partitions go. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pybroker.controller.state import ControllerState, Refusal
+from pybroker.metadata.image import NO_LEADER, UNASSIGNED_DIRECTORY
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+_NO_EPOCH_YET = 0
+
+
+class Placement:
+    """Assigns replicas, leaders and directories for the new partitions of one request."""
+
+    def __init__(self, state: ControllerState) -> None:
+        brokers = state.image.cluster.brokers
+        self._brokers = brokers
+        self._usable = sorted(broker.id for broker in brokers.values() if not broker.fenced)
+        self._next = len(state.image.topics.by_id)
+        self._image = state.image
+        self._load: Counter[bytes] | None = None
+
+    def replicas(self, partition_count: int, replication_factor: int) -> list[list[int]]:
+        """Broker ids for each new partition, leaders spread evenly. Refusal when there are too few brokers."""
+        usable = self._usable
+        if not usable:
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is available to hold a replica")
+        if replication_factor > len(usable):
+            raise Refusal(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor} needs as many brokers; {len(usable)} are available",
+            )
+        start, self._next = self._next, self._next + partition_count
+        return [
+            [usable[(start + partition + replica) % len(usable)] for replica in range(replication_factor)]
+            for partition in range(partition_count)
+        ]
+
+    def check_manual(self, broker_ids: Sequence[int], replication_factor: int | None) -> None:
+        """Refusal with INVALID_REPLICA_ASSIGNMENT unless the client's list of replicas can be used."""
+        if not broker_ids:
+            problem = "a partition's list of replicas is empty"
+        elif len(set(broker_ids)) != len(broker_ids):
+            problem = f"the list of replicas {list(broker_ids)} names a broker twice"
+        elif any(broker_id not in self._brokers for broker_id in broker_ids):
+            problem = f"the list of replicas {list(broker_ids)} names a broker that is not registered"
+        elif not set(broker_ids) & set(self._usable):
+            problem = f"all brokers of the list of replicas {list(broker_ids)} are fenced"
+        elif replication_factor is not None and len(broker_ids) != replication_factor:
+            problem = (
+                f"the list of replicas {list(broker_ids)} should have {replication_factor} brokers, as the others have"
+            )
+        else:
+            return
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+    def partition_record(self, topic_id: bytes, index: int, replicas: Sequence[int]) -> m.PartitionRecord:
+        """The record of a new partition: all live replicas in sync, the first of them leads."""
+        isr = [broker_id for broker_id in replicas if broker_id in self._usable]
+        return m.PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=list(replicas),
+            isr=isr,
+            leader=isr[0] if isr else NO_LEADER,
+            leader_epoch=_NO_EPOCH_YET,
+            partition_epoch=_NO_EPOCH_YET,
+            directories=[self._directory(broker_id) for broker_id in replicas],
+        )
+
+    def _directory(self, broker_id: int) -> bytes:
+        """The broker's log dir with the fewest replicas."""
+        directories = self._brokers[broker_id].directories
+        if len(directories) <= 1:
+            return directories[0] if directories else UNASSIGNED_DIRECTORY
+        if self._load is None:
+            topics = self._image.topics.by_id.values()
+            self._load = Counter(
+                directory for topic in topics for each in topic.partitions.values() for directory in each.directories
+            )
+        chosen = min(directories, key=self._load.__getitem__)
+        self._load[chosen] += 1
+        return chosen

@@ -1,0 +1,101 @@
+"""This broker's own registration: at start (KIP-631) and its end at a clean stop. Pure.
+
+There is no heartbeat between a controller and a broker in one process: a broker is unfenced with its registration, and
+leads at once what it may lead. Every start is an election of each partition led here, so that leader epochs (KIP-101)
+tell what was written before a crash from what came after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pybroker.controller.state import ControllerResult, ControllerState
+from pybroker.metadata import features
+from pybroker.metadata.image import Endpoint, PartitionRegistration
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol import messages as m
+
+_FENCED, _UNFENCED = 1, -1
+_RECOVERED, _RECOVERING = 0, 1
+_DIRECTORIES_SINCE_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself. `incarnation_id` is new for each process."""
+
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    directories: tuple[bytes, ...]
+
+
+def register_broker(state: ControllerState, registration: Registration) -> ControllerResult[int]:
+    """Register and unfence this broker and elect it where it can lead. The response is its broker epoch."""
+    epoch = state.next_offset
+    version = features.record_version("RegisterBrokerRecord", state.image.metadata_version)
+    record = m.RegisterBrokerRecord(
+        broker_id=state.node_id,
+        incarnation_id=registration.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            m.RegisterBrokerRecord.BrokerEndpoint(
+                name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol
+            )
+            for each in registration.endpoints
+        ],
+        features=[
+            m.RegisterBrokerRecord.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in features.SUPPORTED.items()
+        ],
+        rack=registration.rack,
+        fenced=True,
+        log_dirs=list(registration.directories) if version >= _DIRECTORIES_SINCE_VERSION else [],
+    )
+    unfence = m.BrokerRegistrationChangeRecord(broker_id=state.node_id, broker_epoch=epoch, fenced=_UNFENCED)
+    records = [VersionedRecord(record, version), VersionedRecord(unfence, 0)]
+    for topic in state.image.topics.by_id.values():
+        for index, partition in topic.partitions.items():
+            change = _election(state.node_id, topic.id, index, partition)
+            if change is not None:
+                records.append(state.versioned(change))
+    return ControllerResult(epoch, records)
+
+
+def _election(
+    node_id: int, topic_id: bytes, index: int, partition: PartitionRegistration
+) -> m.PartitionChangeRecord | None:
+    """This broker's election, if it is the leader, in sync, eligible (KIP-966), or the only replica there is."""
+    is_alone = partition.replicas == (node_id,)
+    is_eligible = node_id in partition.isr or node_id in partition.eligible_leader_replicas
+    if not is_alone and not is_eligible:
+        return None
+    change = m.PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=node_id)
+    # Whoever else was in sync is not running here; it joins again when it is.
+    if partition.isr != (node_id,):
+        change.isr = [node_id]
+    if partition.eligible_leader_replicas:
+        change.eligible_leader_replicas = [each for each in partition.eligible_leader_replicas if each != node_id]
+    if partition.last_known_elr:
+        change.last_known_elr = []
+    if partition.leader_recovery_state == _RECOVERING and is_alone:
+        change.leader_recovery_state = _RECOVERED
+    return change
+
+
+def fence_broker(state: ControllerState) -> ControllerResult[None]:
+    """The end of this broker's registration at a clean stop: without it Apache Kafka takes the broker for still
+    running.
+    """
+    broker = state.image.cluster.brokers.get(state.node_id)
+    if broker is None or broker.fenced:
+        return ControllerResult(None)
+    change = m.BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCED)
+    return ControllerResult(None, [VersionedRecord(change, 0)])
+
+
+def first_records(bootstrap: Sequence[VersionedRecord]) -> list[VersionedRecord]:
+    """The transaction that begins a new cluster's metadata, as Kafka writes it (KIP-868)."""
+    begin = VersionedRecord(m.BeginTransactionRecord(name="Bootstrap records"), 0)
+    return [begin, *bootstrap, VersionedRecord(m.EndTransactionRecord(), 0)]

@@ -1,0 +1,100 @@
+"""Start of the embedded controller: from locked log dirs to a leader with a replayed image.
+
+Blocks on the disk before the event loop has anything else to do. Fails with `MetadataError` (the log cannot be used:
+the text says why), `StorageError` or `OSError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.metadata import features, records
+from pybroker.metadata.bootstrap import LogDirs, read_bootstrap_records
+from pybroker.metadata.delta import empty_image
+from pybroker.metadata.errors import MetadataError, MetadataLogError
+from pybroker.metadata.file_log import FileMetadataLog, MetadataLogConfig
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.loader import BatchReplayer, load, warn_of_unserved
+from pybroker.metadata.records import ControlRecord
+from pybroker.metadata.retention import Retention
+from pybroker.metadata.snapshot import quorum_records
+from pybroker.protocol import messages as m
+
+
+def log_config(config: BrokerConfig) -> MetadataLogConfig:
+    """The metadata log's part of the configuration."""
+    return MetadataLogConfig(
+        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        max_bytes_between_snapshots=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
+        retention=Retention(
+            config.get_int("metadata.max.retention.bytes"), config.get_int("metadata.max.retention.ms")
+        ),
+    )
+
+
+async def start_controller(
+    config: BrokerConfig,
+    log_dirs: LogDirs,
+    clock_ms: Callable[[], int],
+    on_failure: Callable[[MetadataLogError], None] | None = None,
+) -> Controller:
+    """Replay the metadata log, lead it in a new epoch, and give a new cluster its first records.
+
+    The broker is not registered yet: `Controller.register_broker` does that when its listeners are known.
+    """
+    log = FileMetadataLog(log_dirs.metadata_log_directory, log_config(config))
+    replayer = load(empty_image(log_dirs.cluster_id), log.replay())
+    image = replayer.finish(log.end_offset, log.epoch)
+    _check_servable(image, log_dirs, config.node_id)
+    is_new_log = log.end_offset == 0
+    log.become_leader(config.node_id, image.quorum.kraft_version)
+    controller = await _lead(config, log, replayer, image, is_new_log, clock_ms, on_failure)
+    if features.METADATA_VERSION not in controller.image.feature_levels:
+        await controller.append_first_records(read_bootstrap_records(log_dirs.metadata.path))
+    warn_of_unserved(controller.image)
+    return controller
+
+
+async def _lead(
+    config: BrokerConfig,
+    log: FileMetadataLog,
+    replayer: BatchReplayer,
+    image: MetadataImage,
+    is_new_log: bool,
+    clock_ms: Callable[[], int],
+    on_failure: Callable[[MetadataLogError], None] | None,
+) -> Controller:
+    """Append what every new leader begins with (KIP-595)."""
+    voter = m.LeaderChangeMessage.Voter(voter_id=config.node_id)
+    change = m.LeaderChangeMessage(leader_id=config.node_id, voters=[voter], granting_voters=[voter])
+    control = [ControlRecord(records.LEADER_CHANGE, change)]
+    if is_new_log:
+        # The first leader copies the voters of the 0-0 snapshot into the log (KIP-853).
+        control += quorum_records(image.quorum)
+    await log.append_control(control, clock_ms())
+    replayer.delta.replay_control(change)
+    controller = Controller(config, log, replayer.finish(log.end_offset, log.epoch), clock_ms, on_failure)
+    if replayer.is_in_transaction:
+        await controller.abort_transaction(replayer)
+    return controller
+
+
+def _check_servable(image: MetadataImage, log_dirs: LogDirs, node_id: int) -> None:
+    directory = log_dirs.metadata_log_directory
+    voters = [voter.id for voter in image.quorum.voters]
+    if voters and voters != [node_id]:
+        raise MetadataError(
+            f"{directory}: this metadata log belongs to a quorum of voters {voters}; an embedded controller can only "
+            f"go on with a log whose one voter is this node ({node_id})"
+        )
+    level = image.feature_levels.get(features.METADATA_VERSION)
+    if level is not None and not features.MIN_METADATA_VERSION <= level <= features.MAX_METADATA_VERSION:
+        raise MetadataError(
+            f"{directory}: the cluster has finalised metadata.version {level}; this broker knows "
+            f"{features.MIN_METADATA_VERSION} to {features.MAX_METADATA_VERSION}, so a newer one is needed"
+        )
+    kraft_version = image.quorum.kraft_version
+    if kraft_version > features.SUPPORTED[features.KRAFT_VERSION][1]:
+        raise MetadataError(f"{directory}: kraft.version {kraft_version} is newer than this broker")

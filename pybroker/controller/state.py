@@ -1,0 +1,49 @@
+"""What operations of the controller are given and what they return. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata import features
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol.errors import ErrorCode, KafkaError
+
+MAX_RECORDS_PER_OPERATION = 10_000
+"""Kafka's bound on one user operation, which is one batch."""
+
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerState:
+    """The state an operation sees. `image` has every record accepted so far, also those not durable yet: an operation's
+    response waits for them. `next_offset` is the offset its first record will get. `config` has the dynamic values."""
+
+    image: MetadataImage
+    config: BrokerConfig
+    node_id: int
+    next_offset: int
+
+    def versioned(self, record: Any) -> VersionedRecord:
+        """The record, to be written in the version that the cluster's metadata.version asks for."""
+        return VersionedRecord(record, features.record_version(type(record).__name__, self.image.metadata_version))
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerResult(Generic[Response]):
+    """Records to append as one batch, and the response that may leave once they are durable and replayed."""
+
+    response: Response
+    records: list[VersionedRecord] = field(default_factory=list)
+
+
+class Refusal(KafkaError):
+    """One topic or resource of a request cannot be served; the others may. Becomes a row of the response."""
+
+
+def invalid_request(message: str) -> Refusal:
+    """A refusal with INVALID_REQUEST."""
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
