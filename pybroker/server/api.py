@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
+    from pybroker.controller.controller import Controller
     from pybroker.coordinator.group.coordinator import GroupCoordinator
     from pybroker.coordinator.partition_writer import PartitionWriter
     from pybroker.metadata.image import MetadataImage
-    from pybroker.protocol import messages as m
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -60,21 +60,13 @@ class MetadataHolder(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-class TopicCreator(Protocol):
-    """The part of the controller that the handlers of the coordinators' APIs use."""
-
-    async def create_topics(self, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-        """Create topics; returns when the records are durable and the metadata image has them."""
-        ...
-
-
 @dataclass(slots=True)
 class BrokerServices:
     """What handlers work with; one per broker, built at start, never replaced."""
 
     config: BrokerConfig
     metadata: MetadataHolder
-    controller: TopicCreator
+    controller: Controller
     groups: GroupCoordinator
     replicas: PartitionWriter
     clock: Clock

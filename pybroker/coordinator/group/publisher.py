@@ -12,11 +12,12 @@ from typing import Any
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage, TopicsImage
 
 
 class GroupCoordinatorPublisher:
-    """Compares each image with the one before; keeps the background work of the present image alive."""
+    """A `MetadataPublisher` that compares each image with the one before. Subscribe it after the replica manager's."""
 
     def __init__(self, groups: GroupCoordinator, node_id: int) -> None:
         self._groups = groups
@@ -25,8 +26,9 @@ class GroupCoordinatorPublisher:
         self._led: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def publish(self, image: MetadataImage) -> None:
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Load partitions that are led here now, let go of others, and forget the offsets of deleted topics."""
+        del delta  # What counts here is few and can be seen by comparing images.
         topics = image.topics
         if topics is self._topics:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from pybroker.controller.auto_create import auto_create_request
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
@@ -14,7 +15,6 @@ _LOG = logging.getLogger(__name__)
 #: From this version on a request asks for several keys (KIP-699).
 _KEYS_VERSION = 4
 _GROUP_KEY_TYPE = 0
-_CREATE_TIMEOUT_MS = 30_000
 
 
 async def handle(
@@ -59,24 +59,9 @@ def _refused(key: str, error: ErrorCode, message: str) -> m.FindCoordinatorRespo
 
 
 async def _create_offsets_topic(broker: BrokerServices) -> None:
-    config = broker.config
     live = sum(not node.fenced for node in broker.metadata.image.cluster.brokers.values())
-    overrides = {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-    }
-    topic = m.CreateTopicsRequest.CreatableTopic(
-        name=OFFSETS_TOPIC,
-        num_partitions=config.get_int("offsets.topic.num.partitions"),
-        replication_factor=max(1, min(config.get_int("offsets.topic.replication.factor"), live)),
-        configs=[
-            m.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in overrides.items()
-        ],
-    )
-    response = await broker.controller.create_topics(
-        m.CreateTopicsRequest(topics=[topic], timeout_ms=_CREATE_TIMEOUT_MS)
-    )
+    request = auto_create_request(broker.config, [OFFSETS_TOPIC], live)
+    response = await broker.controller.create_topics(request, m.CreateTopicsRequest.MAX_VERSION)
     for result in response.topics:
         # Two clients may have asked at the same time.
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

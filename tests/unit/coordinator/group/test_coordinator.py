@@ -23,6 +23,7 @@ from pybroker.server.api import RequestContext
 from pybroker.server.apis import find_coordinator
 
 TOPIC_ID = bytes(range(16))
+NO_DELTA: Any = None
 IMAGE = image_with({scenario.TOPIC: (TOPIC_ID, 100)})
 
 
@@ -287,15 +288,15 @@ def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
         broker = BrokerDouble(IMAGE, MemoryWriter())
         broker.groups.start()
         publisher = GroupCoordinatorPublisher(broker.groups, 1)
-        publisher.publish(_image(**{scenario.TOPIC: (TOPIC_ID, 1), OFFSETS_TOPIC: (offsets_id, 1)}))
+        publisher.publish(NO_DELTA, _image(**{scenario.TOPIC: (TOPIC_ID, 1), OFFSETS_TOPIC: (offsets_id, 1)}))
         await broker.active()
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
-        publisher.publish(_image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
+        publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
         await asyncio.sleep(0.02)
         assert (await broker.call("a", 9, 8, scenario.fetch("g", None))).groups[0].topics == []
-        GroupCoordinatorPublisher(broker.groups, 2).publish(_image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
+        GroupCoordinatorPublisher(broker.groups, 2).publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
         assert broker.groups.is_active(0)
-        publisher.publish(_image())
+        publisher.publish(NO_DELTA, _image())
         await asyncio.sleep(0.02)
         assert not broker.groups.is_active(0)
         await broker.groups.stop()
@@ -309,7 +310,8 @@ def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
         metadata = SimpleNamespace(image=_image())
         created: list[m.CreateTopicsRequest] = []
 
-        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+        async def create_topics(request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+            assert m.CreateTopicsRequest.decode(version, request.encode(version))[0] == request
             created.append(request)
             metadata.image = _image(**{OFFSETS_TOPIC: (b"\2" * 16, request.topics[0].num_partitions)})
             return m.CreateTopicsResponse()
