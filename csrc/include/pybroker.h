@@ -48,11 +48,9 @@ typedef struct pb_broker_options {
     int64_t buffer_budget_bytes;        /* receive buffers over all connections; above it producers are held back */
     int32_t max_request_bytes;          /* socket.request.max.bytes */
     int32_t max_connections;
-    int32_t max_connections_per_ip;
     int64_t connections_max_idle_ms;
     int32_t fetch_session_slots;        /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;            /* fetch.max.bytes */
-    int64_t write_inline_bytes;         /* io_uring: appends below this are written inline */
 } pb_broker_options;
 
 /* Open: loops, pools, background thread; nothing runs yet. */
@@ -120,8 +118,6 @@ void pb_notice_release(uint64_t notice);
 
 /* ---- partitions ---------------------------------------------------------------------------------------------------- */
 
-enum pb_timestamp_type { PB_CREATE_TIME = 0, PB_LOG_APPEND_TIME = 1 };
-
 /* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure. */
 typedef struct pb_partition_config {
     int64_t segment_bytes;
@@ -136,7 +132,7 @@ typedef struct pb_partition_config {
     int64_t timestamp_after_max_ms;
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
-    int32_t timestamp_type;      /* pb_timestamp_type */
+    int32_t timestamp_type;      /* 0 CreateTime, 1 LogAppendTime */
     int32_t compression;         /* Kafka's codec id; -1 = producer's */
     int32_t compression_level;   /* the codec's; INT32_MIN = its default */
     int32_t compact;             /* cleanup.policy has compact */
@@ -177,6 +173,8 @@ int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* End the handle. After resign. clean: sync, write indexes, epochs and a producer snapshot. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
+/* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. */
+int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure);
 
 /* Ends and sizes, read together. */
 typedef struct pb_partition_state {
@@ -185,9 +183,10 @@ typedef struct pb_partition_state {
     int64_t last_stable_offset;
     int64_t log_end_offset;
     int64_t durable_offset;
+    int64_t recovery_point;      /* where recovery may begin: for recovery-point-offset-checkpoint */
     int64_t size_bytes;
     int32_t leader_epoch;
-    int32_t segment_count;
+    int32_t reserved;
     int64_t appended_bytes;      /* since open */
     int64_t appended_records;
     int64_t fetched_bytes;
@@ -269,8 +268,8 @@ typedef struct pb_broker_stats {
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 
-/* The stages of a request, as Kafka's request metrics name them. */
-enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_STAGE_RESPONSE_QUEUE = 3, PB_STAGE_SEND = 4, PB_STAGE_TOTAL = 5 };
+/* The stages of a request, named as in Kafka's request metrics. */
+enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_STAGE_SEND = 3, PB_STAGE_TOTAL = 4 };
 /* Copy the histogram of (api, stage): counts per bucket of base-2 logarithm microseconds with 8 sub-buckets; the number of buckets. */
 int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity);
 

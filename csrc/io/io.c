@@ -2,10 +2,13 @@
 #include "io/io.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 int pb_io_open(const char *name, pb_io **out, pb_failure *failure)
 {
+    /* sendfile to a peer that has gone has no MSG_NOSIGNAL: its error is the answer, not a signal. */
+    signal(SIGPIPE, SIG_IGN);
     if (strcmp(name, "io_uring") == 0)
         return pb_io_uring_open(out, failure);
     if (strcmp(name, "epoll") == 0)

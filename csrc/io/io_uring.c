@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "io/io_posix.h"
@@ -178,7 +179,8 @@ static void reap(pb_loop *loop)
 static int uring_loop_turn(pb_loop *loop, int64_t wait_ns)
 {
     if (!loop->enabled) {
-        int result = io_uring_enable_rings(&loop->ring);
+        /* The shared liburing of Debian 12 does not export its io_uring_enable_rings. */
+        long result = syscall(SYS_io_uring_register, loop->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
         PB_ASSERT(result == 0);
         (void)io_uring_register_ring_fd(&loop->ring); /* saves a look-up per enter; older kernels do without */
         loop->enabled = true;
@@ -277,11 +279,7 @@ static void uring_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, in
 static void uring_socket_shutdown(pb_loop *loop, pb_socket *socket)
 {
     (void)shutdown(socket->fd, SHUT_RDWR);
-    if (socket->receive.active || socket->transmit.active) {
-        struct io_uring_sqe *sqe = next_sqe(loop);
-        io_uring_prep_cancel_fd(sqe, socket->fd, IORING_ASYNC_CANCEL_ALL);
-        io_uring_sqe_set_data(sqe, &loop->cancelled);
-    }
+    uring_socket_cancel(loop, socket);
 }
 
 static void uring_socket_close(pb_loop *loop, pb_socket *socket)

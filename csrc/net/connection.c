@@ -347,12 +347,25 @@ static void mark(pb_connection *connection)
         pb_list_push_back(&connection->reactor->flush, &connection->flush_link);
 }
 
+/* Nobody waits for these any more. */
+static void hurry_responses(pb_connection *connection)
+{
+    for (pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
+        pb_response *response = PB_CONTAINER(link, pb_response, link);
+        if (response->ready || response->hurried || response->hurry == NULL)
+            continue;
+        response->hurried = true;
+        response->hurry(response);
+    }
+}
+
 /* When closing: drop what is ready; end it when nothing holds it any more. */
 static void settle(pb_connection *connection)
 {
     PB_ASSERT(connection->closing);
     if (connection->socket.receive.active || connection->socket.transmit.active || connection->delivering)
         return;
+    hurry_responses(connection);
     pb_response *response;
     while ((response = head(connection)) != NULL && response->ready)
         release_head(connection, false);
@@ -386,6 +399,8 @@ void pb_connection_resume(pb_connection *connection)
 void pb_connection_expect(pb_connection *connection, pb_response *response)
 {
     response->ready = false;
+    response->hurried = false;
+    response->hurry = NULL;
     response->outputs = NULL;
     response->output_count = 0;
     response->next_output = 0;

@@ -34,6 +34,8 @@ typedef struct pb_response {
     int output_count;
     int next_output;
     bool ready;
+    bool hurried;
+    void (*hurry)(struct pb_response *response); /* the connection is closing: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
 } pb_response;
 

@@ -141,7 +141,7 @@ static bool wind_down(pb_reactor *reactor)
         next = link->next;
         pb_connection_kill(PB_CONTAINER(link, pb_connection, link));
     }
-    return pb_list_empty(&reactor->connections) && pb_mailbox_empty(&reactor->inbox);
+    return reactor->holds == 0 && pb_list_empty(&reactor->connections) && pb_mailbox_empty(&reactor->inbox);
 }
 
 enum pb_step pb_reactor_step(void *argument)

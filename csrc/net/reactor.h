@@ -55,6 +55,7 @@ struct pb_reactor {
     int64_t wall_ms;
     int spin_credit;      /* > 0: spinning has paid off lately */
     int spin_probe;
+    int holds;            /* operations on the loop besides connections': listeners, writes in flight */
     atomic_bool stopping;
     pb_reactor_counters counters;
 };

@@ -94,7 +94,7 @@ void pb_partition_stop_leading(pb_partition *partition, int refusal)
     partition->serving = false;
     partition->refusal = refusal;
     wake_all(partition, INT64_MAX);
-    while (partition->writing || partition->queued)
+    while (partition->writing || partition->queued || partition->readers > 0)
         pthread_cond_wait(&partition->quiet, &partition->lock);
     pthread_mutex_unlock(&partition->lock);
 }
@@ -216,8 +216,10 @@ void pb_partition_pump(pb_partition *partition, pb_reactor *reactor)
             result = reactor->io->ops->write_start(reactor->loop, &partition->write_op, write->file, write->iov,
                                                    write->iov_count, write->position);
         }
-        if (result == PB_IO_PENDING)
-            return; /* the reference goes on with the write */
+        if (result == PB_IO_PENDING) {
+            reactor->holds++; /* and the reference goes on with the write */
+            return;
+        }
         settle_write(partition, reactor, result);
     }
     pb_partition_release(partition);
@@ -227,6 +229,8 @@ static void written(pb_op *op, int64_t result)
 {
     pb_partition *partition = PB_CONTAINER(op, pb_partition, write_op);
     pb_reactor *reactor = partition->writer;
+    PB_ASSERT(reactor->holds > 0);
+    reactor->holds--;
     settle_write(partition, reactor, result);
     pb_partition_pump(partition, reactor);
     pb_partition_release(partition);
@@ -235,12 +239,12 @@ static void written(pb_op *op, int64_t result)
 /* The lock is held. */
 static void fill_ends(pb_partition *partition, pb_partition_ends *ends)
 {
-    int64_t unstable = pb_log_first_unstable_offset(partition->log);
     ends->log_start_offset = pb_log_start_offset(partition->log);
     ends->high_watermark = partition->high_watermark;
-    ends->last_stable_offset = unstable < partition->high_watermark ? unstable : partition->high_watermark;
+    ends->last_stable_offset = pb_log_last_stable_offset(partition->log, partition->high_watermark);
     ends->log_end_offset = pb_log_appended_end(partition->log);
     ends->durable_offset = pb_log_durable_end(partition->log);
+    ends->recovery_point = pb_log_recovery_point(partition->log);
     ends->size_bytes = pb_log_size_bytes(partition->log);
     ends->leader_epoch = partition->leader_epoch;
 }
@@ -252,10 +256,8 @@ void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends)
     pthread_mutex_unlock(&partition->lock);
 }
 
-int pb_partition_find(pb_partition *partition, int64_t offset, int64_t max_bytes, bool read_committed, bool at_least_one,
-                      int32_t expected_epoch, pb_log_slice *slice, pb_partition_ends *ends)
+int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends)
 {
-    memset(slice, 0, sizeof *slice);
     pthread_mutex_lock(&partition->lock);
     int result = refusal_of(partition);
     if (result == 0) {
@@ -264,14 +266,29 @@ int pb_partition_find(pb_partition *partition, int64_t offset, int64_t max_bytes
             result = PB_KAFKA_FENCED_LEADER_EPOCH;
         else if (expected_epoch > partition->leader_epoch)
             result = PB_KAFKA_UNKNOWN_LEADER_EPOCH;
+        partition->readers += result == 0;
     }
     pthread_mutex_unlock(&partition->lock);
-    if (result != 0)
-        return result;
+    return result;
+}
+
+void pb_partition_leave(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->readers > 0);
+    if (--partition->readers == 0 && !partition->serving)
+        pthread_cond_broadcast(&partition->quiet);
+    pthread_mutex_unlock(&partition->lock);
+}
+
+int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
+                      bool read_committed, bool at_least_one, pb_log_slice *slice)
+{
+    memset(slice, 0, sizeof *slice);
     if (offset < ends->log_start_offset || offset > ends->log_end_offset)
         return PB_KAFKA_OFFSET_OUT_OF_RANGE;
     int64_t upper = read_committed ? ends->last_stable_offset : ends->high_watermark;
-    if (offset >= upper || max_bytes < 0)
+    if (offset >= upper || (max_bytes <= 0 && !at_least_one))
         return 0;
     pb_log_guard guard = pb_partition_guard(partition);
     return pb_log_read(partition->log, &guard, offset, max_bytes, upper, at_least_one, slice);

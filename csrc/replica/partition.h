@@ -25,6 +25,7 @@ typedef struct pb_partition pb_partition;
 /* What may be appended, by whom. */
 typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
+    int compression_level; /* of the target codec, resolved */
     int32_t min_insync_replicas;
     bool internal; /* clients may not produce to it */
 } pb_partition_rules;
@@ -60,7 +61,7 @@ struct pb_partition {
     pb_partition_failed failed;
     atomic_int references;
     pthread_mutex_t lock;
-    pthread_cond_t quiet; /* no write is in flight any more */
+    pthread_cond_t quiet; /* a write or a reader has gone */
     /* Under the lock. */
     pb_log *log;
     pb_partition_rules rules;
@@ -68,6 +69,7 @@ struct pb_partition {
     bool serving;
     int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
+    int readers; /* between enter and leave */
     bool broken; /* a write failed; appends are refused until repaired */
     int64_t high_watermark;
     pb_link waiters;
@@ -89,6 +91,7 @@ typedef struct pb_partition_ends {
     int64_t last_stable_offset;
     int64_t log_end_offset;
     int64_t durable_offset;
+    int64_t recovery_point;
     int64_t size_bytes;
     int32_t leader_epoch;
 } pb_partition_ends;
@@ -106,7 +109,7 @@ void pb_partition_stop_leading(pb_partition *partition, int refusal);
 /* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
 int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 
-/* Rules as of now, copied. 0 or what a client is told. expected_epoch -1: not checked. */
+/* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
 /* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this reactor
  * shall call pb_partition_pump at the end of its turn. */
@@ -115,9 +118,13 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
-/* Find what a consumer at `offset` may be sent. 0 or a Kafka code or -errno; `ends` is filled when the partition is served. */
-int pb_partition_find(pb_partition *partition, int64_t offset, int64_t max_bytes, bool read_committed, bool at_least_one,
-                      int32_t expected_epoch, pb_log_slice *slice, pb_partition_ends *ends);
+/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told. expected_epoch -1:
+ * not checked. */
+int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends);
+void pb_partition_leave(pb_partition *partition);
+/* Between the two: what a consumer at `offset` may be sent. 0 or a Kafka code or -errno. */
+int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
+                      bool read_committed, bool at_least_one, pb_log_slice *slice);
 /* Wait for appends, unless the high watermark is already above `seen`: then false. */
 bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
 void pb_partition_forget(pb_partition_waiter *waiter);

@@ -1,0 +1,144 @@
+/* pybroker.h: the broker's life, listeners, APIs, metrics. Python's threads. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/convert.h"
+#include "cpu/crc32c.h"
+#include "record/codec.h"
+
+uint32_t pb_abi_version(void)
+{
+    return PB_ABI_VERSION;
+}
+
+int32_t pb_abi_fail(pb_native_failure *out, const pb_failure *failure, int code)
+{
+    _Static_assert(sizeof out->text >= PB_FAILURE_TEXT_BYTES, "a failure's text fits");
+    if (out != NULL) {
+        out->code = code;
+        snprintf(out->text, sizeof out->text, "%s", failure->text);
+    }
+    return code;
+}
+
+uint32_t pb_native_crc32c(uint32_t crc, const uint8_t *data, size_t length)
+{
+    return pb_crc32c(crc, data, length);
+}
+
+const char *pb_native_crc32c_name(void)
+{
+    return pb_crc32c_selected();
+}
+
+int64_t pb_native_decompress(int32_t codec, const uint8_t *data, size_t length, uint8_t *out, size_t capacity)
+{
+    pb_codec *contexts = NULL;
+    int result = pb_codec_create(&contexts);
+    if (result != 0)
+        return result;
+    size_t got = 0;
+    result = pb_decompress(contexts, codec, data, length, out, capacity, &got, NULL);
+    pb_codec_destroy(contexts);
+    if (result == -ENOSPC)
+        return -E2BIG;
+    return result < 0 ? result : result > 0 ? -EINVAL : (int64_t)got;
+}
+
+int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_broker_settings settings = {
+        .node_id = options->node_id,
+        .reactor_count = options->reactor_count,
+        .spin_ns = (int64_t)options->spin_us * 1000,
+        .buffer_budget_bytes = options->buffer_budget_bytes,
+        .max_request_bytes = (uint32_t)options->max_request_bytes,
+        .max_connections = options->max_connections,
+        .idle_close_ns = options->connections_max_idle_ms * 1000000,
+        .fetch_session_slots = options->fetch_session_slots,
+        .fetch_max_bytes = options->fetch_max_bytes,
+    };
+    if (options->max_request_bytes <= 0 || options->spin_us < 0 || options->connections_max_idle_ms > INT64_MAX / 1000000)
+        return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "a size or time in the broker's options is out of range"));
+    return pb_abi_fail(failure, &inner, pb_broker_create(options->backend, &settings, out, &inner));
+}
+
+int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    return pb_abi_fail(failure, &inner, pb_broker_run(broker, &inner));
+}
+
+void pb_broker_stop(pb_broker *broker)
+{
+    pb_broker_halt(broker);
+}
+
+void pb_broker_close(pb_broker *broker)
+{
+    pb_broker_destroy(broker);
+}
+
+const char *pb_broker_backend(const pb_broker *broker)
+{
+    return broker->io->ops->name;
+}
+
+int32_t pb_broker_serve_apis(pb_broker *broker, const pb_api_range *ranges, int32_t count)
+{
+    int result = 0;
+    for (int32_t i = 0; i < count && result == 0; i++)
+        result = pb_broker_set_apis(broker, ranges[i].api_key, ranges[i].min_version, ranges[i].max_version);
+    return result;
+}
+
+int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, int32_t port, int32_t *bound_port,
+                         pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    return pb_abi_fail(failure, &inner, pb_broker_add_listener(broker, name, host, port, bound_port, &inner));
+}
+
+static int64_t load(_Atomic int64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    out->connections = load(&broker->connections);
+    out->connections_accepted = load(&broker->connections_accepted);
+    out->connections_refused = load(&broker->connections_refused);
+    out->buffer_bytes = pb_pool_used_bytes(&broker->pool);
+    out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
+    for (int i = 0; i < broker->settings.reactor_count; i++) {
+        pb_server_reactor *home = &broker->reactors[i];
+        pb_server_counters *counters = &home->counters;
+        out->bytes_in += load(&home->reactor.counters.bytes_in);
+        out->bytes_out += load(&home->reactor.counters.bytes_out);
+        out->requests += load(&counters->requests);
+        out->produce_requests += load(&counters->produce_requests);
+        out->fetch_requests += load(&counters->fetch_requests);
+        out->bad_requests += load(&counters->bad_requests);
+        out->appended_batches += load(&counters->appended_batches);
+        out->delayed_fetches += load(&counters->delayed_fetches);
+        out->cold_reads += load(&counters->cold_reads);
+    }
+}
+
+int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity)
+{
+    if (api_key < 0 || api_key >= PB_API_KEYS || stage < 0 || stage >= PB_STAGES || capacity < PB_HISTOGRAM_BUCKETS)
+        return -EINVAL;
+    memset(counts, 0, (size_t)capacity * sizeof *counts);
+    for (int i = 0; i < broker->settings.reactor_count; i++) {
+        pb_histogram *histograms = broker->reactors[i].histograms[api_key];
+        for (int b = 0; histograms != NULL && b < PB_HISTOGRAM_BUCKETS; b++)
+            counts[b] += load(&histograms[stage].counts[b]);
+    }
+    return PB_HISTOGRAM_BUCKETS;
+}

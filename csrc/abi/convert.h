@@ -1,0 +1,11 @@
+/* Between the structs of pybroker.h and those of the layers below. */
+#ifndef PB_ABI_CONVERT_H
+#define PB_ABI_CONVERT_H
+
+#include "include/pybroker.h"
+#include "server/broker.h"
+
+/* Copy a failure out (`out` may be NULL); returns `code`. */
+int32_t pb_abi_fail(pb_native_failure *out, const pb_failure *failure, int code);
+
+#endif

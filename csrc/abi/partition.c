@@ -1,0 +1,336 @@
+/* pybroker.h: partitions. Python's threads; what is marked blocking in the header belongs on a worker thread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/convert.h"
+#include "server/local_append.h"
+#include "wire/generated/kafka_errors.h"
+
+#define KAFKA_CODE_BASE 100000
+
+static pb_broker *broker_of(pb_partition *partition)
+{
+    return partition->owner;
+}
+
+static void report_failure(pb_partition *partition, int error)
+{
+    pb_event_node *event = calloc(1, sizeof *event);
+    if (event == NULL) {
+        pb_events_notice(&broker_of(partition)->events, "the log of %s-%d failed (error %d)", partition->topic, partition->index, error);
+        return;
+    }
+    event->kind = PB_NODE_OFFLINE;
+    event->ticket = partition->tag;
+    event->error = error;
+    pb_events_put(&broker_of(partition)->events, event);
+}
+
+static pb_log_config log_config(const pb_partition_config *config)
+{
+    return (pb_log_config){
+        .segment_bytes = config->segment_bytes,
+        .segment_ms = config->segment_ms,
+        .segment_jitter_ms = config->segment_jitter_ms,
+        .segment_index_bytes = config->segment_index_bytes,
+        .index_interval_bytes = config->index_interval_bytes,
+        .producer_expiration_ms = config->producer_expiration_ms,
+        .flush_messages = config->flush_messages,
+        .flush_ms = config->flush_ms,
+        .preallocate = config->preallocate != 0,
+    };
+}
+
+static pb_partition_rules rules_of(const pb_partition_config *config)
+{
+    pb_partition_rules rules = {
+        .validation = {.max_message_bytes = config->max_message_bytes,
+                       .timestamp_type = config->timestamp_type == 1 ? PB_LOG_APPEND_TIME : PB_CREATE_TIME,
+                       .timestamp_before_max_ms = config->timestamp_before_max_ms,
+                       .timestamp_after_max_ms = config->timestamp_after_max_ms,
+                       .compacted = config->compact != 0,
+                       .target_compression = config->compression < 0 ? PB_TARGET_COMPRESSION_PRODUCER : config->compression},
+        .compression_level = config->compression_level,
+        .min_insync_replicas = config->min_insync_replicas,
+        .internal = config->internal != 0,
+    };
+    if (config->compression_level == INT32_MIN && config->compression > 0)
+        rules.compression_level = pb_compression_default_level(config->compression);
+    return rules;
+}
+
+int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options, pb_partition **out,
+                          pb_partition_recovery *recovery, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_options log_options = {
+        .io = broker->io,
+        .directory = options->directory,
+        .topic_id = options->topic_id,
+        .config = log_config(&options->config),
+        .clean = options->clean != 0,
+        .recovery_point = options->recovery_point,
+        .log_start_offset = options->log_start_offset,
+    };
+    if (options->partition < 0 || strlen(options->topic) == 0 || strlen(options->topic) >= PB_TOPIC_NAME_BYTES)
+        return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "'%s' is no topic name", options->topic));
+    pb_log *log = NULL;
+    pb_log_recovery done = {0};
+    int result = pb_log_open(&log_options, &log, &done, &inner);
+    if (result != 0)
+        return pb_abi_fail(failure, &inner, result);
+    pb_partition_rules rules = rules_of(&options->config);
+    pb_partition *partition = pb_partition_create(broker->io, options->topic, options->topic_id, options->partition, log, &rules);
+    if (partition == NULL) {
+        (void)pb_log_close(log, false, &inner);
+        return pb_abi_fail(failure, &inner, pb_fail(&inner, -ENOMEM, "cannot allocate partition %s-%d", options->topic, options->partition));
+    }
+    partition->owner = broker;
+    partition->tag = options->tag;
+    partition->failed = report_failure;
+    *recovery = (pb_partition_recovery){
+        .scanned_bytes = done.scanned_bytes,
+        .truncated_bytes = done.truncated_bytes,
+        .segment_count = done.segment_count,
+        .rebuilt_index_count = done.rebuilt_index_count,
+        .old_magic_offset = done.old_magic_found ? done.old_magic_offset : -1,
+    };
+    *out = partition;
+    return 0;
+}
+
+int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch)
+{
+    pb_partition_start_leading(partition, leader_epoch);
+    return pb_registry_add(&broker_of(partition)->registry, partition);
+}
+
+int32_t pb_partition_resign(pb_partition *partition, int32_t error)
+{
+    if (error == 0)
+        pb_registry_remove(&broker_of(partition)->registry, partition);
+    pb_partition_stop_leading(partition, error);
+    return 0;
+}
+
+int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_registry_remove(&broker_of(partition)->registry, partition);
+    pb_partition_stop_leading(partition, 0);
+    pthread_mutex_lock(&partition->lock);
+    pb_log *log = partition->log;
+    partition->log = NULL;
+    pthread_mutex_unlock(&partition->lock);
+    int result = pb_log_close(log, clean != 0, &inner);
+    pb_partition_release(partition);
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config)
+{
+    pb_log_config for_log = log_config(config);
+    pb_partition_rules rules = rules_of(config);
+    pthread_mutex_lock(&partition->lock);
+    pb_log_configure(partition->log, &for_log);
+    partition->rules = rules;
+    pthread_mutex_unlock(&partition->lock);
+    return 0;
+}
+
+int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    return pb_abi_fail(failure, &inner, pb_partition_mend(partition, &inner));
+}
+
+void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out)
+{
+    for (int32_t i = 0; i < count; i++) {
+        pb_partition *partition = partitions[i];
+        pb_partition_ends ends;
+        pb_partition_read_ends(partition, &ends);
+        pthread_mutex_lock(&partition->lock);
+        out[i] = (pb_partition_state){
+            .log_start_offset = ends.log_start_offset,
+            .high_watermark = ends.high_watermark,
+            .last_stable_offset = ends.last_stable_offset,
+            .log_end_offset = ends.log_end_offset,
+            .durable_offset = ends.durable_offset,
+            .recovery_point = ends.recovery_point,
+            .size_bytes = ends.size_bytes,
+            .leader_epoch = ends.leader_epoch,
+            .appended_bytes = partition->appended_bytes,
+            .appended_records = partition->appended_records,
+            .fetched_bytes = atomic_load_explicit(&partition->fetched_bytes, memory_order_relaxed),
+        };
+        pthread_mutex_unlock(&partition->lock);
+    }
+}
+
+int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket)
+{
+    return pb_local_append(broker_of(partition), partition, bytes, length, ticket);
+}
+
+/* Only whole batches are handed out: what of the last one is cut off is dropped. */
+static int64_t whole_batches(const uint8_t *bytes, int64_t length)
+{
+    size_t position = 0;
+    pb_batch_header header;
+    while (pb_batch_next(bytes, (size_t)length, &position, &header) == 0 && header.size_bytes > 0)
+        ;
+    return (int64_t)position;
+}
+
+int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out, size_t capacity)
+{
+    pb_partition_ends ends;
+    pb_log_slice slice = {0};
+    int result = pb_partition_enter(partition, -1, &ends);
+    if (result == 0) {
+        result = pb_partition_find(partition, &ends, offset, (int64_t)capacity, false, true, &slice);
+        pb_partition_leave(partition);
+    }
+    if (result != 0)
+        return result > 0 ? -(int64_t)result - KAFKA_CODE_BASE : result;
+    if (slice.segment == NULL)
+        return 0;
+    if ((uint64_t)slice.length > capacity)
+        result = -E2BIG; /* one batch larger than the buffer */
+    else
+        result = pb_io_read_all(partition->io, slice.file, out, (size_t)slice.length, slice.position);
+    pb_segment_release(slice.segment);
+    return result < 0 ? result : whole_batches(out, slice.length);
+}
+
+int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation, pb_partition_position *out)
+{
+    pb_partition_ends ends;
+    int result = pb_partition_enter(partition, -1, &ends);
+    if (result != 0)
+        return result;
+    pb_log_guard guard = pb_partition_guard(partition);
+    int64_t upper = isolation == PB_READ_COMMITTED ? ends.last_stable_offset : ends.high_watermark;
+    pb_log_position found = {.offset = -1, .timestamp_ms = -1, .leader_epoch = -1};
+    if (timestamp_ms == -1) {
+        found.offset = upper;
+        found.leader_epoch = ends.leader_epoch;
+    } else if (timestamp_ms == -2) {
+        found.offset = ends.log_start_offset;
+        pthread_mutex_lock(&partition->lock);
+        found.leader_epoch = pb_log_epoch_at(partition->log, ends.log_start_offset);
+        pthread_mutex_unlock(&partition->lock);
+    } else if (timestamp_ms == -3) {
+        result = pb_log_offset_of_max_timestamp(partition->log, &guard, upper, &found);
+    } else if (timestamp_ms >= 0) {
+        result = pb_log_offset_for_timestamp(partition->log, &guard, timestamp_ms, upper, &found);
+    } else {
+        result = PB_KAFKA_UNSUPPORTED_VERSION;
+    }
+    pb_partition_leave(partition);
+    *out = (pb_partition_position){.offset = found.offset, .timestamp_ms = found.timestamp_ms, .leader_epoch = found.leader_epoch};
+    return result;
+}
+
+int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset)
+{
+    pthread_mutex_lock(&partition->lock);
+    pb_log_end_offset_for_epoch(partition->log, leader_epoch, epoch, end_offset);
+    pthread_mutex_unlock(&partition->lock);
+    return 0;
+}
+
+int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    return pb_abi_fail(failure, &inner, pb_log_sync(partition->log, &guard, &inner));
+}
+
+int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_upkeep(partition->log, &guard, now_ms, &inner);
+    if (result == 0)
+        result = pb_log_purge(partition->log, &guard, purge_before_ms, &inner);
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity)
+{
+    pb_segment_info *segments = NULL;
+    int count = 0;
+    pthread_mutex_lock(&partition->lock);
+    int result = pb_log_segments(partition->log, &segments, &count);
+    pthread_mutex_unlock(&partition->lock);
+    if (result != 0)
+        return result;
+    for (int i = 0; i < count && i < capacity; i++)
+        out[i] = (pb_partition_segment){
+            .base_offset = segments[i].base_offset,
+            .end_offset = segments[i].end_offset,
+            .size_bytes = segments[i].size_bytes,
+            .largest_timestamp_ms = segments[i].largest_timestamp_ms,
+            .modified_ms = segments[i].modified_ms,
+        };
+    free(segments);
+    return count;
+}
+
+int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int32_t *deleted_segments, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    int deleted = 0;
+    pthread_mutex_lock(&partition->lock);
+    int result = offset > partition->high_watermark
+                     ? pb_fail(&inner, PB_KAFKA_OFFSET_OUT_OF_RANGE, "offset is above the high watermark")
+                     : pb_log_set_start_offset(partition->log, offset);
+    pthread_mutex_unlock(&partition->lock);
+    pb_log_guard guard = pb_partition_guard(partition);
+    if (result == 0)
+        result = pb_log_delete_segments(partition->log, &guard, &deleted, &inner);
+    *deleted_segments = deleted;
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    return pb_abi_fail(failure, &inner, pb_log_roll(partition->log, &guard, &inner));
+}
+
+int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_truncate(partition->log, &guard, offset, &inner);
+    pthread_mutex_lock(&partition->lock);
+    partition->high_watermark = pb_log_written_end(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity)
+{
+    pb_producer_info *producers = calloc((size_t)capacity, sizeof *producers);
+    if (producers == NULL)
+        return -ENOMEM;
+    pthread_mutex_lock(&partition->lock);
+    int count = pb_log_producers(partition->log, producers, capacity);
+    pthread_mutex_unlock(&partition->lock);
+    for (int i = 0; i < count; i++)
+        out[i] = (pb_partition_producer){
+            .producer_id = producers[i].producer_id,
+            .last_timestamp_ms = producers[i].last_timestamp_ms,
+            .transaction_start_offset = producers[i].transaction_start_offset,
+            .last_sequence = producers[i].last_sequence,
+            .coordinator_epoch = producers[i].coordinator_epoch,
+            .producer_epoch = producers[i].producer_epoch,
+        };
+    free(producers);
+    return count;
+}

@@ -1,0 +1,159 @@
+/* Putting the data plane together and taking it apart. Called by Python's threads through abi/. */
+#include "server/broker.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/crc32c.h"
+#include "server/request.h"
+
+/* Append what has gathered in this turn: one write per partition. */
+static void write_turn(pb_reactor *reactor)
+{
+    pb_server_reactor *home = pb_server_reactor_of(reactor);
+    for (uint32_t i = 0; i < home->turn_count; i++) {
+        pb_partition_pump(home->turn[i], reactor);
+        pb_partition_release(home->turn[i]);
+    }
+    home->turn_count = 0;
+}
+
+void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
+{
+    if (home->turn_count == home->turn_capacity) {
+        uint32_t capacity = home->turn_capacity != 0 ? home->turn_capacity * 2 : 64;
+        pb_partition **turn = realloc(home->turn, capacity * sizeof *turn);
+        if (turn == NULL) { /* not remembered, so written now */
+            pb_partition_pump(partition, &home->reactor);
+            return;
+        }
+        home->turn = turn;
+        home->turn_capacity = capacity;
+    }
+    pb_partition_retain(partition);
+    home->turn[home->turn_count++] = partition;
+}
+
+static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
+{
+    pb_server_reactor *home = &broker->reactors[index];
+    home->broker = broker;
+    pb_list_init(&home->free_requests);
+    pb_reactor_options options = {
+        .io = broker->io,
+        .pool = &broker->pool,
+        .id = index,
+        .spin_ns = broker->settings.spin_ns,
+        .idle_close_ns = broker->settings.idle_close_ns,
+        .turn_end = write_turn,
+        .owner = home,
+    };
+    int result = pb_codec_create(&home->codec);
+    if (result < 0)
+        return pb_fail(failure, result, "cannot set up the compression codecs");
+    return pb_reactor_init(&home->reactor, &options, failure);
+}
+
+int pb_broker_create(const char *backend, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure)
+{
+    if (settings->reactor_count < 1 || settings->reactor_count > PB_MAX_REACTORS)
+        return pb_fail(failure, -EINVAL, "pybroker.reactors must be 1 to %d, not %d", PB_MAX_REACTORS, settings->reactor_count);
+    if (settings->buffer_budget_bytes < (int64_t)PB_CHUNK_UNIT_BYTES)
+        return pb_fail(failure, -EINVAL, "pybroker.buffer.budget.bytes must be at least %d", PB_CHUNK_UNIT_BYTES);
+    pb_broker *broker = calloc(1, sizeof *broker);
+    if (broker == NULL)
+        return pb_fail(failure, -ENOMEM, "cannot allocate the broker");
+    broker->settings = *settings;
+    pb_dispatch_init(&broker->handler, settings->max_request_bytes);
+    int result = pb_io_open(backend, &broker->io, failure);
+    if (result < 0) {
+        free(broker);
+        return result;
+    }
+    pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
+    pb_worker_init(&broker->worker, broker->io);
+    for (int i = 0; i < PB_API_KEYS; i++)
+        broker->apis[i].max_version = -1;
+    if (pb_registry_init(&broker->registry) < 0 || pb_events_init(&broker->events) < 0 ||
+        pb_fetch_sessions_init(&broker->sessions, settings->fetch_session_slots) < 0)
+        return pb_fail(failure, -ENOMEM, "cannot allocate the broker's tables"); /* at start, before anything is open: the process ends */
+    for (int i = 0; i < settings->reactor_count; i++)
+        if ((result = make_reactor(broker, i, failure)) < 0)
+            return result;
+    *out = broker;
+    return 0;
+}
+
+int pb_broker_set_apis(pb_broker *broker, int16_t api_key, int16_t min_version, int16_t max_version)
+{
+    const pb_api_info *info = pb_api_find(api_key);
+    if (broker->started || info == NULL || api_key >= PB_API_KEYS || min_version < info->min_version ||
+        max_version > info->max_version || min_version > max_version)
+        return -EINVAL;
+    for (int i = 0; i < broker->settings.reactor_count; i++) {
+        pb_server_reactor *home = &broker->reactors[i];
+        if (home->histograms[api_key] == NULL)
+            home->histograms[api_key] = calloc(PB_STAGES, sizeof **home->histograms);
+        if (home->histograms[api_key] == NULL)
+            return -ENOMEM;
+    }
+    broker->apis[api_key].min_version = min_version;
+    broker->apis[api_key].max_version = max_version;
+    return 0;
+}
+
+int pb_broker_run(pb_broker *broker, pb_failure *failure)
+{
+    PB_ASSERT(!broker->started);
+    broker->started = true;
+    int result = pb_worker_start(&broker->worker, failure);
+    if (result < 0)
+        return result;
+    for (int i = 0; i < broker->listener_count; i++)
+        pb_listener_start(&broker->listeners[i]);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        if ((result = pb_reactor_start(&broker->reactors[i].reactor, failure)) < 0)
+            return result;
+    return 0;
+}
+
+static void close_listeners(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_broker *broker = PB_CONTAINER(task, pb_broker, close_listeners);
+    for (int i = 0; i < broker->listener_count; i++)
+        pb_listener_stop(&broker->listeners[i]);
+}
+
+/* Reactor 0 first: it accepts for the others. A request that Python has not answered keeps its connection, and so its reactor. */
+void pb_broker_halt(pb_broker *broker)
+{
+    if (!broker->started)
+        return;
+    atomic_store(&broker->closing, true);
+    broker->close_listeners.run = close_listeners;
+    pb_reactor_post(&broker->reactors[0].reactor, &broker->close_listeners);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        pb_reactor_stop(&broker->reactors[i].reactor);
+    pb_worker_stop(&broker->worker);
+}
+
+void pb_broker_destroy(pb_broker *broker)
+{
+    for (int i = 0; i < broker->settings.reactor_count; i++) {
+        pb_server_reactor *home = &broker->reactors[i];
+        pb_reactor_destroy(&home->reactor);
+        pb_request_recycle_all(home);
+        pb_codec_destroy(home->codec);
+        free(home->turn);
+        for (int api = 0; api < PB_API_KEYS; api++)
+            free(home->histograms[api]);
+    }
+    pb_fetch_sessions_destroy(&broker->sessions);
+    pb_events_destroy(&broker->events);
+    pb_registry_destroy(&broker->registry);
+    pb_pool_destroy(&broker->pool);
+    broker->io->ops->close(broker->io);
+    free(broker);
+}

@@ -1,0 +1,125 @@
+/*
+ * The broker's data plane as a whole: reactors, listeners, what they serve, and the queue towards Python.
+ *
+ * Everything in here is made by pb_broker_create and lives until pb_broker_destroy; each struct says which thread may touch
+ * what. Layers below know nothing of it but an opaque owner pointer.
+ */
+#ifndef PB_SERVER_BROKER_H
+#define PB_SERVER_BROKER_H
+
+#include "base/histogram.h"
+#include "net/connection.h"
+#include "replica/fetch_session.h"
+#include "replica/registry.h"
+#include "server/events.h"
+#include "server/worker.h"
+#include "wire/generated/apis.h"
+
+#define PB_MAX_REACTORS 64
+#define PB_MAX_LISTENERS 16
+#define PB_API_KEYS 128
+#define PB_STAGES 5
+
+typedef struct pb_broker pb_broker;
+typedef struct pb_request pb_request;
+
+/* Settings, copied from pybroker.h's pb_broker_options. */
+typedef struct pb_broker_settings {
+    int32_t node_id;
+    int32_t reactor_count;
+    int64_t spin_ns;
+    int64_t buffer_budget_bytes;
+    uint32_t max_request_bytes;
+    int32_t max_connections;
+    int64_t idle_close_ns;
+    int32_t fetch_session_slots;
+    int32_t fetch_max_bytes;
+} pb_broker_settings;
+
+/* Counters of one reactor: written by its thread, read by others. */
+typedef struct pb_server_counters {
+    _Atomic int64_t requests;
+    _Atomic int64_t produce_requests;
+    _Atomic int64_t fetch_requests;
+    _Atomic int64_t bad_requests;
+    _Atomic int64_t appended_batches;
+    _Atomic int64_t writes;
+    _Atomic int64_t written_bytes;
+    _Atomic int64_t cold_reads;
+    _Atomic int64_t delayed_fetches;
+} pb_server_counters;
+
+/* A reactor and what the server keeps for it. Only its thread, but for the counters and histograms. */
+typedef struct pb_server_reactor {
+    pb_reactor reactor;
+    pb_broker *broker;
+    pb_codec *codec;
+    pb_link free_requests; /* recycled */
+    int free_count;
+    pb_partition **turn;   /* partitions to write at the end of this turn; retained */
+    uint32_t turn_count;
+    uint32_t turn_capacity;
+    pb_server_counters counters;
+    pb_histogram *histograms[PB_API_KEYS]; /* [api][PB_STAGES], made with the APIs */
+} pb_server_reactor;
+
+/* An open listening socket. On reactor 0. */
+typedef struct pb_listener {
+    pb_broker *broker;
+    pb_socket socket;
+    char name[64];
+    uint32_t index;
+    int bound_port;
+} pb_listener;
+
+struct pb_broker {
+    pb_io *io;
+    pb_broker_settings settings;
+    pb_pool pool;
+    pb_registry registry;
+    pb_fetch_sessions sessions;
+    pb_events events;
+    pb_worker worker;
+    pb_server_reactor reactors[PB_MAX_REACTORS];
+    pb_listener listeners[PB_MAX_LISTENERS];
+    int listener_count;
+    pb_task close_listeners;
+    atomic_bool closing;     /* no new connections */
+    pb_connection_handler handler;
+    bool started;
+    /* Which versions are served; -1 max: not at all. Written before start. */
+    struct {
+        int16_t min_version;
+        int16_t max_version;
+    } apis[PB_API_KEYS];
+    _Atomic int64_t next_connection_id;
+    _Atomic int64_t connections;
+    _Atomic int64_t connections_accepted;
+    _Atomic int64_t connections_refused;
+    _Atomic int64_t python_requests; /* waiting for Python */
+};
+
+int pb_broker_create(const char *backend, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure);
+int pb_broker_run(pb_broker *broker, pb_failure *failure);
+void pb_broker_halt(pb_broker *broker);
+void pb_broker_destroy(pb_broker *broker);
+int pb_broker_set_apis(pb_broker *broker, int16_t api_key, int16_t min_version, int16_t max_version);
+int pb_broker_add_listener(pb_broker *broker, const char *name, const char *host, int port, int *bound_port,
+                           pb_failure *failure);
+/* Begin to accept on a listener, before reactor 0's thread starts. */
+void pb_listener_start(pb_listener *listener);
+/* On reactor 0. */
+void pb_listener_stop(pb_listener *listener);
+
+static inline pb_server_reactor *pb_server_reactor_of(pb_reactor *reactor)
+{
+    return PB_CONTAINER(reactor, pb_server_reactor, reactor);
+}
+
+/* Write this partition at the end of the reactor's turn. */
+void pb_server_reactor_queue(pb_server_reactor *reactor, pb_partition *partition);
+
+/* What connections do with their frames. */
+void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes);
+
+#endif

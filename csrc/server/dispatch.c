@@ -1,0 +1,114 @@
+/*
+ * What happens to a frame: order, versions, and who serves it. Reactor thread only.
+ *
+ * A connection's requests are executed as if one at a time. The one overlap: a Produce is appended while earlier Produces of
+ * the same connection wait for their writes. Everything else waits for its turn, which also is the back-pressure on a client
+ * that pipelines without reading.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "server/request.h"
+
+#define PIPELINED_PRODUCES_MAX 128
+
+static pb_broker *broker_of(pb_connection *connection)
+{
+    return connection->owner;
+}
+
+static void complain(pb_connection *connection, const char *what)
+{
+    pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
+    pb_counter_add(&home->counters.bad_requests, 1);
+    pb_events_notice(&home->broker->events, "closing the connection from %s: %s", connection->host, what);
+}
+
+/* May a request of this API start now, given what is still in flight on the connection? */
+static bool may_start(const pb_connection *connection, bool produce)
+{
+    if (connection->response_count == 0)
+        return true;
+    if (!produce || connection->response_count >= PIPELINED_PRODUCES_MAX)
+        return false;
+    for (const pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
+        const pb_response *response = PB_CONTAINER(link, pb_response, link);
+        const pb_request *request = PB_CONTAINER(response, pb_request, response);
+        if (!response->ready && request->header.request_api_key != PB_API_PRODUCE)
+            return false;
+    }
+    return true;
+}
+
+static bool is_produce(const uint8_t *frame, uint32_t length)
+{
+    return length >= 2 && frame[0] == 0 && frame[1] == PB_API_PRODUCE;
+}
+
+static void route(pb_request *request)
+{
+    pb_server_reactor *home = request->home;
+    pb_counter_add(&home->counters.requests, 1);
+    switch (request->header.request_api_key) {
+    case PB_API_PRODUCE:
+        pb_counter_add(&home->counters.produce_requests, 1);
+        pb_produce_handle(request);
+        break;
+    case PB_API_FETCH:
+        pb_counter_add(&home->counters.fetch_requests, 1);
+        pb_fetch_handle(request);
+        break;
+    default:
+        pb_slow_path_handle(request);
+    }
+}
+
+static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *request, int error)
+{
+    pb_server_reactor *home = request->home;
+    const pb_request_header *header = &request->header;
+    pb_counter_add(&home->counters.bad_requests, 1);
+    if (error != 0)
+        pb_events_notice(&home->broker->events, "closing the connection from %s: the request header of API key %d version %d cannot be read",
+                         connection->host, header->request_api_key, header->request_api_version);
+    else
+        pb_events_notice(&home->broker->events, "closing the connection from %s: %s version %d is not served", connection->host,
+                         request->api->name, header->request_api_version);
+    pb_list_push_back(&home->free_requests, &request->link);
+    pb_arena_reset(&request->arena);
+    home->free_count++;
+    return PB_FRAME_REFUSE;
+}
+
+static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length)
+{
+    pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
+    if (!may_start(connection, is_produce(frame, length)))
+        return PB_FRAME_HOLD;
+    pb_request *request = pb_request_take(home);
+    if (request == NULL) {
+        complain(connection, "no memory for another request");
+        return PB_FRAME_REFUSE;
+    }
+    int result = pb_request_parse(request, frame, length);
+    if (result != 0)
+        return refuse(connection, request, result);
+    if (!request->served && request->header.request_api_key != PB_API_API_VERSIONS)
+        return refuse(connection, request, 0);
+    pb_request_enter(request, connection, chunk);
+    route(request);
+    return PB_FRAME_TAKEN;
+}
+
+static void closed(pb_connection *connection)
+{
+    atomic_fetch_sub(&broker_of(connection)->connections, 1);
+}
+
+void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)
+{
+    handler->frame = take_frame;
+    handler->malformed = complain;
+    handler->closed = closed;
+    handler->max_frame_bytes = max_frame_bytes;
+}

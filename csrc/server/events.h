@@ -1,0 +1,57 @@
+/*
+ * From C to Python: one queue of events and one eventfd in Python's loop.
+ *
+ * Any thread puts; Python takes in batches. The doorbell rings only when Python may be asleep. Notices (things to log) are
+ * bounded and folded: a flood of the same complaint becomes one event with a count.
+ */
+#ifndef PB_SERVER_EVENTS_H
+#define PB_SERVER_EVENTS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/mailbox.h"
+#include "io/io.h"
+
+#define PB_NOTICE_TEXT_BYTES 480
+#define PB_NOTICES_MAX 256
+
+enum pb_event_node_kind { PB_NODE_REQUEST, PB_NODE_APPENDED, PB_NODE_NOTICE, PB_NODE_OFFLINE };
+
+/* Embedded in, or made for, whatever the event is about; owned by the queue from put to take. */
+typedef struct pb_event_node {
+    pb_node node;
+    enum pb_event_node_kind kind;
+    int32_t error;
+    uint64_t ticket;
+    int64_t offset;
+} pb_event_node;
+
+/* A line for the log. Owner: the queue, then Python until pb_notice_free. */
+typedef struct pb_notice {
+    pb_event_node event;
+    uint32_t repeated;
+    char text[PB_NOTICE_TEXT_BYTES];
+} pb_notice;
+
+typedef struct pb_events {
+    pb_mailbox mailbox;
+    int event_fd;
+    atomic_bool rung;        /* the eventfd is readable or about to be */
+    pb_node *taken;          /* Python's thread: taken from the mailbox, not yet handed out */
+    pthread_mutex_t notices;
+    pb_notice *last;         /* under `notices`: still in the queue, may be folded into */
+    int32_t notice_count;    /* under `notices` */
+} pb_events;
+
+int pb_events_init(pb_events *events);
+void pb_events_destroy(pb_events *events);
+void pb_events_put(pb_events *events, pb_event_node *node);
+/* Python's thread: the next event, or NULL after clearing the eventfd. */
+pb_event_node *pb_events_next(pb_events *events);
+void pb_events_notice(pb_events *events, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Python's thread: this notice is being handed out, nothing is folded into it any more. */
+void pb_events_claim_notice(pb_events *events, pb_notice *notice);
+void pb_notice_free(pb_notice *notice);
+
+#endif

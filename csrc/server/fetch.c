@@ -1,0 +1,279 @@
+/*
+ * Fetch: parse -> session -> read -> answer, or wait for min.bytes (on the partitions and a timer) and read again, or have a
+ * background thread bring cold pages in first. Reactor thread, but for `wake` (any thread, under a partition's lock) and the
+ * warming job.
+ */
+#include "server/fetch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "wire/generated/kafka_errors.h"
+
+/* A read that keeps missing appends by a hair is answered with what it found. */
+#define REGISTER_ATTEMPTS 3
+#define WARM_SLICE_BYTES (256 * 1024)
+
+static void proceed(fetch_state *fetch);
+
+static void cleanup(pb_request *request)
+{
+    fetch_state *fetch = request->state;
+    PB_ASSERT(!fetch->waiting && !pb_timer_is_set(&fetch->timer));
+    pb_fetch_unpin(fetch);
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        if (fetch->items[i].partition != NULL)
+            pb_partition_release(fetch->items[i].partition);
+    if (fetch->session != NULL)
+        pb_fetch_session_end(&request->home->broker->sessions, fetch->session);
+}
+
+/* ---- cold reads ---- */
+
+static void warmed(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_fetch_answer(PB_CONTAINER(task, fetch_state, warmed));
+}
+
+/* Background thread: read what will be sent, so that sendfile finds it in the page cache. */
+static void warm(pb_job *job)
+{
+    fetch_state *fetch = PB_CONTAINER(job, fetch_state, warm);
+    pb_io *io = fetch->request->home->broker->io;
+    static _Thread_local uint8_t scratch[WARM_SLICE_BYTES];
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        const pb_log_slice *slice = &fetch->items[i].slice;
+        int64_t at = slice->position, end = slice->position + slice->length;
+        while (slice->segment != NULL && at < end) {
+            size_t length = end - at < WARM_SLICE_BYTES ? (size_t)(end - at) : WARM_SLICE_BYTES;
+            int64_t got = io->ops->file_read(io, slice->file, scratch, length, at);
+            if (got <= 0)
+                break; /* the sendfile meets the same error and closes the connection */
+            at += got;
+        }
+    }
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->warmed);
+}
+
+static void finish(fetch_state *fetch)
+{
+    pb_request *request = fetch->request;
+    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
+    if (fetch->hurried || fetch->bytes == 0 || !pb_fetch_is_cold(fetch)) {
+        pb_fetch_answer(fetch);
+        return;
+    }
+    pb_counter_add(&request->home->counters.cold_reads, 1);
+    fetch->warm.run = warm;
+    fetch->warmed.run = warmed;
+    pb_worker_submit(&request->home->broker->worker, &fetch->warm);
+}
+
+/* ---- waiting ---- */
+
+static void stop_waiting(fetch_state *fetch)
+{
+    pb_server_reactor *home = fetch->request->home;
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        pb_partition_forget(&fetch->items[i].waiter);
+    pb_timer_cancel(&home->reactor.timers, &fetch->timer);
+    fetch->waiting = false;
+    pb_counter_add(&home->counters.delayed_fetches, -1);
+}
+
+static void wake(pb_partition_waiter *waiter, int64_t appended_bytes)
+{
+    fetch_state *fetch = waiter->owner;
+    int64_t before = atomic_fetch_sub(&fetch->missing_bytes, appended_bytes < INT32_MAX ? appended_bytes : INT32_MAX);
+    if (before - appended_bytes > 0 || atomic_exchange(&fetch->woken, true))
+        return;
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->wake);
+}
+
+static void awake(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    fetch_state *fetch = PB_CONTAINER(task, fetch_state, wake);
+    if (fetch->waiting)
+        stop_waiting(fetch);
+    atomic_store(&fetch->woken, false);
+    proceed(fetch);
+}
+
+/* The wait is over: by the clock, or because the connection closes. With a wake under way, that one goes on instead. */
+static void give_up(fetch_state *fetch)
+{
+    fetch->deadline_ns = 0;
+    stop_waiting(fetch);
+    if (!atomic_load(&fetch->woken))
+        proceed(fetch);
+}
+
+static void expired(pb_timer *timer)
+{
+    give_up(PB_CONTAINER(timer, fetch_state, timer));
+}
+
+static void hurry(pb_response *response)
+{
+    pb_request *request = PB_CONTAINER(response, pb_request, response);
+    fetch_state *fetch = request->state;
+    fetch->hurried = true;
+    if (fetch->waiting)
+        give_up(fetch);
+}
+
+/* Register on every partition; false when one has moved since it was read. */
+static bool wait_for_more(fetch_state *fetch)
+{
+    pb_server_reactor *home = fetch->request->home;
+    if (pb_timer_set(&home->reactor.timers, &fetch->timer, fetch->deadline_ns) < 0)
+        return false;
+    fetch->waiting = true;
+    pb_counter_add(&home->counters.delayed_fetches, 1);
+    atomic_store(&fetch->missing_bytes, fetch->in.min_bytes - fetch->bytes);
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        fetch_item *item = &fetch->items[i];
+        if (item->partition != NULL && !pb_partition_wait(item->partition, &item->waiter, item->ends.high_watermark)) {
+            stop_waiting(fetch);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_enough(const fetch_state *fetch)
+{
+    return fetch->bytes >= fetch->in.min_bytes || fetch->has_error || fetch->item_count == 0 || fetch->hurried ||
+           fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
+}
+
+static void proceed(fetch_state *fetch)
+{
+    for (int attempt = 0; attempt < REGISTER_ATTEMPTS; attempt++) {
+        pb_fetch_unpin(fetch);
+        pb_fetch_read(fetch);
+        if (is_enough(fetch))
+            break;
+        bool waits = wait_for_more(fetch);
+        if (waits) {
+            pb_fetch_unpin(fetch); /* a segment is not kept open by a fetch that waits */
+            return;
+        }
+        if (atomic_load(&fetch->woken))
+            return; /* while registering: the wake task goes on */
+    }
+    finish(fetch);
+}
+
+/* ---- setting up ---- */
+
+static void prepare_item(fetch_state *fetch, fetch_item *item)
+{
+    pb_registry *registry = &fetch->request->home->broker->registry;
+    bool by_id = fetch->request->header.request_api_version >= 13;
+    bool known = false;
+    item->waiter.owner = fetch;
+    item->waiter.wake = wake;
+    item->partition = by_id ? pb_registry_by_id(registry, item->topic_id.bytes, item->index, &known)
+                            : pb_registry_by_name(registry, item->topic.data, (size_t)item->topic.length, item->index);
+    if (item->partition == NULL)
+        item->error = by_id && !known ? PB_KAFKA_UNKNOWN_TOPIC_ID : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION;
+}
+
+static int items_from_session(fetch_state *fetch)
+{
+    pb_fetch_session *session = fetch->session;
+    fetch->items = pb_arena_alloc_array(&fetch->request->arena, (size_t)session->partition_count, sizeof *fetch->items);
+    if (fetch->items == NULL)
+        return -ENOMEM;
+    for (pb_link *link = session->partitions.next; link != &session->partitions; link = link->next) {
+        pb_session_partition *cached = PB_CONTAINER(link, pb_session_partition, link);
+        fetch_item *item = &fetch->items[fetch->item_count++];
+        memset(item, 0, sizeof *item);
+        item->topic = cached->topic != NULL ? pb_slice_of_text(cached->topic) : PB_EMPTY_SLICE;
+        item->topic_id = cached->topic_id;
+        item->index = cached->index;
+        item->max_bytes = cached->max_bytes;
+        item->current_leader_epoch = cached->current_leader_epoch;
+        item->last_fetched_epoch = -1;
+        item->offset = cached->fetch_offset;
+        item->cached = cached;
+        prepare_item(fetch, item);
+    }
+    return 0;
+}
+
+static int items_from_request(fetch_state *fetch)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < fetch->in.topics_count; i++)
+        count += fetch->in.topics[i].partitions_count;
+    fetch->items = pb_arena_alloc_array(&fetch->request->arena, (size_t)count, sizeof *fetch->items);
+    if (fetch->items == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < fetch->in.topics_count; i++) {
+        const pb_fetch_request_fetch_topic *topic = &fetch->in.topics[i];
+        for (int32_t k = 0; k < topic->partitions_count; k++) {
+            const pb_fetch_request_fetch_partition *asked = &topic->partitions[k];
+            fetch_item *item = &fetch->items[fetch->item_count++];
+            memset(item, 0, sizeof *item);
+            item->topic = topic->topic;
+            item->topic_id = topic->topic_id;
+            item->index = asked->partition;
+            item->max_bytes = asked->partition_max_bytes;
+            item->current_leader_epoch = asked->current_leader_epoch;
+            item->last_fetched_epoch = asked->last_fetched_epoch;
+            item->offset = asked->fetch_offset;
+            prepare_item(fetch, item);
+        }
+    }
+    return 0;
+}
+
+/* Session and items. 0, a Kafka code, or -ENOMEM. */
+static int open_fetch(fetch_state *fetch)
+{
+    pb_request *request = fetch->request;
+    int16_t version = request->header.request_api_version;
+    int32_t replica_id = version >= 15 ? fetch->in.replica_state.replica_id : fetch->in.replica_id;
+    if (replica_id >= 0)
+        return PB_KAFKA_NOT_LEADER_OR_FOLLOWER; /* this broker has no followers */
+    fetch->read_committed = fetch->in.isolation_level == 1;
+    int result = pb_fetch_session_begin(&request->home->broker->sessions, &fetch->in, version,
+                                        request->home->reactor.wall_ms, &fetch->session, &fetch->full);
+    if (result != 0)
+        return result;
+    return fetch->session != NULL ? items_from_session(fetch) : items_from_request(fetch);
+}
+
+void pb_fetch_handle(pb_request *request)
+{
+    pb_reader reader = pb_reader_of(request->body, request->body_length);
+    fetch_state *fetch = pb_arena_alloc(&request->arena, sizeof *fetch);
+    int result = -ENOMEM;
+    if (fetch != NULL) {
+        memset(fetch, 0, sizeof *fetch);
+        result = pb_fetch_request_read(&reader, request->header.request_api_version, &request->arena, &fetch->in);
+    }
+    if (result != 0) {
+        pb_events_notice(&request->home->broker->events, "closing the connection from %s: a Fetch request that %s",
+                         request->connection->host, result == -ENOMEM ? "asks for too much memory" : "cannot be read");
+        pb_request_abandon(request);
+        return;
+    }
+    fetch->request = request;
+    request->state = fetch;
+    request->cleanup = cleanup;
+    request->response.hurry = hurry;
+    fetch->wake.run = awake;
+    fetch->timer.fire = expired;
+    int64_t wait_ms = fetch->in.max_wait_ms > 0 ? fetch->in.max_wait_ms : 0;
+    fetch->deadline_ns = request->home->reactor.now_ns + wait_ms * 1000000;
+    result = open_fetch(fetch);
+    if (result != 0)
+        pb_fetch_answer_error(fetch, result);
+    else
+        proceed(fetch);
+}

@@ -1,0 +1,142 @@
+/*
+ * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header, because
+ * one send is cheaper than two calls. Reactor thread.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "server/fetch.h"
+#include "wire/generated/kafka_errors.h"
+
+/* Below this a copy beats a sendfile of its own. */
+#define COPY_BYTES (32 * 1024)
+
+/* What goes into the records field: a copy, or a gap that a file range fills. */
+static pb_slice records_of(fetch_state *fetch, fetch_item *item)
+{
+    if (item->slice.segment == NULL)
+        return PB_EMPTY_SLICE;
+    PB_ASSERT(item->slice.length > 0 && item->slice.length <= INT32_MAX);
+    if (item->slice.length > COPY_BYTES)
+        return (pb_slice){NULL, (int32_t)item->slice.length};
+    pb_io *io = fetch->request->home->broker->io;
+    void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)item->slice.length);
+    int result = copy == NULL ? -ENOMEM
+                              : pb_io_read_all(io, item->slice.file, copy, (size_t)item->slice.length, item->slice.position);
+    pb_slice records = {copy, (int32_t)item->slice.length};
+    if (result != 0) {
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+        records = PB_EMPTY_SLICE;
+    }
+    pb_segment_release(item->slice.segment);
+    memset(&item->slice, 0, sizeof item->slice);
+    return records;
+}
+
+static int fill_aborted(fetch_state *fetch, const fetch_item *item, pb_fetch_response_partition_data *data)
+{
+    data->aborted_transactions_count = fetch->read_committed ? item->aborted_count : -1;
+    if (item->aborted_count == 0)
+        return 0;
+    data->aborted_transactions =
+        pb_arena_alloc_array(&fetch->request->arena, (size_t)item->aborted_count, sizeof *data->aborted_transactions);
+    if (data->aborted_transactions == NULL)
+        return -ENOMEM;
+    for (int i = 0; i < item->aborted_count; i++) {
+        data->aborted_transactions[i].producer_id = item->aborted[i].producer_id;
+        data->aborted_transactions[i].first_offset = item->aborted[i].first_offset;
+    }
+    return 0;
+}
+
+static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_response_partition_data *data)
+{
+    pb_fetch_response_partition_data_init(data);
+    data->partition_index = item->index;
+    data->records = records_of(fetch, item);
+    data->error_code = (int16_t)item->error;
+    data->high_watermark = item->ends.high_watermark;
+    data->last_stable_offset = item->ends.last_stable_offset;
+    data->log_start_offset = item->ends.log_start_offset;
+    data->diverging_epoch = item->diverging;
+    if (item->error == PB_KAFKA_FENCED_LEADER_EPOCH)
+        data->current_leader = (pb_fetch_response_leader_id_and_epoch){
+            .leader_id = fetch->request->home->broker->settings.node_id, .leader_epoch = item->ends.leader_epoch};
+    if (item->partition != NULL && data->records.length > 0)
+        atomic_fetch_add_explicit(&item->partition->fetched_bytes, data->records.length, memory_order_relaxed);
+    return fill_aborted(fetch, item, data);
+}
+
+static bool is_answered(fetch_state *fetch, fetch_item *item)
+{
+    if (item->cached == NULL)
+        return true;
+    bool changed = pb_session_partition_changed(fetch->session, item->cached, item->slice.segment != NULL, item->error,
+                                                item->ends.high_watermark, item->ends.log_start_offset);
+    return fetch->full || changed || item->diverging.epoch >= 0;
+}
+
+static bool same_topic(const fetch_item *a, const fetch_item *b)
+{
+    return pb_slice_equal(a->topic, b->topic) && memcmp(&a->topic_id, &b->topic_id, sizeof a->topic_id) == 0;
+}
+
+/* Group neighbours of one topic; `answered` are the items to answer. */
+static int fill_topics(fetch_state *fetch, fetch_item **answered, int32_t count, pb_fetch_response *out)
+{
+    pb_arena *arena = &fetch->request->arena;
+    pb_fetch_response_partition_data *data = pb_arena_alloc_array(arena, (size_t)count, sizeof *data);
+    out->responses = pb_arena_alloc_array(arena, (size_t)count, sizeof *out->responses);
+    if (data == NULL || out->responses == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < count; i++) {
+        if (i == 0 || !same_topic(answered[i - 1], answered[i])) {
+            pb_fetch_response_fetchable_topic_response *topic = &out->responses[out->responses_count++];
+            pb_fetch_response_fetchable_topic_response_init(topic);
+            topic->topic = answered[i]->topic;
+            topic->topic_id = answered[i]->topic_id;
+            topic->partitions = &data[i];
+        }
+        if (fill_partition(fetch, answered[i], &data[i]) < 0)
+            return -ENOMEM;
+        out->responses[out->responses_count - 1].partitions_count++;
+    }
+    return 0;
+}
+
+void pb_fetch_answer(fetch_state *fetch)
+{
+    pb_request *request = fetch->request;
+    pb_fetch_response out;
+    pb_fetch_response_init(&out);
+    out.session_id = fetch->session != NULL ? fetch->session->id : PB_FETCH_SESSIONLESS;
+    size_t room = (size_t)fetch->item_count;
+    fetch_item **answered = pb_arena_alloc_array(&request->arena, room, sizeof(fetch_item *));
+    pb_log_slice *files = pb_arena_alloc_array(&request->arena, room, sizeof *files);
+    int32_t count = 0;
+    for (int32_t i = 0; answered != NULL && i < fetch->item_count; i++)
+        if (is_answered(fetch, &fetch->items[i]))
+            answered[count++] = &fetch->items[i];
+    if (answered == NULL || files == NULL || fill_topics(fetch, answered, count, &out) < 0) {
+        pb_events_notice(&request->home->broker->events, "no memory for the answer to a Fetch request from %s; closing its connection",
+                         request->connection->host);
+        pb_request_abandon(request);
+        return;
+    }
+    for (int32_t i = 0; i < count; i++)
+        files[i] = answered[i]->slice;
+    pb_request_begin_answer(request);
+    pb_fetch_response_write(&request->writer, request->header.request_api_version, &out);
+    pb_request_finish_answer(request, files, count);
+}
+
+void pb_fetch_answer_error(fetch_state *fetch, int error)
+{
+    pb_request *request = fetch->request;
+    pb_fetch_response out;
+    pb_fetch_response_init(&out);
+    out.error_code = (int16_t)(error > 0 ? error : PB_KAFKA_UNKNOWN_SERVER_ERROR);
+    pb_request_begin_answer(request);
+    pb_fetch_response_write(&request->writer, request->header.request_api_version, &out);
+    pb_request_finish_answer(request, NULL, 0);
+}

@@ -1,0 +1,100 @@
+/* Finding the bytes of a fetch: limits of the request and of each partition, in the order asked. Reactor thread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/fetch.h"
+#include "wire/generated/kafka_errors.h"
+
+/* KIP-595: a fetcher whose last epoch ends earlier here than where it wants to go on has diverged. */
+static void check_divergence(fetch_item *item)
+{
+    int32_t epoch;
+    int64_t end_offset;
+    pthread_mutex_lock(&item->partition->lock);
+    pb_log_end_offset_for_epoch(item->partition->log, item->last_fetched_epoch, &epoch, &end_offset);
+    pthread_mutex_unlock(&item->partition->lock);
+    if (epoch < 0)
+        item->error = PB_KAFKA_OFFSET_OUT_OF_RANGE;
+    else if (epoch < item->last_fetched_epoch || end_offset < item->offset)
+        item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = epoch, .end_offset = end_offset};
+}
+
+static void read_aborted(fetch_item *item)
+{
+    pb_log_guard guard = pb_partition_guard(item->partition);
+    int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, item->ends.last_stable_offset,
+                                             &item->aborted, &item->aborted_count);
+    if (result != 0)
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+}
+
+static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
+{
+    int64_t max_bytes = item->max_bytes < left_bytes ? item->max_bytes : left_bytes;
+    bool at_least_one = fetch->bytes == 0; /* KIP-74: the first batch comes whole, whatever its size */
+    item->error = pb_partition_find(item->partition, &item->ends, item->offset, max_bytes, fetch->read_committed,
+                                    at_least_one, &item->slice);
+    if (item->error == 0 && item->last_fetched_epoch >= 0)
+        check_divergence(item);
+    if (item->error == 0 && fetch->read_committed && item->slice.segment != NULL)
+        read_aborted(item);
+    if (item->error < 0)
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    if ((item->error != 0 || item->diverging.epoch >= 0) && item->slice.segment != NULL) {
+        pb_segment_release(item->slice.segment);
+        memset(&item->slice, 0, sizeof item->slice);
+    }
+}
+
+static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
+{
+    item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = -1, .end_offset = -1};
+    item->ends = (pb_partition_ends){.high_watermark = -1, .last_stable_offset = -1, .log_start_offset = -1};
+    if (item->partition == NULL)
+        return; /* its error says so */
+    item->error = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
+    if (item->error != 0)
+        return;
+    read_entered(fetch, item, left_bytes);
+    pb_partition_leave(item->partition);
+}
+
+void pb_fetch_read(fetch_state *fetch)
+{
+    int64_t limit = fetch->request->home->broker->settings.fetch_max_bytes;
+    if (fetch->in.max_bytes < limit)
+        limit = fetch->in.max_bytes;
+    fetch->bytes = 0;
+    fetch->has_error = false;
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        fetch_item *item = &fetch->items[i];
+        read_item(fetch, item, limit - fetch->bytes);
+        fetch->bytes += item->slice.length;
+        fetch->has_error = fetch->has_error || item->error != 0 || item->diverging.epoch >= 0;
+    }
+}
+
+void pb_fetch_unpin(fetch_state *fetch)
+{
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        fetch_item *item = &fetch->items[i];
+        if (item->slice.segment != NULL)
+            pb_segment_release(item->slice.segment);
+        memset(&item->slice, 0, sizeof item->slice);
+        free(item->aborted);
+        item->aborted = NULL;
+        item->aborted_count = 0;
+    }
+}
+
+bool pb_fetch_is_cold(fetch_state *fetch)
+{
+    pb_io *io = fetch->request->home->broker->io;
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        const pb_log_slice *slice = &fetch->items[i].slice;
+        if (slice->segment != NULL && io->ops->file_resident(io, slice->file, slice->position, slice->length) == 0)
+            return true;
+    }
+    return false;
+}

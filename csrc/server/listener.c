@@ -1,0 +1,105 @@
+/*
+ * Accepting connections: on reactor 0, handed to the reactors in turn. Limits are checked here, before anything is allocated.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/broker.h"
+
+/* A connected socket on its way to its reactor. Owner: the task until it runs. */
+typedef struct handover {
+    pb_task task;
+    pb_listener *listener;
+    int fd;
+} handover;
+
+static void count_out(pb_broker *broker)
+{
+    atomic_fetch_sub(&broker->connections, 1);
+    atomic_fetch_add(&broker->connections_refused, 1);
+}
+
+static void take_over(pb_task *task, pb_reactor *reactor)
+{
+    handover *given = PB_CONTAINER(task, handover, task);
+    pb_listener *listener = given->listener;
+    pb_broker *broker = listener->broker;
+    int64_t id = atomic_fetch_add(&broker->next_connection_id, 1);
+    pb_connection *connection =
+        pb_connection_open(reactor, given->fd, &broker->handler, broker, id, listener->index);
+    if (connection == NULL)
+        count_out(broker);
+    free(given);
+}
+
+static bool over_limit(pb_broker *broker)
+{
+    return atomic_load(&broker->connections) >= broker->settings.max_connections;
+}
+
+static void accepted(pb_op *op, int64_t result)
+{
+    pb_socket *socket = PB_CONTAINER(op, pb_socket, receive);
+    pb_listener *listener = PB_CONTAINER(socket, pb_listener, socket);
+    pb_broker *broker = listener->broker;
+    pb_reactor *first = &broker->reactors[0].reactor;
+    if (atomic_load(&broker->closing)) {
+        if (result >= 0) {
+            pb_socket late = {.fd = (int)result};
+            broker->io->ops->socket_close(first->loop, &late);
+        }
+        broker->io->ops->socket_close(first->loop, socket);
+        first->holds--;
+        return;
+    }
+    handover *given = result >= 0 ? calloc(1, sizeof *given) : NULL;
+    if (result >= 0 && (given == NULL || over_limit(broker))) {
+        pb_socket refused = {.fd = (int)result};
+        broker->io->ops->socket_close(first->loop, &refused);
+        atomic_fetch_add(&broker->connections_refused, 1);
+        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open", broker->settings.max_connections);
+        free(given);
+    } else if (result >= 0) {
+        int64_t turn = atomic_fetch_add(&broker->connections_accepted, 1);
+        atomic_fetch_add(&broker->connections, 1);
+        given->task.run = take_over;
+        given->listener = listener;
+        given->fd = (int)result;
+        pb_reactor_post(&broker->reactors[turn % broker->settings.reactor_count].reactor, &given->task);
+    } else if (result != -EAGAIN && result != -ECONNABORTED) {
+        pb_events_notice(&broker->events, "cannot accept a connection on listener %s (%s)", listener->name, strerror((int)-result));
+    }
+    broker->io->ops->socket_accept(first->loop, socket);
+}
+
+void pb_listener_start(pb_listener *listener)
+{
+    listener->broker->reactors[0].reactor.holds++;
+    listener->socket.receive.done = accepted;
+    listener->broker->io->ops->socket_accept(listener->broker->reactors[0].reactor.loop, &listener->socket);
+}
+
+void pb_listener_stop(pb_listener *listener)
+{
+    listener->broker->io->ops->socket_shutdown(listener->broker->reactors[0].reactor.loop, &listener->socket);
+}
+
+int pb_broker_add_listener(pb_broker *broker, const char *name, const char *host, int port, int *bound_port,
+                           pb_failure *failure)
+{
+    if (broker->started)
+        return pb_fail(failure, -EBUSY, "listener %s: listeners are opened before the broker starts", name);
+    if (broker->listener_count == PB_MAX_LISTENERS)
+        return pb_fail(failure, -ENOSPC, "more than %d listeners", PB_MAX_LISTENERS);
+    pb_listener *listener = &broker->listeners[broker->listener_count];
+    int fd = broker->io->ops->socket_listen(broker->io, host, port, &listener->bound_port, failure);
+    if (fd < 0)
+        return fd;
+    listener->broker = broker;
+    listener->socket.fd = fd;
+    listener->index = (uint32_t)broker->listener_count++;
+    strncpy(listener->name, name, sizeof listener->name - 1);
+    *bound_port = listener->bound_port;
+    return 0;
+}

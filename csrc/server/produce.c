@@ -1,0 +1,324 @@
+/*
+ * Produce: validate in place, give out offsets, write at the end of the turn, answer when written.
+ *
+ * The batches stay in the connection's chunk, which the request retains until the last of them is written. A slot is one
+ * partition of a request; slots finish on whichever reactor wrote them and come home by a task.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "record/recompress.h"
+#include "server/request.h"
+#include "wire/generated/kafka_errors.h"
+#include "wire/generated/produce_request.h"
+#include "wire/generated/produce_response.h"
+
+#define ERROR_TEXT_BYTES 256
+
+typedef pb_produce_response_partition_produce_response partition_answer;
+
+/* One partition of one request. Owner: the request's arena. */
+typedef struct produce_slot {
+    pb_partition_append_op op;
+    pb_task task; /* home from another reactor */
+    pb_request *request;
+    pb_partition *partition; /* retained; NULL: unknown */
+    pb_chunk *rewritten;     /* the batch with the topic's codec; NULL: it stays where it came */
+    partition_answer *answer;
+} produce_slot;
+
+typedef struct produce_state {
+    pb_produce_request in;
+    pb_produce_response out;
+    produce_slot *slots;
+    int32_t slot_count;
+    int32_t pending; /* slots being written */
+    bool failed;     /* some partition was refused */
+} produce_state;
+
+static void cleanup(pb_request *request)
+{
+    produce_state *state = request->state;
+    for (int32_t i = 0; i < state->slot_count; i++) {
+        if (state->slots[i].partition != NULL)
+            pb_partition_release(state->slots[i].partition);
+        if (state->slots[i].rewritten != NULL)
+            pb_chunk_release(state->slots[i].rewritten);
+    }
+}
+
+static void complete(pb_request *request)
+{
+    produce_state *state = request->state;
+    PB_ASSERT(state->pending == 0);
+    if (state->in.acks == 0) {
+        /* There is no answer to carry an error: as Kafka, the closed connection tells the producer. */
+        if (state->failed)
+            pb_request_abandon(request);
+        else
+            pb_request_finish_silent(request);
+        return;
+    }
+    pb_request_begin_answer(request);
+    pb_produce_response_write(&request->writer, request->header.request_api_version, &state->out);
+    pb_request_finish_answer(request, NULL, 0);
+}
+
+static void refuse(produce_slot *slot, int error, const char *text)
+{
+    produce_state *state = slot->request->state;
+    state->failed = true;
+    if (error < 0)
+        error = error == -ENOMEM ? PB_KAFKA_UNKNOWN_SERVER_ERROR : PB_KAFKA_KAFKA_STORAGE_ERROR;
+    slot->answer->error_code = (int16_t)error;
+    slot->answer->base_offset = -1;
+    slot->answer->log_append_time_ms = -1;
+    slot->answer->log_start_offset = -1;
+    if (text == NULL || text[0] == '\0')
+        return;
+    size_t length = strnlen(text, ERROR_TEXT_BYTES);
+    char *copy = pb_arena_alloc(&slot->request->arena, length);
+    if (copy != NULL) {
+        memcpy(copy, text, length);
+        slot->answer->error_message = (pb_slice){copy, (int32_t)length};
+    }
+}
+
+static void accept_results(produce_slot *slot)
+{
+    const pb_append *append = &slot->op.append;
+    slot->answer->base_offset = append->base_offset;
+    slot->answer->log_append_time_ms = append->log_append_time_ms;
+    slot->answer->log_start_offset = append->start_offset;
+}
+
+/* On the request's own reactor. */
+static void settle(produce_slot *slot)
+{
+    pb_request *request = slot->request;
+    produce_state *state = request->state;
+    if (slot->op.append.error != 0)
+        refuse(slot, slot->op.append.error, "the write to the log failed");
+    else
+        accept_results(slot);
+    PB_ASSERT(state->pending > 0);
+    if (--state->pending == 0)
+        complete(request);
+}
+
+static void came_home(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    settle(PB_CONTAINER(task, produce_slot, task));
+}
+
+static void appended(pb_partition_append_op *op, pb_reactor *here)
+{
+    produce_slot *slot = PB_CONTAINER(op, produce_slot, op);
+    if (here == &slot->request->home->reactor) {
+        settle(slot);
+        return;
+    }
+    slot->task.run = came_home;
+    pb_reactor_post(&slot->request->home->reactor, &slot->task);
+}
+
+static void report_records(produce_slot *slot, const pb_validation *validation, const pb_partition_rules *rules, int64_t now_ms)
+{
+    int32_t count = validation->record_error_count < PB_RECORD_ERROR_LIMIT ? validation->record_error_count : PB_RECORD_ERROR_LIMIT;
+    pb_produce_response_batch_index_and_error_message *errors =
+        pb_arena_alloc_array(&slot->request->arena, (size_t)count, sizeof *errors);
+    if (errors == NULL)
+        return;
+    for (int32_t i = 0; i < count; i++) {
+        char *text = pb_arena_alloc(&slot->request->arena, PB_RECORD_ERROR_TEXT_BYTES);
+        if (text == NULL)
+            return;
+        pb_record_error_text(&validation->record_errors[i], &rules->validation, now_ms, slot->partition->topic,
+                             slot->partition->index, text);
+        errors[i].batch_index = validation->record_errors[i].record_index;
+        errors[i].batch_index_error_message = pb_slice_of_text(text);
+    }
+    slot->answer->record_errors = errors;
+    slot->answer->record_errors_count = count;
+}
+
+/* Give the batch the topic's codec. 0, or why not. */
+static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length, pb_failure *failure)
+{
+    pb_server_reactor *home = slot->request->home;
+    int32_t max_bytes = rules->validation.max_message_bytes;
+    slot->rewritten = pb_pool_take(&home->broker->pool, (uint32_t)pb_recompress_capacity(max_bytes), true);
+    if (slot->rewritten == NULL)
+        return pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
+    size_t size_bytes = 0;
+    int result = pb_recompress(home->codec, bytes, length, rules->validation.target_compression, rules->compression_level,
+                               max_bytes, slot->rewritten->data, &size_bytes, failure);
+    slot->op.append.bytes = slot->rewritten->data;
+    slot->op.append.length = (uint32_t)size_bytes;
+    return result;
+}
+
+static void fill_append(pb_append *append, const pb_validation *validation, const pb_partition_rules *rules, uint8_t *bytes,
+                        int64_t now_ms)
+{
+    append->bytes = bytes;
+    append->length = (uint32_t)validation->size_bytes;
+    append->record_count = validation->record_count;
+    append->max_timestamp_ms = validation->max_timestamp;
+    append->max_timestamp_offset_delta = validation->max_timestamp_offset_delta;
+    append->producer_id = validation->producer_id;
+    append->producer_epoch = validation->producer_epoch;
+    append->base_sequence = validation->base_sequence;
+    append->is_transactional = validation->is_transactional;
+    append->is_control = false;
+    append->log_append_time = rules->validation.timestamp_type == PB_LOG_APPEND_TIME;
+    append->now_ms = now_ms;
+    append->error = 0;
+}
+
+static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb_slice records)
+{
+    pb_request *request = slot->request;
+    produce_state *state = request->state;
+    pb_server_reactor *home = request->home;
+    int64_t now_ms = home->reactor.wall_ms;
+    /* The chunk is ours to change: header fields are set in place before the bytes go to the file. */
+    uint8_t *bytes = (uint8_t *)(uintptr_t)records.data;
+    pb_validation validation;
+    pb_failure failure = {0};
+    int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec, bytes,
+                                     (size_t)records.length, &validation, &failure);
+    if (result == 0 && validation.is_transactional)
+        result = pb_fail(&failure, PB_KAFKA_INVALID_TXN_STATE, "this broker has no transaction coordinator");
+    if (result == 0) {
+        fill_append(&slot->op.append, &validation, rules, bytes, now_ms);
+        if (validation.needs_recompression)
+            result = recompress(slot, rules, bytes, validation.size_bytes, &failure);
+    } else if (validation.record_error_count > 0) {
+        report_records(slot, &validation, rules, now_ms);
+    }
+    if (result != 0) {
+        refuse(slot, result, failure.text);
+        return;
+    }
+    bool must_pump = false;
+    slot->op.done = appended;
+    result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
+    if (result == PB_LOG_DUPLICATE) {
+        accept_results(slot);
+    } else if (result != 0) {
+        refuse(slot, result, NULL);
+    } else {
+        state->pending++;
+        pb_counter_add(&home->counters.appended_batches, 1);
+        if (must_pump)
+            pb_server_reactor_queue(home, slot->partition);
+    }
+}
+
+/* Kafka lets only its own tools write to internal topics. */
+static bool is_admin(const pb_request *request)
+{
+    return pb_slice_equal(request->header.client_id, pb_slice_of_text("__admin_client"));
+}
+
+static void produce_partition(produce_slot *slot, const pb_produce_request_partition_produce_data *data)
+{
+    pb_request *request = slot->request;
+    const produce_state *state = request->state;
+    pb_partition_rules rules;
+    int32_t leader_epoch;
+    if (state->in.acks < -1 || state->in.acks > 1) {
+        refuse(slot, PB_KAFKA_INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1 (all)");
+        return;
+    }
+    int result = pb_partition_admit(slot->partition, &rules, &leader_epoch);
+    if (result != 0)
+        refuse(slot, result, NULL);
+    else if (rules.internal && !is_admin(request))
+        refuse(slot, PB_KAFKA_INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics");
+    else if (state->in.acks == -1 && rules.min_insync_replicas > 1)
+        refuse(slot, PB_KAFKA_NOT_ENOUGH_REPLICAS, "fewer replicas are in sync than min.insync.replicas asks for");
+    else if (data->records.length <= 0)
+        refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
+    else
+        append_batch(slot, &rules, data->records);
+}
+
+static void produce_topic(pb_request *request, const pb_produce_request_topic_produce_data *topic,
+                          pb_produce_response_topic_produce_response *answer)
+{
+    produce_state *state = request->state;
+    pb_registry *registry = &request->home->broker->registry;
+    bool by_id = request->header.request_api_version >= 13;
+    answer->name = topic->name;
+    answer->topic_id = topic->topic_id;
+    answer->partition_responses_count = topic->partition_data_count;
+    for (int32_t i = 0; i < topic->partition_data_count; i++) {
+        const pb_produce_request_partition_produce_data *data = &topic->partition_data[i];
+        produce_slot *slot = &state->slots[state->slot_count++];
+        memset(slot, 0, sizeof *slot);
+        slot->request = request;
+        slot->answer = &answer->partition_responses[i];
+        pb_produce_response_partition_produce_response_init(slot->answer);
+        slot->answer->index = data->index;
+        bool known = false;
+        slot->partition = by_id ? pb_registry_by_id(registry, topic->topic_id.bytes, data->index, &known)
+                                : pb_registry_by_name(registry, topic->name.data, (size_t)topic->name.length, data->index);
+        if (slot->partition != NULL)
+            produce_partition(slot, data);
+        else
+            refuse(slot, by_id && !known ? PB_KAFKA_UNKNOWN_TOPIC_ID : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION, NULL);
+    }
+}
+
+/* Arrays for the answer and the slots. 0 or -ENOMEM. */
+static int allocate(pb_request *request, produce_state *state)
+{
+    pb_arena *arena = &request->arena;
+    int64_t partitions = 0;
+    pb_produce_response_init(&state->out);
+    state->out.responses_count = state->in.topic_data_count;
+    state->out.responses = pb_arena_alloc_array(arena, (size_t)state->in.topic_data_count, sizeof *state->out.responses);
+    if (state->out.responses == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < state->in.topic_data_count; i++) {
+        pb_produce_response_topic_produce_response *answer = &state->out.responses[i];
+        int32_t count = state->in.topic_data[i].partition_data_count;
+        pb_produce_response_topic_produce_response_init(answer);
+        answer->partition_responses = pb_arena_alloc_array(arena, (size_t)count, sizeof *answer->partition_responses);
+        if (answer->partition_responses == NULL)
+            return -ENOMEM;
+        partitions += count;
+    }
+    state->slots = pb_arena_alloc_array(arena, (size_t)partitions, sizeof *state->slots);
+    return state->slots == NULL ? -ENOMEM : 0;
+}
+
+void pb_produce_handle(pb_request *request)
+{
+    pb_reader reader = pb_reader_of(request->body, request->body_length);
+    produce_state *state = pb_arena_alloc(&request->arena, sizeof *state);
+    int result = -ENOMEM;
+    if (state != NULL) {
+        memset(state, 0, sizeof *state);
+        result = pb_produce_request_read(&reader, request->header.request_api_version, &request->arena, &state->in);
+    }
+    if (result == 0)
+        result = allocate(request, state);
+    if (result != 0) {
+        pb_events_notice(&request->home->broker->events, "closing the connection from %s: a Produce request that %s",
+                         request->connection->host, result == -ENOMEM ? "asks for too much memory" : "cannot be read");
+        pb_request_abandon(request);
+        return;
+    }
+    request->state = state;
+    request->cleanup = cleanup;
+    state->pending = 1; /* so that nothing completes before all partitions have been looked at */
+    for (int32_t i = 0; i < state->in.topic_data_count; i++)
+        produce_topic(request, &state->in.topic_data[i], &state->out.responses[i]);
+    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
+    if (--state->pending == 0)
+        complete(request);
+}

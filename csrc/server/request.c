@@ -1,0 +1,205 @@
+/* Requests: parsing headers, building answers, recycling. Reactor thread only. */
+#include "server/request.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/generated/response_header.h"
+
+#define ARENA_LIMIT_BYTES (64u * 1024 * 1024)
+#define ARENA_KEEP_BYTES (16u * 1024)
+#define ANSWER_LIMIT_BYTES (256u * 1024 * 1024)
+#define ANSWER_KEEP_BYTES (64u * 1024)
+#define FREE_REQUESTS_MAX 256
+
+static void released(pb_response *response, bool sent);
+
+pb_request *pb_request_take(pb_server_reactor *home)
+{
+    pb_link *link = pb_list_pop_front(&home->free_requests);
+    pb_request *request = link != NULL ? PB_CONTAINER(link, pb_request, link) : NULL;
+    if (request != NULL) {
+        home->free_count--;
+    } else {
+        request = calloc(1, sizeof *request);
+        if (request == NULL)
+            return NULL;
+        pb_arena_init(&request->arena, ARENA_LIMIT_BYTES);
+        pb_writer_init(&request->writer, ANSWER_LIMIT_BYTES);
+        request->home = home;
+    }
+    pb_list_init(&request->link);
+    pb_list_init(&request->response.link);
+    request->response.released = released;
+    request->at_ns[PB_AT_RECEIVED] = home->reactor.now_ns;
+    return request;
+}
+
+static void destroy(pb_request *request)
+{
+    pb_arena_free(&request->arena);
+    pb_writer_free(&request->writer);
+    free(request);
+}
+
+static void recycle(pb_request *request)
+{
+    pb_server_reactor *home = request->home;
+    if (request->cleanup != NULL)
+        request->cleanup(request);
+    if (request->chunk != NULL)
+        pb_chunk_release(request->chunk);
+    free(request->reply);
+    if (home->free_count >= FREE_REQUESTS_MAX) {
+        destroy(request);
+        return;
+    }
+    pb_arena_trim(&request->arena, ARENA_KEEP_BYTES);
+    if (request->writer.capacity > ANSWER_KEEP_BYTES)
+        pb_writer_free(&request->writer);
+    pb_writer_reset(&request->writer);
+    request->cleanup = NULL;
+    request->chunk = NULL;
+    request->reply = NULL;
+    request->reply_length = 0;
+    request->close_instead = false;
+    request->state = NULL;
+    request->connection = NULL;
+    pb_list_push_back(&home->free_requests, &request->link);
+    home->free_count++;
+}
+
+void pb_request_recycle_all(pb_server_reactor *home)
+{
+    pb_link *link;
+    while ((link = pb_list_pop_front(&home->free_requests)) != NULL)
+        destroy(PB_CONTAINER(link, pb_request, link));
+    home->free_count = 0;
+}
+
+int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length)
+{
+    if (length < 8)
+        return -EBADMSG;
+    pb_broker *broker = request->home->broker;
+    int16_t api_key, version;
+    memcpy(&api_key, frame, sizeof api_key);
+    memcpy(&version, frame + 2, sizeof version);
+    api_key = (int16_t)be16toh((uint16_t)api_key);
+    version = (int16_t)be16toh((uint16_t)version);
+    request->header = (pb_request_header){.request_api_key = api_key, .request_api_version = version};
+    request->api = pb_api_find(api_key);
+    if (request->api == NULL || api_key < 0 || api_key >= PB_API_KEYS)
+        return -EBADMSG;
+    request->served = version >= broker->apis[api_key].min_version && version <= broker->apis[api_key].max_version;
+    /* An ApiVersions of the future is answered with what we know, so its header must still be read: its client id is where it has always been. */
+    int16_t header_version = request->served ? pb_request_header_version(request->api, version) : 1;
+    pb_reader reader = pb_reader_of(frame, length);
+    int result = pb_request_header_read(&reader, header_version, &request->arena, &request->header);
+    if (result != 0)
+        return result;
+    request->body = frame + reader.position;
+    request->body_length = (uint32_t)(length - reader.position);
+    return 0;
+}
+
+void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk)
+{
+    request->connection = connection;
+    pb_chunk_retain(chunk);
+    request->chunk = chunk;
+    request->at_ns[PB_AT_STARTED] = request->home->reactor.now_ns;
+    pb_connection_expect(connection, &request->response);
+}
+
+void pb_request_begin_answer(pb_request *request)
+{
+    pb_writer_reset(&request->writer);
+    pb_write_int32(&request->writer, 0); /* the size, patched when it is known */
+    pb_response_header header = {.correlation_id = request->header.correlation_id};
+    int16_t version = request->served ? request->header.request_api_version : 0;
+    pb_response_header_write(&request->writer, pb_response_header_version(request->api, version), &header);
+}
+
+/* Outputs: runs of memory between the gaps, and the file ranges that fill them. */
+static bool lay_out(pb_request *request, const pb_log_slice *files, int file_count)
+{
+    pb_writer *writer = &request->writer;
+    pb_output *outputs = pb_arena_alloc_array(&request->arena, 2 * writer->gap_count + 1, sizeof *outputs);
+    if (outputs == NULL)
+        return false;
+    size_t position = 0;
+    int count = 0, file = 0;
+    for (size_t i = 0; i < writer->gap_count; i++) {
+        const pb_gap *gap = &writer->gaps[i];
+        outputs[count++] = (pb_output){.data = writer->data + position, .length = (int64_t)(gap->position - position)};
+        while (file < file_count && files[file].segment == NULL)
+            file++;
+        PB_ASSERT(file < file_count && files[file].length == gap->length);
+        outputs[count++] = (pb_output){.file = files[file].file, .position = files[file].position, .length = gap->length};
+        position = gap->position;
+        file++;
+    }
+    outputs[count++] = (pb_output){.data = writer->data + position, .length = (int64_t)(writer->length - position)};
+    request->response.outputs = outputs;
+    request->response.output_count = count;
+    return true;
+}
+
+void pb_request_finish_answer(pb_request *request, const pb_log_slice *files, int file_count)
+{
+    pb_writer *writer = &request->writer;
+    size_t frame_bytes = writer->length + writer->gap_bytes - sizeof(int32_t);
+    if (writer->error != 0 || frame_bytes > INT32_MAX || !lay_out(request, files, file_count)) {
+        pb_events_notice(&request->home->broker->events, "no memory for the answer to a %s request from %s; closing its connection",
+                         request->api->name, request->connection->host);
+        pb_request_abandon(request);
+        return;
+    }
+    pb_writer_patch_int32(writer, 0, (int32_t)frame_bytes);
+    request->at_ns[PB_AT_READY] = request->home->reactor.now_ns;
+    pb_connection_respond(request->connection, &request->response);
+    pb_connection_resume(request->connection);
+}
+
+void pb_request_finish_silent(pb_request *request)
+{
+    request->at_ns[PB_AT_READY] = request->home->reactor.now_ns;
+    pb_connection_respond(request->connection, &request->response);
+    pb_connection_resume(request->connection);
+}
+
+void pb_request_abandon(pb_request *request)
+{
+    pb_connection_kill(request->connection);
+    pb_connection_respond(request->connection, &request->response);
+}
+
+static int64_t us_between(const pb_request *request, int from, int to)
+{
+    return (request->at_ns[to] - request->at_ns[from]) / 1000;
+}
+
+static void measure(pb_request *request)
+{
+    pb_histogram *histograms = request->home->histograms[request->header.request_api_key];
+    if (histograms == NULL)
+        return;
+    if (request->at_ns[PB_AT_LOCAL_DONE] < request->at_ns[PB_AT_STARTED])
+        request->at_ns[PB_AT_LOCAL_DONE] = request->at_ns[PB_AT_READY];
+    request->at_ns[PB_AT_SENDING] = request->home->reactor.now_ns;
+    pb_histogram_add(&histograms[0], us_between(request, PB_AT_RECEIVED, PB_AT_STARTED));
+    pb_histogram_add(&histograms[1], us_between(request, PB_AT_STARTED, PB_AT_LOCAL_DONE));
+    pb_histogram_add(&histograms[2], us_between(request, PB_AT_LOCAL_DONE, PB_AT_READY));
+    pb_histogram_add(&histograms[3], us_between(request, PB_AT_READY, PB_AT_SENDING));
+    pb_histogram_add(&histograms[4], us_between(request, PB_AT_RECEIVED, PB_AT_SENDING));
+}
+
+static void released(pb_response *response, bool sent)
+{
+    pb_request *request = PB_CONTAINER(response, pb_request, response);
+    if (sent)
+        measure(request);
+    recycle(request);
+}

@@ -1,0 +1,60 @@
+/*
+ * One request from the frame to the last byte of its answer.
+ *
+ * Owned by its connection's reactor and recycled there. While Python or another reactor works on it, only `task` and the
+ * fields named there may be touched by them; they hand it back by posting `task`.
+ */
+#ifndef PB_SERVER_REQUEST_H
+#define PB_SERVER_REQUEST_H
+
+#include "base/arena.h"
+#include "server/broker.h"
+#include "wire/generated/request_header.h"
+
+enum pb_stage_index { PB_AT_RECEIVED, PB_AT_STARTED, PB_AT_LOCAL_DONE, PB_AT_READY, PB_AT_SENDING, PB_AT_COUNT };
+
+struct pb_request {
+    pb_link link;               /* the reactor's free list */
+    pb_event_node event;        /* towards Python */
+    pb_task task;               /* back to the reactor */
+    pb_response response;
+    pb_connection *connection;
+    pb_server_reactor *home;
+    pb_chunk *chunk;            /* retained: header and body lie in it; NULL once they are not needed */
+    pb_request_header header;
+    const pb_api_info *api;
+    const uint8_t *body;
+    uint32_t body_length;
+    bool served;                /* the version is one we serve (ApiVersions is answered even if not) */
+    int64_t at_ns[PB_AT_COUNT]; /* Kafka's stages of a request */
+    pb_arena arena;
+    pb_writer writer;           /* the answer's bytes in memory */
+    uint8_t *reply;             /* Python's answer: malloc'd body */
+    size_t reply_length;
+    bool close_instead;         /* Python refused it */
+    void *state;                /* the API's own, in the arena */
+    void (*cleanup)(pb_request *request); /* the API's: releases pins before recycling; may be NULL */
+};
+
+pb_request *pb_request_take(pb_server_reactor *home);
+/* Parse the header of a frame. 0 or -EBADMSG. */
+int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length);
+/* Put it into the connection's order of answers; retains the chunk. */
+void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk);
+/* Start the answer: size, response header. The body is written next. */
+void pb_request_begin_answer(pb_request *request);
+/* The answer is whole in `writer` (gaps: `files` in the same order): set the outputs and let it go. */
+void pb_request_finish_answer(pb_request *request, const pb_log_slice *files, int file_count);
+/* Nothing is answered (acks=0); the next request may go on. */
+void pb_request_finish_silent(pb_request *request);
+/* The connection is to be closed because of this request. */
+void pb_request_abandon(pb_request *request);
+void pb_request_recycle_all(pb_server_reactor *home);
+
+/* The APIs served in C. */
+void pb_produce_handle(pb_request *request);
+void pb_fetch_handle(pb_request *request);
+/* Hand a request to Python. */
+void pb_slow_path_handle(pb_request *request);
+
+#endif

@@ -1,0 +1,35 @@
+/* Requests that Python serves. The reactor never waits: the connection's later requests wait instead. */
+#include "server/slow_path.h"
+
+static void answered(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_request *request = PB_CONTAINER(task, pb_request, task);
+    atomic_fetch_sub(&request->home->broker->python_requests, 1);
+    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
+    if (request->close_instead) {
+        pb_request_abandon(request);
+        return;
+    }
+    pb_request_begin_answer(request);
+    pb_write_raw(&request->writer, request->reply, request->reply_length);
+    pb_request_finish_answer(request, NULL, 0);
+}
+
+void pb_slow_path_handle(pb_request *request)
+{
+    pb_broker *broker = request->home->broker;
+    request->task.run = answered;
+    request->event.kind = PB_NODE_REQUEST;
+    atomic_fetch_add(&broker->python_requests, 1);
+    pb_events_put(&broker->events, &request->event);
+}
+
+void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close)
+{
+    PB_ASSERT(request->reply == NULL && (body != NULL || close || length == 0));
+    request->reply = body;
+    request->reply_length = length;
+    request->close_instead = close;
+    pb_reactor_post(&request->home->reactor, &request->task);
+}

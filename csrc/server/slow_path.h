@@ -1,0 +1,12 @@
+/*
+ * Requests that Python serves: out through the event queue, back as a task for the connection's reactor.
+ */
+#ifndef PB_SERVER_SLOW_PATH_H
+#define PB_SERVER_SLOW_PATH_H
+
+#include "server/request.h"
+
+/* Any thread, once per request: `body` (malloc'd, taken over) is the answer; NULL with `close` closes the connection. */
+void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close);
+
+#endif

@@ -1,0 +1,227 @@
+/* The data plane from socket to file and back, through pybroker.h alone, on both real backends. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "include/pybroker.h"
+#include "tests/check.h"
+#include "tests/support/mini_client.h"
+#include "wire/generated/kafka_errors.h"
+
+static const char *backends[] = {"epoll", "io_uring"};
+
+/* A broker with one topic `t` of one partition in a fresh directory. */
+typedef struct served {
+    char directory[64];
+    pb_broker *broker;
+    pb_partition *partition;
+    int32_t port;
+} served;
+
+static pb_partition_config default_config(void)
+{
+    return (pb_partition_config){
+        .segment_bytes = 1 << 30,
+        .segment_ms = 7LL * 24 * 3600 * 1000,
+        .segment_index_bytes = 10 << 20,
+        .index_interval_bytes = 4096,
+        .producer_expiration_ms = 86400000,
+        .flush_messages = INT64_MAX,
+        .flush_ms = INT64_MAX,
+        .timestamp_before_max_ms = INT64_MAX,
+        .timestamp_after_max_ms = 3600000,
+        .max_message_bytes = 1 << 20,
+        .min_insync_replicas = 1,
+        .compression = -1,
+        .compression_level = INT32_MIN,
+    };
+}
+
+static void open_partition(served *it, int clean)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/t-0", it->directory);
+    uint8_t id[16] = {7};
+    pb_partition_options options = {.topic = "t",
+                                    .topic_id = id,
+                                    .directory = path,
+                                    .clean = clean,
+                                    .log_start_offset = -1,
+                                    .tag = 42,
+                                    .config = default_config()};
+    pb_partition_recovery recovery;
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_open(it->broker, &options, &it->partition, &recovery, &failure), 0);
+    CHECK_INT(pb_partition_lead(it->partition, 0), 0);
+}
+
+static void serve(served *it, const char *backend, int reactors)
+{
+    memset(it, 0, sizeof *it);
+    strcpy(it->directory, "/tmp/pb-serving-XXXXXX");
+    CHECK(mkdtemp(it->directory) != NULL);
+    pb_broker_options options = {
+        .backend = backend,
+        .node_id = 1,
+        .reactor_count = reactors,
+        .buffer_budget_bytes = 64 << 20,
+        .max_request_bytes = 100 << 20,
+        .max_connections = 100,
+        .connections_max_idle_ms = 600000,
+        .fetch_session_slots = 100,
+        .fetch_max_bytes = 55 << 20,
+    };
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_broker_open(&options, &it->broker, &failure), 0);
+    CHECK_STR(pb_broker_backend(it->broker), backend);
+    pb_api_range apis[] = {{0, 3, 13}, {1, 4, 18}, {3, 0, 13}};
+    CHECK_INT(pb_broker_serve_apis(it->broker, apis, 3), 0);
+    open_partition(it, 1);
+    CHECK_INT(pb_broker_listen(it->broker, "PLAINTEXT", "127.0.0.1", 0, &it->port, &failure), 0);
+    CHECK_INT(pb_broker_start(it->broker, &failure), 0);
+}
+
+static void stop(served *it)
+{
+    pb_native_failure failure = {0};
+    pb_broker_stop(it->broker);
+    CHECK_INT(pb_partition_resign(it->partition, 0), 0);
+    CHECK_INT(pb_partition_close(it->partition, 1, &failure), 0);
+    pb_broker_close(it->broker);
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", it->directory);
+    CHECK_INT(system(command), 0);
+}
+
+static const pb_produce_response_partition_produce_response *answer_of(const pb_produce_response *response)
+{
+    CHECK_INT(response->responses_count, 1);
+    CHECK_INT(response->responses[0].partition_responses_count, 1);
+    return &response->responses[0].partition_responses[0];
+}
+
+static uint8_t batch[1 << 20];
+
+TEST(what_is_produced_is_fetched_byte_for_byte)
+{
+    for (int b = 0; b < 2; b++)
+        for (int reactors = 1; reactors <= 2; reactors++) {
+            served it;
+            serve(&it, backends[b], reactors);
+            mini_client client;
+            mini_client_open(&client, it.port);
+            int64_t next = 0;
+            for (int round = 0; round < 20; round++) {
+                size_t length = mini_batch(batch, sizeof batch, 1 + round * 10, 1000);
+                pb_produce_response produced;
+                mini_client_send_produce(&client, 9, -1, "t", 0, batch, length);
+                mini_client_receive_produce(&client, 9, &produced);
+                CHECK_INT(answer_of(&produced)->error_code, 0);
+                CHECK_INT(answer_of(&produced)->base_offset, next);
+                pb_fetch_response fetched;
+                mini_client_send_fetch(&client, 12, "t", 0, next, 1, 1000);
+                mini_client_receive_fetch(&client, 12, &fetched);
+                pb_slice records = fetched.responses[0].partitions[0].records;
+                CHECK_INT(records.length, (int64_t)length);
+                /* Base offset and leader epoch are the broker's; all from the magic on is as it was sent. */
+                CHECK(memcmp((const uint8_t *)records.data + 16, batch + 16, length - 16) == 0);
+                next += 1 + round * 10;
+            }
+            mini_client_close(&client);
+            stop(&it);
+        }
+}
+
+TEST(pipelined_produces_are_answered_in_order)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client client;
+        mini_client_open(&client, it.port);
+        size_t length = mini_batch(batch, sizeof batch, 3, 300);
+        for (int i = 0; i < 500; i++)
+            mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
+        for (int i = 0; i < 500; i++) {
+            pb_produce_response produced;
+            mini_client_receive_produce(&client, 9, &produced);
+            CHECK_INT(answer_of(&produced)->error_code, 0);
+            CHECK_INT(answer_of(&produced)->base_offset, (int64_t)i * 3);
+        }
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+TEST(a_fetch_waits_for_a_produce_from_another_connection)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 2);
+        mini_client reader, writer;
+        mini_client_open(&reader, it.port);
+        mini_client_open(&writer, it.port);
+        for (int i = 0; i < 50; i++) {
+            mini_client_send_fetch(&reader, 12, "t", 0, i, 1, 30000);
+            size_t length = mini_batch(batch, sizeof batch, 1, 10);
+            mini_client_send_produce(&writer, 9, 1, "t", 0, batch, length);
+            pb_fetch_response fetched;
+            mini_client_receive_fetch(&reader, 12, &fetched);
+            CHECK_INT(fetched.responses[0].partitions[0].records.length, (int64_t)length);
+            pb_produce_response produced;
+            mini_client_receive_produce(&writer, 9, &produced);
+        }
+        /* A reader that leaves while it waits holds nothing back. */
+        mini_client_send_fetch(&reader, 12, "t", 0, 50, 1, 30000);
+        mini_client_close(&reader);
+        mini_client_close(&writer);
+        stop(&it);
+    }
+}
+
+TEST(errors_are_kafkas)
+{
+    served it;
+    serve(&it, "epoll", 1);
+    mini_client client;
+    mini_client_open(&client, it.port);
+    pb_produce_response produced;
+    size_t length = mini_batch(batch, sizeof batch, 1, 10);
+    mini_client_send_produce(&client, 9, 1, "absent", 0, batch, length);
+    mini_client_receive_produce(&client, 9, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION);
+    batch[length - 1] ^= 1;
+    mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
+    mini_client_receive_produce(&client, 9, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, PB_KAFKA_CORRUPT_MESSAGE);
+    pb_fetch_response fetched;
+    mini_client_send_fetch(&client, 12, "t", 0, 5, 1, 30000);
+    mini_client_receive_fetch(&client, 12, &fetched);
+    CHECK_INT(fetched.responses[0].partitions[0].error_code, PB_KAFKA_OFFSET_OUT_OF_RANGE);
+    mini_client_close(&client);
+    stop(&it);
+}
+
+TEST(garbage_closes_the_connection_and_is_noticed)
+{
+    const struct {
+        const char *bytes;
+        size_t length;
+    } cases[] = {{"GET / HTTP/1.1\r\n\r\n", 18}, {"\xff\xff\xff\xff", 4}, {"\0\0\0\2\0\0", 6}, {"\0\0\0\x0a\x7f\0\0\0\0\0\0\0\xff\xff", 14}};
+    served it;
+    serve(&it, "io_uring", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mini_client client;
+        mini_client_open(&client, it.port);
+        mini_client_send_raw(&client, cases[i].bytes, cases[i].length);
+        CHECK(!mini_client_receive(&client));
+        mini_client_close(&client);
+        pb_event event;
+        CHECK_INT(pb_broker_take_events(it.broker, &event, 1), 1);
+        CHECK_INT(event.kind, PB_EVENT_NOTICE);
+        pb_notice_release(event.handle);
+    }
+    stop(&it);
+}
+
+CHECK_MAIN()

@@ -1,0 +1,191 @@
+/* See mini_client.h. Every surprise ends the test. */
+#include "tests/support/mini_client.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/varint.h"
+#include "record/batch.h"
+#include "tests/check.h"
+#include "wire/generated/apis.h"
+#include "wire/generated/fetch_request.h"
+#include "wire/generated/produce_request.h"
+#include "wire/generated/request_header.h"
+#include "wire/generated/response_header.h"
+
+#define ARENA_BYTES (16u << 20)
+#define FRAME_BYTES (64u << 20)
+
+void mini_client_open(mini_client *client, int port)
+{
+    memset(client, 0, sizeof *client);
+    pb_arena_init(&client->arena, ARENA_BYTES);
+    client->fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(client->fd >= 0);
+    CHECK(connect(client->fd, (struct sockaddr *)&address, sizeof address) == 0);
+}
+
+void mini_client_close(mini_client *client)
+{
+    close(client->fd);
+    free(client->answer);
+    pb_arena_free(&client->arena);
+}
+
+void mini_client_send_raw(mini_client *client, const void *bytes, size_t length)
+{
+    const uint8_t *at = bytes;
+    while (length > 0) {
+        ssize_t sent = send(client->fd, at, length, MSG_NOSIGNAL);
+        if (sent <= 0)
+            return; /* the broker has closed: the next receive says so */
+        at += sent;
+        length -= (size_t)sent;
+    }
+}
+
+static bool read_all(int fd, void *out, size_t length)
+{
+    uint8_t *at = out;
+    while (length > 0) {
+        ssize_t got = recv(fd, at, length, 0);
+        if (got <= 0)
+            return false;
+        at += got;
+        length -= (size_t)got;
+    }
+    return true;
+}
+
+bool mini_client_receive(mini_client *client)
+{
+    uint32_t size;
+    if (!read_all(client->fd, &size, sizeof size))
+        return false;
+    size = be32toh(size);
+    CHECK(size >= 4 && size < FRAME_BYTES);
+    client->answer = realloc(client->answer, size);
+    client->answer_length = size;
+    return read_all(client->fd, client->answer, size);
+}
+
+size_t mini_batch(uint8_t *out, size_t capacity, int count, size_t value_bytes)
+{
+    size_t position = PB_BATCH_HEADER_BYTES;
+    for (int i = 0; i < count; i++) {
+        uint8_t head[32] = {0, 0}; /* attributes, timestamp delta */
+        uint8_t *end = pb_varint_write(head + 2, i);
+        end = pb_varint_write(end, -1); /* no key */
+        end = pb_varint_write(end, (int32_t)value_bytes);
+        size_t used = (size_t)(end - head);
+        uint8_t length[10];
+        size_t length_bytes = (size_t)(pb_varint_write(length, (int32_t)(used + value_bytes + 1)) - length);
+        CHECK(position + length_bytes + used + value_bytes + 1 <= capacity);
+        memcpy(out + position, length, length_bytes);
+        memcpy(out + position + length_bytes, head, used);
+        memset(out + position + length_bytes + used, 'a' + i % 26, value_bytes);
+        position += length_bytes + used + value_bytes;
+        out[position++] = 0; /* no headers */
+    }
+    pb_batch_header header = {
+        .size_bytes = (uint32_t)position,
+        .partition_leader_epoch = -1,
+        .last_offset_delta = count - 1,
+        .base_timestamp = 1700000000000,
+        .max_timestamp = 1700000000000,
+        .producer_id = -1,
+        .producer_epoch = -1,
+        .base_sequence = -1,
+        .record_count = count,
+        .magic = PB_BATCH_MAGIC,
+    };
+    pb_batch_write(out, &header);
+    return position;
+}
+
+/* Begin a frame: the size is patched by finish. */
+static void begin(mini_client *client, pb_writer *writer, int16_t api_key, int16_t version)
+{
+    pb_writer_init(writer, FRAME_BYTES);
+    pb_write_int32(writer, 0);
+    pb_request_header header = {.request_api_key = api_key,
+                                .request_api_version = version,
+                                .correlation_id = client->next_correlation_id++,
+                                .client_id = pb_slice_of_text("mini")};
+    pb_request_header_write(writer, pb_request_header_version(pb_api_find(api_key), version), &header);
+}
+
+static void finish(mini_client *client, pb_writer *writer)
+{
+    CHECK_INT(writer->error, 0);
+    pb_writer_patch_int32(writer, 0, (int32_t)(writer->length - 4));
+    mini_client_send_raw(client, writer->data, writer->length);
+    pb_writer_free(writer);
+}
+
+void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
+                              const uint8_t *batch, size_t length)
+{
+    pb_writer writer;
+    begin(client, &writer, PB_API_PRODUCE, version);
+    pb_produce_request_partition_produce_data data = {.index = partition, .records = {batch, (int32_t)length}};
+    pb_produce_request_topic_produce_data topic_data = {
+        .name = pb_slice_of_text(topic), .partition_data = &data, .partition_data_count = 1};
+    pb_produce_request request = {
+        .transactional_id = PB_NULL_SLICE, .acks = acks, .timeout_ms = 1000, .topic_data = &topic_data, .topic_data_count = 1};
+    CHECK_INT(pb_produce_request_write(&writer, version, &request), 0);
+    finish(client, &writer);
+}
+
+void mini_client_send_fetch(mini_client *client, int16_t version, const char *topic, int32_t partition, int64_t offset,
+                            int32_t min_bytes, int32_t max_wait_ms)
+{
+    pb_writer writer;
+    begin(client, &writer, PB_API_FETCH, version);
+    pb_fetch_request_fetch_partition asked;
+    pb_fetch_request_fetch_partition_init(&asked);
+    asked.partition = partition;
+    asked.fetch_offset = offset;
+    asked.partition_max_bytes = 1 << 20;
+    pb_fetch_request_fetch_topic topic_data = {.topic = pb_slice_of_text(topic), .partitions = &asked, .partitions_count = 1};
+    pb_fetch_request request;
+    pb_fetch_request_init(&request);
+    request.max_wait_ms = max_wait_ms;
+    request.min_bytes = min_bytes;
+    request.max_bytes = 8 << 20;
+    request.session_epoch = -1;
+    request.topics = &topic_data;
+    request.topics_count = 1;
+    CHECK_INT(pb_fetch_request_write(&writer, version, &request), 0);
+    finish(client, &writer);
+}
+
+static pb_reader open_answer(mini_client *client, int16_t api_key, int16_t version)
+{
+    CHECK(mini_client_receive(client));
+    pb_arena_reset(&client->arena);
+    pb_reader reader = pb_reader_of(client->answer, client->answer_length);
+    pb_response_header header;
+    int16_t header_version = pb_response_header_version(pb_api_find(api_key), version);
+    CHECK_INT(pb_response_header_read(&reader, header_version, &client->arena, &header), 0);
+    return reader;
+}
+
+void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out)
+{
+    pb_reader reader = open_answer(client, PB_API_PRODUCE, version);
+    CHECK_INT(pb_produce_response_read(&reader, version, &client->arena, out), 0);
+    CHECK_INT(pb_reader_left(&reader), 0);
+}
+
+void mini_client_receive_fetch(mini_client *client, int16_t version, pb_fetch_response *out)
+{
+    pb_reader reader = open_answer(client, PB_API_FETCH, version);
+    CHECK_INT(pb_fetch_response_read(&reader, version, &client->arena, out), 0);
+    CHECK_INT(pb_reader_left(&reader), 0);
+}

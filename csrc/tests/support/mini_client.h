@@ -1,0 +1,38 @@
+/* A blocking Kafka client of a few lines for tests of the data plane: one socket, raw frames, the generated codecs. */
+#ifndef PB_TESTS_SUPPORT_MINI_CLIENT_H
+#define PB_TESTS_SUPPORT_MINI_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "wire/generated/fetch_response.h"
+#include "wire/generated/produce_response.h"
+
+typedef struct mini_client {
+    int fd;
+    int32_t next_correlation_id;
+    uint8_t *answer; /* the last one, behind its size */
+    size_t answer_length;
+    pb_arena arena;  /* of the last decoded answer */
+} mini_client;
+
+/* Connects to 127.0.0.1; ends the test when it cannot. */
+void mini_client_open(mini_client *client, int port);
+void mini_client_close(mini_client *client);
+void mini_client_send_raw(mini_client *client, const void *bytes, size_t length);
+/* Read one whole answer into `answer`; false when the broker closed the connection. */
+bool mini_client_receive(mini_client *client);
+
+/* A batch of `count` records of `value_bytes` each into `out` (room for it); its size. */
+size_t mini_batch(uint8_t *out, size_t capacity, int count, size_t value_bytes);
+
+void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
+                              const uint8_t *batch, size_t length);
+void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out);
+void mini_client_send_fetch(mini_client *client, int16_t version, const char *topic, int32_t partition, int64_t offset,
+                            int32_t min_bytes, int32_t max_wait_ms);
+void mini_client_receive_fetch(mini_client *client, int16_t version, pb_fetch_response *out);
+
+#endif
