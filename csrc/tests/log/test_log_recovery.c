@@ -1,0 +1,309 @@
+/* Opening after every kind of stop: what is found, cut, built again and reported. */
+#include "base/kafka_error.h"
+#include "log/producer_snapshot.h"
+#include "tests/log/log_fixture.h"
+
+static void fill(fixture *f, int count)
+{
+    for (int i = 0; i < count; i++)
+        (void)log_append(f, (batch_spec){.record_count = 3, .value_length = 300, .timestamp = 1000 + i,
+                                         .producer_id = 5, .base_sequence = i * 3, .leader_epoch = i / 10});
+}
+
+static void damage(const fixture *f, const char *name, long position)
+{
+    size_t length;
+    uint8_t *bytes = file_load(f, name, &length);
+    CHECK(position < (long)length);
+    bytes[position < 0 ? (long)length + position : position] ^= 0x40;
+    file_store(f, name, bytes, length);
+    free(bytes);
+}
+
+TEST(a_torn_tail_is_cut)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 50);
+    fixture_close(&f, false);
+    size_t length;
+    uint8_t *bytes = file_load(&f, "00000000000000000000.log", &length);
+    for (size_t cut = 1; cut < 1200; cut += 97) {
+        file_store(&f, "00000000000000000000.log", bytes, length - cut);
+        f.options.clean = false;
+        fixture_open(&f);
+        CHECK_INT(pb_log_written_end(f.log), 150 - 3 * (int)((cut + length / 50 - 1) / (length / 50)));
+        CHECK_INT(pb_log_size_bytes(f.log), pb_log_written_end(f.log) / 3 * (int64_t)(length / 50));
+        pb_producer_info info;
+        CHECK_INT(pb_log_producers(f.log, &info, 1), 1);
+        CHECK_INT(info.last_sequence, pb_log_written_end(f.log) - 1);
+        CHECK_INT(f.recovery.truncated_bytes, (int64_t)(length - cut) % (int64_t)(length / 50));
+        fixture_close(&f, false);
+    }
+    free(bytes);
+    fixture_free(&f);
+}
+
+TEST(a_bad_crc_ends_the_log_and_later_segments_go)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    fill(&f, 50);
+    uint32_t segments = f.log->segment_count;
+    CHECK(segments > 4);
+    int64_t third = f.log->segments[2]->base_offset;
+    char name[64];
+    snprintf(name, sizeof(name), "%020lld.log", (long long)third);
+    fixture_close(&f, false);
+    damage(&f, name, 3000);
+    fixture_open(&f);
+    CHECK_INT(f.log->segment_count, 3);
+    CHECK(pb_log_written_end(f.log) >= third && pb_log_written_end(f.log) < third + 15);
+    CHECK(f.recovery.truncated_bytes > 10000);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), pb_log_written_end(f.log) - 1);
+    fixture_free(&f);
+}
+
+TEST(data_below_the_recovery_point_is_not_scanned)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    fill(&f, 50);
+    pb_failure failure;
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), 0);
+    CHECK_INT(pb_log_durable_end(f.log), 150);
+    CHECK_INT(pb_log_recovery_point(f.log), 0);
+    CHECK(pb_log_needs_upkeep(f.log));
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0);
+    CHECK(!pb_log_needs_upkeep(f.log));
+    CHECK_INT(pb_log_recovery_point(f.log), 150);
+    int64_t active_bytes = pb_log_active(f.log)->size_bytes;
+    fixture_close(&f, false);
+    f.options.recovery_point = 150;
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 150);
+    CHECK_INT(f.recovery.scanned_bytes, active_bytes);
+    CHECK_INT(f.recovery.rebuilt_index_count, 1);
+    pb_producer_info info;
+    CHECK_INT(pb_log_producers(f.log, &info, 1), 1);
+    CHECK_INT(info.last_sequence, 149);
+    CHECK_INT(pb_log_latest_epoch(f.log), 4);
+    fixture_free(&f);
+}
+
+TEST(damaged_and_missing_indexes_are_rebuilt)
+{
+    static const char *const NAMES[] = {"00000000000000000000.index", "00000000000000000000.timeindex"};
+    for (int kind = 0; kind < 2; kind++) {
+        for (int how = 0; how < 3; how++) {
+            fixture f;
+            fixture_init(&f);
+            f.options.config.segment_bytes = 30000;
+            fixture_open(&f);
+            fill(&f, 60);
+            fixture_close(&f, true);
+            size_t length;
+            uint8_t *bytes = file_load(&f, NAMES[kind], &length);
+            CHECK(length >= 24);
+            char path[256];
+            snprintf(path, sizeof(path), "%s/%s", f.directory, NAMES[kind]);
+            if (how == 0)
+                CHECK_INT(unlink(path), 0);
+            else if (how == 1)
+                file_store(&f, NAMES[kind], bytes, length - 3);
+            else
+                file_store(&f, NAMES[kind], memset(malloc(length), 0xff, length), length);
+            fixture_open(&f);
+            CHECK_INT(f.recovery.rebuilt_index_count, 1);
+            CHECK_INT(pb_log_written_end(f.log), 180);
+            size_t rebuilt_length;
+            uint8_t *rebuilt = file_load(&f, NAMES[kind], &rebuilt_length);
+            CHECK_INT(rebuilt_length, length);
+            CHECK_MEM(rebuilt, bytes, length);
+            free(bytes);
+            free(rebuilt);
+            fixture_free(&f);
+        }
+    }
+}
+
+TEST(a_damaged_snapshot_is_dropped_and_state_built_from_an_older_one)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    fill(&f, 50);
+    fixture_close(&f, true);
+    CHECK(file_exists(&f, "00000000000000000150.snapshot"));
+    damage(&f, "00000000000000000150.snapshot", -1);
+    fixture_open(&f);
+    CHECK(!file_exists(&f, "00000000000000000150.snapshot"));
+    pb_producer_info info;
+    CHECK_INT(pb_log_producers(f.log, &info, 1), 1);
+    CHECK_INT(info.last_sequence, 149);
+    fixture_close(&f, true);
+    CHECK(file_exists(&f, "00000000000000000150.snapshot"));
+    fixture_free(&f);
+}
+
+TEST(stray_snapshots_go_and_the_newest_stays)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 10);
+    fixture_close(&f, true);
+    size_t length;
+    uint8_t *bytes = file_load(&f, "00000000000000000030.snapshot", &length);
+    file_store(&f, "00000000000000000007.snapshot", bytes, length);
+    file_store(&f, "00000000000000000099.snapshot", bytes, length);
+    free(bytes);
+    fixture_open(&f);
+    CHECK(!file_exists(&f, "00000000000000000007.snapshot"));
+    CHECK(!file_exists(&f, "00000000000000000099.snapshot"));
+    CHECK(file_exists(&f, "00000000000000000030.snapshot"));
+    fixture_free(&f);
+}
+
+TEST(leftovers_of_deletion_and_cleaning_are_handled)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    fill(&f, 30);
+    int64_t second = f.log->segments[1]->base_offset;
+    fixture_close(&f, true);
+    char name[64];
+    char swapped[96];
+    size_t length;
+    snprintf(name, sizeof(name), "%020lld.log", (long long)second);
+    uint8_t *bytes = file_load(&f, name, &length);
+    file_store(&f, "00000000000000000000.log.deleted", bytes, length);
+    file_store(&f, "00000000000000000088.index.cleaned", bytes, 8);
+    file_store(&f, "00000000000000000088.log.swap", bytes, 8);
+    file_store(&f, "00000000000000000777.index", bytes, 8);
+    snprintf(swapped, sizeof(swapped), "%s.swap", name);
+    file_store(&f, swapped, bytes, length);
+    file_store(&f, name, bytes, 100);
+    free(bytes);
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 90);
+    CHECK(!file_exists(&f, "00000000000000000000.log.deleted"));
+    CHECK(!file_exists(&f, "00000000000000000088.index.cleaned"));
+    CHECK(!file_exists(&f, "00000000000000000088.log.swap"));
+    CHECK(!file_exists(&f, "00000000000000000777.index"));
+    CHECK(!file_exists(&f, swapped));
+    CHECK_INT(f.log->segments[1]->size_bytes, (int64_t)length);
+    fixture_free(&f);
+}
+
+TEST(old_message_formats_are_named)
+{
+    fixture f;
+    fixture_start(&f);
+    fixture_close(&f, true);
+    /* A magic-1 message: offset 3, size 22, CRC, magic, attributes, timestamp, null key, null value. */
+    uint8_t message[34] = {0};
+    pb_be64_store(message, 3);
+    pb_be32_store(message + 8, 22);
+    message[16] = 1;
+    memset(message + 26, 0xff, 8);
+    file_store(&f, "00000000000000000000.log", message, sizeof(message));
+    for (int clean = 0; clean < 2; clean++) {
+        f.options.clean = clean != 0;
+        fixture_open(&f);
+        CHECK(f.recovery.old_magic_found);
+        CHECK_INT(f.recovery.old_magic_offset, 3);
+        CHECK_INT(pb_log_written_end(f.log), 4);
+        pb_log_slice slice;
+        CHECK_INT(pb_log_read(f.log, &f.guard, 0, 100, 4, true, &slice), PB_UNSUPPORTED_FOR_MESSAGE_FORMAT);
+        fixture_close(&f, false);
+    }
+    fixture_free(&f);
+}
+
+TEST(a_log_start_above_the_end_begins_anew_there)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 5);
+    fixture_close(&f, true);
+    f.options.log_start_offset = 100;
+    fixture_open(&f);
+    CHECK_INT(pb_log_start_offset(f.log), 100);
+    CHECK_INT(pb_log_written_end(f.log), 100);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1}), 100);
+    fixture_free(&f);
+}
+
+TEST(another_topics_directory_is_refused)
+{
+    static const uint8_t OTHER[16] = {9};
+    fixture f;
+    fixture_start(&f);
+    fixture_close(&f, true);
+    f.options.topic_id = OTHER;
+    pb_failure failure;
+    CHECK_INT(pb_log_open(&f.options, &f.log, &f.recovery, &failure), -EEXIST);
+    CHECK(strstr(failure.text, "another topic") != NULL);
+    f.options.topic_id = FIXTURE_TOPIC_ID;
+    fixture_free(&f);
+}
+
+TEST(a_failed_write_is_repaired)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 5000;
+    fixture_open(&f);
+    fill(&f, 12);
+    pb_failure failure;
+    for (int64_t limit = 0; limit < 4000; limit += 333) {
+        int64_t end = pb_log_written_end(f.log);
+        for (int i = 0; i < 8; i++) {
+            pb_append *append = append_make((batch_spec){.record_count = 1, .value_length = 900, .timestamp = 2000,
+                                                         .producer_id = 9, .base_sequence = i, .producer_epoch = (int16_t)(limit / 333)});
+            CHECK_INT(pb_log_append(f.log, append), 0);
+        }
+        pb_link finished;
+        pb_link *link;
+        pb_list_init(&finished);
+        while (!pb_log_needs_repair(f.log))
+            CHECK(log_write_limited(&f, limit, &finished));
+        int good = 0;
+        int bad = 0;
+        while ((link = pb_list_pop_front(&finished)) != NULL) {
+            pb_append *append = PB_CONTAINER(link, pb_append, link);
+            *(append->error == 0 ? &good : &bad) += 1;
+            append_free(append);
+        }
+        CHECK_INT(good + bad, 8);
+        CHECK(bad > 0);
+        CHECK_INT(pb_log_written_end(f.log), end + good);
+        pb_append *refused = append_make((batch_spec){.timestamp = 1});
+        CHECK_INT(pb_log_append(f.log, refused), PB_KAFKA_STORAGE_ERROR);
+        append_free(refused);
+        CHECK_INT(pb_log_repair(f.log, &failure), 0);
+        CHECK_INT(pb_log_appended_end(f.log), end + good);
+        pb_producer_info info[2];
+        int count = pb_log_producers(f.log, info, 2);
+        for (int i = 0; i < count; i++) {
+            if (info[i].producer_id == 9 && info[i].producer_epoch == (int16_t)(limit / 333))
+                CHECK_INT(info[i].last_sequence, good - 1);
+        }
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 3000}), end + good);
+    }
+    int64_t end = pb_log_written_end(f.log);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), end);
+    CHECK_INT(f.recovery.rebuilt_index_count, 0);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()
