@@ -156,6 +156,19 @@ class PartitionAppender:
         self._decide(batch, error, base_offset)
 
     def _decide(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+        try:
+            self._apply(batch, error, base_offset)
+        except Exception:  # noqa: BLE001 - a defect; those who wait must be told, and others served
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+            _LOG.exception(
+                "%s-%d: records at %d could not be applied; what is served may differ from the log until a restart",
+                self._topic,
+                self._partition,
+                base_offset,
+            )
+        batch.answer(error)
+
+    def _apply(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
         offset = base_offset
         for outcome in batch.outcomes:
             if error is ErrorCode.NONE:
@@ -167,4 +180,3 @@ class PartitionAppender:
                 follow_up = outcome.on_append(error)
                 if follow_up.records:
                     self.submit(follow_up)
-        batch.answer(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,13 @@ async def record(port: int) -> tuple[bytes, list[tuple[str, str]]]:
 
 
 def main() -> None:
-    broker = KafkaBroker(overrides={"offsets.topic.num.partitions": "1"})
-    try:
-        topic_id, steps = asyncio.run(record(broker.port))
-    finally:
-        broker.stop()
-    segment = (broker.log_dir / "__consumer_offsets-0" / "00000000000000000000.log").read_bytes()
+    with tempfile.TemporaryDirectory(prefix="group-golden-") as directory:
+        broker = KafkaBroker(Path(directory) / "data", overrides={"offsets.topic.num.partitions": "1"})
+        try:
+            topic_id, steps = asyncio.run(record(broker.port))
+        finally:
+            broker.stop()
+        segment = (broker.log_dir / "__consumer_offsets-0" / "00000000000000000000.log").read_bytes()
     golden = {"topic_id": topic_id.hex(), "steps": steps, "segment": segment.hex()}
     path = Path(__file__).parent / "data" / "kafka_4_3_groups.json"
     path.write_text(json.dumps(golden, indent=1) + "\n")

@@ -134,6 +134,8 @@ async def run(call: Call, topic_id: bytes) -> list[tuple[str, Any]]:
     await _offsets(step, topic_id)
     await _dynamic_members(step)
     await _static_members(step)
+    await _static_rebalances(step)
+    await _stable_rejoins(step)
     await _refusals(step)
     await _administration(step)
     return log
@@ -263,6 +265,123 @@ async def _static_members(step: Any) -> None:
     await step("unknown instance", "a", 12, 4, heartbeat(group, generation, again.member_id, group_instance_id="two"))
     await step("administrator removes", "a", 13, 4, leave(group, ("", "one"), ("", "two"), ("", None)))
     await step("describe after removal", "a", 15, 5, m.DescribeGroupsRequest(groups=[group]))
+
+
+async def _static_rebalances(step: Any) -> None:
+    group = "statics"
+    first = await step("first static joins", "a", 11, 7, join(group, group_instance_id="one"))
+    one = first.member_id
+    second = asyncio.create_task(step("second static joins", "b", 11, 7, join(group, group_instance_id="two")))
+    await asyncio.sleep(PAUSE_SECONDS)
+    await step("sync in vain", "a", 14, 5, sync(group, 1, one, {one: b"all"}, group_instance_id="one"))
+    await step("first static rejoins", "a", 11, 7, join(group, one, group_instance_id="one"))
+    two = (await second).member_id
+    follower = asyncio.create_task(
+        step("static follower syncs", "b", 14, 5, sync(group, 2, two, group_instance_id="two"))
+    )
+    await asyncio.sleep(PAUSE_SECONDS)
+    await step(
+        "static leader replaced while completing",
+        "c",
+        16,
+        4,
+        m.ListGroupsRequest(states_filter=["CompletingRebalance"]),
+    )
+    taken = asyncio.create_task(step("static leader is taken over", "c", 11, 9, join(group, group_instance_id="one")))
+    await follower
+    await asyncio.sleep(PAUSE_SECONDS)
+    await step(
+        "commit while preparing",
+        "b",
+        8,
+        9,
+        commit(group, generation_id_or_member_epoch=2, member_id=two, group_instance_id="two"),
+    )
+    await step("static follower rejoins", "b", 11, 7, join(group, two, group_instance_id="two"))
+    one = (await taken).member_id
+    await step("leave of a wrong instance", "a", 13, 3, leave(group, (two, "one"), (one, "three"), (one, None)))
+    await step("describe what is left", "a", 15, 5, m.DescribeGroupsRequest(groups=[group]))
+    await step("remaining static rejoins", "b", 11, 7, join(group, two, group_instance_id="two"))
+    await step("remaining static syncs", "b", 14, 4, sync(group, 4, two, {two: b"rest"}, group_instance_id="two"))
+    await step(
+        "follower of old comes back v9",
+        "c",
+        11,
+        9,
+        join(
+            group,
+            group_instance_id="two",
+            protocols=[
+                m.JoinGroupRequest.JoinGroupRequestProtocol(name="other", metadata=b""),
+                m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=_SUBSCRIPTION),
+            ],
+        ),
+    )
+    await step("administrator empties it", "a", 13, 5, leave(group, ("", "two")))
+
+
+async def _stable_rejoins(step: Any) -> None:
+    group = "rejoins"
+    leader = (await step("old client joins", "a", 11, 2, join(group))).member_id
+    await step("it syncs", "a", 14, 2, sync(group, 1, leader, {leader: b"all"}))
+    await step("stable leader rejoins", "a", 11, 5, join(group, leader))
+    await step("its old generation is gone", "a", 14, 5, sync(group, 1, leader, {leader: b"all"}))
+    second = asyncio.create_task(step("old follower joins", "b", 11, 0, join(group, rebalance_timeout_ms=-1)))
+    await asyncio.sleep(PAUSE_SECONDS)
+    await step("leader joins again", "a", 11, 5, join(group, leader))
+    follower = (await second).member_id
+    await step("leader assigns only itself", "a", 14, 5, sync(group, 3, leader, {leader: b"all", "ghost": b"boo"}))
+    await step("follower has nothing", "b", 14, 0, sync(group, 3, follower))
+    await step("stable follower rejoins unchanged", "b", 11, 5, join(group, follower))
+    await step(
+        "sync of another protocol",
+        "b",
+        14,
+        5,
+        m.SyncGroupRequest(
+            group_id=group, generation_id=3, member_id=follower, protocol_type="consumer", protocol_name="other"
+        ),
+    )
+    await step(
+        "sync of another type",
+        "b",
+        14,
+        5,
+        m.SyncGroupRequest(
+            group_id=group, generation_id=3, member_id=follower, protocol_type="connect", protocol_name="range"
+        ),
+    )
+    await step("sync with an instance", "b", 14, 5, sync(group, 3, follower, group_instance_id="none"))
+    await step("heartbeat with an instance", "b", 12, 3, heartbeat(group, 3, follower, group_instance_id="none"))
+    await step(
+        "commit with an instance",
+        "b",
+        8,
+        7,
+        commit(group, version=7, generation_id_or_member_epoch=3, member_id=follower, group_instance_id="none"),
+    )
+    await step(
+        "commit of a ghost", "b", 8, 6, commit(group, version=6, generation_id_or_member_epoch=3, member_id="ghost")
+    )
+    await step(
+        "follower commits",
+        "b",
+        8,
+        3,
+        commit(group, version=3, generation_id_or_member_epoch=3, member_id=follower, partitions=[(2, 77, -1, "m")]),
+    )
+    await step("both leave at once", "a", 13, 4, leave(group, (leader, None), (follower, None), (leader, None)))
+    await step("commit to the empty group", "a", 8, 9, commit(group, partitions=[(1, 8, 2, "later")]))
+    await step(
+        "commit by generation to the empty group",
+        "a",
+        8,
+        9,
+        commit(group, generation_id_or_member_epoch=3, member_id=leader),
+    )
+    await step("delete offsets of the empty group", "a", 47, 0, _delete_offsets(group))
+    await step("its offsets", "a", 9, 8, fetch(group, None))
+    await step("a member without the group's history", "c", 11, 9, join(group, leader))
 
 
 async def _refusals(step: Any) -> None:

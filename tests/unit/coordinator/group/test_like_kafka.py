@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import scenario
 from broker_double import BrokerDouble, image_with
+from machine import Machine, persisted
 from memory_writer import MemoryWriter
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
@@ -78,3 +79,18 @@ def test_record_bytes_are_kafkas() -> None:
                 assert coordinator_records.encode_value(decoded.value, decoded.value_version) == record.value
             count += 1
     assert count > 20
+
+
+def _loaded_state(segment: bytes) -> str:
+    records = [record for batch in record_batch.parse(segment) for record in batch.records]
+    state = persisted(Machine([(record.key or b"", record.value) for record in records]).state)
+    offsets = {key: (offset, epoch, topic_id) for key, (offset, epoch, _, topic_id) in state["offsets"].items()}
+    groups = sorted((name, repr(group)) for name, group in state["groups"].items())
+    return scenario.Normaliser()(repr((groups, sorted(offsets.items()))))
+
+
+def test_kafkas_segment_loads_to_the_same_state(ours: tuple[list[tuple[str, str]], bytes]) -> None:
+    state = _loaded_state(bytes.fromhex(GOLDEN["segment"]))
+    assert state == _loaded_state(ours[1])
+    assert "simple10" in state
+    assert "Stable" in state or "Empty" in state
