@@ -1,0 +1,204 @@
+/* What an append answers: producers, rolls, log append time, replicas. */
+#include "base/kafka_error.h"
+#include "tests/log/log_fixture.h"
+
+static int64_t produce(fixture *f, int16_t epoch, int32_t sequence, int count)
+{
+    return log_append(f, (batch_spec){.record_count = count, .timestamp = 1000, .producer_id = 1, .producer_epoch = epoch,
+                                      .base_sequence = sequence});
+}
+
+TEST(duplicates_gaps_and_zombies_are_refused)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(produce(&f, 4, 17, 3), 0); /* unknown producer: any sequence */
+    CHECK_INT(produce(&f, 4, 20, 2), 3);
+    CHECK_INT(produce(&f, 4, 20, 2), 3);
+    CHECK_INT(produce(&f, 4, 17, 3), 0);
+    CHECK_INT(produce(&f, 4, 23, 1), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    CHECK_INT(produce(&f, 4, 21, 1), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    CHECK_INT(produce(&f, 3, 22, 1), -PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(produce(&f, 5, 22, 1), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    CHECK_INT(produce(&f, 5, 0, 1), 5);
+    CHECK_INT(produce(&f, 4, 22, 1), -PB_INVALID_PRODUCER_EPOCH);
+    for (int i = 1; i <= 5; i++)
+        CHECK_INT(produce(&f, 5, i, 1), 5 + i);
+    CHECK_INT(produce(&f, 5, 1, 1), 6);
+    CHECK_INT(produce(&f, 5, 0, 1), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER); /* the sixth last is forgotten */
+    fixture_free(&f);
+}
+
+TEST(sequences_wrap)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(produce(&f, 0, INT32_MAX - 1, 2), 0);
+    CHECK_INT(produce(&f, 0, 0, 1), 2);
+    CHECK_INT(produce(&f, 0, INT32_MAX - 1, 2), 0);
+    fixture_free(&f);
+    fixture_start(&f);
+    CHECK_INT(produce(&f, 0, INT32_MAX - 1, 4), 0); /* ..., 2^31-1, 0, 1 */
+    CHECK_INT(produce(&f, 0, 2, 1), 4);
+    CHECK_INT(produce(&f, 0, INT32_MAX - 1, 4), 0);
+    fixture_free(&f);
+}
+
+TEST(producers_expire)
+{
+    fixture f;
+    fixture_start(&f);
+    pb_failure failure;
+    pb_producer_info info;
+    CHECK_INT(produce(&f, 0, 0, 1), 0);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000 + 86399999, &failure), 0);
+    CHECK_INT(pb_log_producers(f.log, &info, 1), 1);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000 + 2 * 86400000LL, &failure), 0);
+    CHECK_INT(pb_log_producers(f.log, &info, 1), 0);
+    CHECK_INT(produce(&f, 0, 55, 1), 1);
+    fixture_free(&f);
+}
+
+TEST(a_roll_comes_by_time_and_leaves_a_snapshot)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_ms = 1000;
+    fixture_open(&f);
+    CHECK_INT(produce(&f, 0, 0, 1), 0);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 2000}), 1);
+    CHECK_INT(f.log->segment_count, 1);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 2001}), 2);
+    CHECK_INT(f.log->segment_count, 2);
+    pb_failure failure;
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 0, &failure), 0);
+    CHECK(file_exists(&f, "00000000000000000002.snapshot"));
+    CHECK(file_exists(&f, "00000000000000000000.timeindex"));
+    fixture_free(&f);
+}
+
+TEST(a_roll_comes_when_an_index_is_full)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_index_bytes = 60;
+    f.options.config.index_interval_bytes = 10;
+    fixture_open(&f);
+    for (int i = 0; i < 40; i++)
+        (void)log_append(&f, (batch_spec){.timestamp = i});
+    CHECK(f.log->segment_count >= 7);
+    for (uint32_t i = 0; i < f.log->segment_count; i++) {
+        CHECK(pb_index_count(&f.log->segments[i]->time_index) <= 5);
+        CHECK(pb_index_count(&f.log->segments[i]->offset_index) <= 7);
+    }
+    fixture_free(&f);
+}
+
+TEST(queued_appends_are_split_at_a_roll)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 1000;
+    fixture_open(&f);
+    for (int i = 0; i < 30; i++)
+        CHECK_INT(pb_log_append(f.log, append_make((batch_spec){.value_length = 200, .timestamp = i})), 0);
+    CHECK_INT(pb_log_written_end(f.log), 0);
+    CHECK_INT(pb_log_appended_end(f.log), 30);
+    CHECK_INT(f.log->segment_count, 1);
+    log_write(&f);
+    CHECK_INT(pb_log_written_end(f.log), 30);
+    CHECK_INT(f.log->segment_count, 10);
+    pb_append *huge = append_make((batch_spec){.value_length = 1000, .timestamp = 1});
+    CHECK_INT(pb_log_append(f.log, huge), PB_RECORD_LIST_TOO_LARGE);
+    append_free(huge);
+    fixture_free(&f);
+}
+
+TEST(log_append_time_is_set_and_the_crc_stays_right)
+{
+    fixture f;
+    fixture_start(&f);
+    pb_append *append = append_make((batch_spec){.record_count = 3, .timestamp = 77, .leader_epoch = 6});
+    append->log_append_time = true;
+    append->now_ms = 123456;
+    CHECK_INT(pb_log_append(f.log, append), 0);
+    CHECK_INT(append->log_append_time_ms, 123456);
+    pb_batch_header header;
+    CHECK_INT(pb_batch_parse(append->bytes, append->length, &header), 0);
+    CHECK_INT(header.max_timestamp, 123456);
+    CHECK_INT(header.partition_leader_epoch, 6);
+    CHECK(pb_batch_crc_matches(append->bytes, append->length));
+    log_write(&f);
+    pb_log_position found;
+    CHECK_INT(pb_log_offset_of_max_timestamp(f.log, &f.guard, 3, &found), 0);
+    CHECK_INT(found.timestamp_ms, 123456);
+    CHECK_INT(found.offset, 2);
+    fixture_free(&f);
+}
+
+TEST(a_replica_keeps_offsets_and_epochs)
+{
+    fixture f;
+    fixture_start(&f);
+    static const int64_t OFFSETS[] = {10, 13, 50, 5000000000};
+    for (size_t i = 0; i < 4; i++) {
+        pb_append *append = append_make((batch_spec){.record_count = 3, .timestamp = 7});
+        pb_batch_set_base_offset(append->bytes, OFFSETS[i]);
+        pb_batch_set_partition_leader_epoch(append->bytes, 4);
+        append->is_replica = true;
+        CHECK_INT(pb_log_append(f.log, append), 0);
+        log_write(&f);
+        CHECK_INT(pb_log_written_end(f.log), OFFSETS[i] + 3);
+    }
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK_INT(pb_log_latest_epoch(f.log), 4);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 20, 1, INT64_MAX, true, &slice), 0);
+    CHECK_INT(slice.base_offset, 50);
+    pb_segment_release(slice.segment);
+    CHECK_INT(pb_log_read(f.log, &f.guard, 60, 1, INT64_MAX, true, &slice), 0);
+    CHECK_INT(slice.base_offset, 5000000000);
+    pb_segment_release(slice.segment);
+    pb_append *late = append_make((batch_spec){.timestamp = 7});
+    late->is_replica = true;
+    CHECK_INT(pb_log_append(f.log, late), PB_OFFSET_OUT_OF_RANGE);
+    append_free(late);
+    fixture_free(&f);
+}
+
+TEST(deleted_segments_wait_for_the_purge)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 1000;
+    fixture_open(&f);
+    for (int i = 0; i < 20; i++)
+        (void)log_append(&f, (batch_spec){.value_length = 200, .timestamp = i});
+    pb_failure failure;
+    int deleted;
+    pb_log_slice slice;
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 0, &failure), 0);
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, 10, 20, true, &slice), 0);
+    CHECK_INT(pb_log_set_start_offset(f.log, 7), 0);
+    CHECK_INT(pb_log_delete_segments(f.log, &f.guard, &deleted, &failure), 0);
+    CHECK_INT(deleted, 2);
+    CHECK(file_exists(&f, "00000000000000000000.log.deleted"));
+    CHECK(!file_exists(&f, "00000000000000000000.index"));
+    uint8_t header[8];
+    CHECK_INT(pb_io_read_all(f.io, slice.file, header, 8, slice.position), 0);
+    pb_segment_release(slice.segment);
+    CHECK_INT(pb_log_purge(f.log, &f.guard, 0, &failure), 0);
+    CHECK(file_exists(&f, "00000000000000000000.log.deleted"));
+    CHECK_INT(pb_log_purge(f.log, &f.guard, INT64_MAX, &failure), 0);
+    CHECK(!file_exists(&f, "00000000000000000000.log.deleted"));
+    CHECK_INT(pb_log_read(f.log, &f.guard, 6, 10, 20, true, &slice), PB_OFFSET_OUT_OF_RANGE);
+    CHECK_INT(pb_log_roll(f.log, &f.guard, &failure), 0);
+    CHECK_INT(pb_log_roll(f.log, &f.guard, &failure), 0);
+    CHECK_INT(pb_log_set_start_offset(f.log, 20), 0);
+    CHECK_INT(pb_log_delete_segments(f.log, &f.guard, &deleted, &failure), 0);
+    CHECK_INT(f.log->segment_count, 1);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1}), 20);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()
