@@ -236,12 +236,13 @@ class DecoderSource:
             return max(1, self._minimum_struct_bytes(field.struct))
         if field.type in FIXED_FORMATS:
             return struct.calcsize(">" + FIXED_FORMATS[field.type])
-        return self._prefix_bytes(field)
+        return self._prefix_bytes(field, field.type == "string")
 
-    def _prefix_bytes(self, field: FieldDef) -> int:
+    def _prefix_bytes(self, field: FieldDef, is_string: bool) -> int:
+        """Bytes of the shortest length or count: of a string, or of anything else."""
         if is_compact(self._message, field, self._version):
             return 1
-        return 2 if field.type == "string" and not field.is_array else 4
+        return 2 if is_string else 4
 
     def _minimum_struct_bytes(self, definition: StructDef) -> int:
         if definition.name not in self._minimum_cache:
@@ -250,7 +251,7 @@ class DecoderSource:
                 if self._version not in field.versions or self._version in field.tagged:
                     continue
                 if field.is_array or field.type in ("string", "bytes", "records"):
-                    total += self._prefix_bytes(field)
+                    total += self._prefix_bytes(field, field.type == "string" and not field.is_array)
                 elif field.struct is None:
                     total += struct.calcsize(">" + FIXED_FORMATS[field.type])
                 else:

@@ -60,6 +60,8 @@ GOLDEN = [
     (m.HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 0, "0001 67 00000003 0001 6d"),
     (m.HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 4, "02 67 00000003 02 6d 00 00"),
     (m.MetadataRequest(topics=None), 1, "ffffffff"),
+    (m.DeleteGroupsRequest(groups_names=["", ""]), 0, "00000002 0000 0000"),
+    (m.DeleteGroupsRequest(groups_names=["", ""]), 2, "03 01 01 00"),
     (m.MetadataRequest(topics=None, allow_auto_topic_creation=False), 12, "00 00 00 00"),
     (
         m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="ab")]),
