@@ -147,25 +147,38 @@ static void note_old_magic(recovery *r, pb_segment *segment, int64_t offset)
     }
 }
 
-/* Open a segment's .log and see how long it is. */
+static void close_file(pb_segment *segment)
+{
+    if (segment->file >= 0)
+        segment->io->ops->file_close(segment->io, segment->file);
+    segment->file = -1;
+}
+
+/* Open for writing, since recovery may have to cut it; one that is open may be so for reading only. */
+static int open_file(recovery *r, pb_segment *segment)
+{
+    close_file(segment);
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_LOG, "");
+    int file = rc == 0 ? segment->io->ops->file_open(segment->io, path, PB_OPEN_WRITE) : rc;
+    if (file < 0)
+        return fail_segment(r, segment, file, "cannot open");
+    segment->file = file;
+    return 0;
+}
+
+/* See how long a segment's .log is and how it begins. Only the active one stays open. */
 static int add_segment(recovery *r, int64_t base_offset, bool last)
 {
     pb_log *log = r->log;
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
-    if (rc == 0)
-        rc = pb_log_reserve_segment(log);
+    int rc = pb_log_reserve_segment(log);
     pb_segment *segment = rc == 0 ? pb_segment_new(log->io, log->directory, base_offset) : NULL;
     if (segment == NULL)
         return pb_log_fail(log, r->failure, rc != 0 ? rc : -ENOMEM, "cannot open a segment");
     log->segments[log->segment_count++] = segment;
-    /* All are opened for writing here: recovery may have to cut them. */
-    segment->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE);
-    if (segment->file < 0) {
-        rc = segment->file;
-        segment->file = -1;
-        return fail_segment(r, segment, rc, "cannot open");
-    }
+    rc = open_file(r, segment);
+    if (rc != 0)
+        return rc;
     segment->size_bytes = log->io->ops->file_size(log->io, segment->file);
     segment->modified_ms = log->io->ops->wall_ms(log->io);
     segment->finished = !last;
@@ -181,13 +194,9 @@ static int add_segment(recovery *r, int64_t base_offset, bool last)
         note_old_magic(r, segment, header.base_offset);
     if (last)
         r->active_first_timestamp_ms = rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1;
+    else
+        close_file(segment);
     return 0;
-}
-
-static void close_file(pb_segment *segment)
-{
-    segment->io->ops->file_close(segment->io, segment->file);
-    segment->file = -1;
 }
 
 /* A segment below the recovery point: its data is trusted, its indexes are when they look right. */
@@ -195,6 +204,9 @@ static int check_sealed(recovery *r, pb_segment *segment)
 {
     int rc = 0;
     if (!load_indexes(segment, segment->size_bytes)) {
+        rc = open_file(r, segment);
+        if (rc != 0)
+            return rc;
         rc = reset_indexes(r, segment);
         pb_replay replay = replay_of(r, segment, PB_REPLAY_INDEXES);
         if (rc == 0)
@@ -205,8 +217,8 @@ static int check_sealed(recovery *r, pb_segment *segment)
         if (rc == 0)
             rc = store_indexes(segment);
         r->report->scanned_bytes += replay.position;
+        close_file(segment);
     }
-    close_file(segment);
     return rc == 0 ? 0 : fail_segment(r, segment, rc, "cannot rebuild the indexes of");
 }
 
@@ -231,7 +243,10 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool 
 {
     pb_log *log = r->log;
     pb_segment *segment = log->segments[index];
-    int rc = reset_indexes(r, segment);
+    int rc = open_file(r, segment);
+    if (rc != 0)
+        return rc;
+    rc = reset_indexes(r, segment);
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot remove an index of");
     pb_replay replay =
@@ -387,8 +402,12 @@ static int recover_segments(recovery *r)
     bool scanned = first_scan < log->segment_count;
     if (rc == 0 && scanned)
         rc = scan_from(r, first_scan, &end);
+    /* Segments behind a cut are gone: the one that is last now was sealed. */
+    if (rc == 0 && scanned)
+        rc = open_file(r, pb_log_active(log));
     if (rc != 0)
         return rc;
+    pb_log_active(log)->finished = false;
     log->written_end = end;
     log->durable_end = !scanned ? end : options->recovery_point < end ? options->recovery_point : end;
     if (log->durable_end < log->start_offset)

@@ -113,10 +113,13 @@ TEST(damaged_and_missing_indexes_are_rebuilt)
             snprintf(path, sizeof(path), "%s/%s", f.directory, NAMES[kind]);
             if (how == 0)
                 CHECK_INT(unlink(path), 0);
-            else if (how == 1)
+            if (how == 1)
                 file_store(&f, NAMES[kind], bytes, length - 3);
-            else
-                file_store(&f, NAMES[kind], memset(malloc(length), 0xff, length), length);
+            uint8_t *noise = malloc(length);
+            memset(noise, 0xff, length);
+            if (how == 2)
+                file_store(&f, NAMES[kind], noise, length);
+            free(noise);
             fixture_open(&f);
             CHECK_INT(f.recovery.rebuilt_index_count, 1);
             CHECK_INT(pb_log_written_end(f.log), 180);
