@@ -91,10 +91,13 @@ def crc32c(data: bytes) -> int:
 
 
 def decompress(codec_id: int, data: bytes, max_bytes: int) -> bytes:
-    """What `data` holds, by the C extension; an error when it is more than `max_bytes`."""
+    """What `data` holds, by the C extension; ProtocolError when it is corrupt or holds more than `max_bytes`."""
     from pybroker import native
 
-    return native.decompress(codec_id, data, max_bytes)
+    try:
+        return native.decompress(codec_id, data, max_bytes)
+    except native.NativeError as error:
+        raise ProtocolError(str(error)) from error
 
 
 def _varint(value: int) -> bytes:

@@ -40,7 +40,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert generate(["c", "--out", str(build / "wire" / "generated")]) == 0
     generated = sorted((build / "wire" / "generated").glob("*.c"))
     sources = [str(CSRC / name) for name in SOURCES] + [str(path) for path in generated]
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     includes = [f"-I{build}", f"-I{CSRC}"]
     subprocess.run([compiler, *flags, *includes, *sources, "-o", str(build / "echo")], check=True)
     return build / "echo"

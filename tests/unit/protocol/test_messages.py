@@ -14,7 +14,7 @@ from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.testing.random_messages import RandomMessages
 
-ROUNDS = int(os.environ.get("PYBROKER_CODEC_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("PYBROKER_CODEC_ROUNDS", "5"))
 TOPIC_ID = bytes(range(16))
 
 

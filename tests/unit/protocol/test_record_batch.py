@@ -83,6 +83,19 @@ def test_batches_are_built_as_kafka_builds_them() -> None:
     assert build(100, 6, RECORDS, timestamp_ms=START_MS, transactional=True, **producer) == TRANSACTIONAL
 
 
+def test_the_extensions_checksum_and_codecs_are_the_default() -> None:
+    plain, compressed = record_batch.parse(PLAIN + GZIP)
+    assert plain.records == compressed.records == RECORDS
+    assert record_batch.build(100, 6, RECORDS, timestamp_ms=START_MS) == PLAIN
+    with pytest.raises(ProtocolError, match="more than 10 bytes"):
+        list(record_batch.parse(GZIP, max_decompressed_bytes=10))
+    for position, replacement in ((63, 0xFF), (22, 0x07)):  # garbage for gzip; a codec that does not exist
+        data = bytearray(GZIP)
+        data[position] = replacement
+        with pytest.raises(ProtocolError):
+            list(record_batch.parse(sealed(data)))
+
+
 def test_control_batches_and_default_timestamps() -> None:
     (batch,) = parse(build(5, 2, [Record(b"\0\0\0\2", b"x" * 300)], timestamp_ms=77, control=True))
     assert batch.is_control
