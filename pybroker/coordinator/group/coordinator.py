@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
+from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
-from pybroker.coordinator.group.settings import GroupSettings
-from pybroker.coordinator.group.shard_state import Clock, random_suffix
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.coordinator.group.shard_state import Clock, ShardState, random_suffix
 from pybroker.coordinator.group.sync import Sync, sync
-from pybroker.coordinator.outcome import Outcome
+from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -101,12 +103,8 @@ class GroupCoordinator:
         """Remove all offsets of deleted topics, given by name and id."""
         topics = dict(deleted)
         for one in self._active():
-            for group_id in one.state.offsets.group_ids():
-                made = offsets.topics_deleted(one.state, group_id, topics)
-                if made:
-                    error = await one.appender.submit(Outcome(made))
-                    if error is not ErrorCode.NONE:
-                        _LOG.warning("group %s: offsets of deleted topics stay for now: %s", group_id, error.name)
+            made = partial(_without_topics, one.state, topics)
+            await self._append_for_groups(one, one.state.offsets.group_ids(), made)
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that the group lives in."""
@@ -223,7 +221,7 @@ class GroupCoordinator:
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Delete groups that have no members, with their offsets; a result for each."""
         results: dict[str, ErrorCode] = {}
-        closed: dict[int, list[str]] = {}
+        closed: dict[int, list[ClassicGroup]] = {}
         for group_id in group_ids:
             if group_id in results:
                 continue
@@ -234,21 +232,30 @@ class GroupCoordinator:
                 continue
             results[group_id], group = removal.close_for_delete(one.state, group_id)
             if group is not None:
-                closed.setdefault(one.partition, []).append(group_id)
-        for partition, names in closed.items():
-            error = await self._delete_closed(partition, names)
-            results.update(dict.fromkeys(names, error))
+                closed.setdefault(one.partition, []).append(group)
+        try:
+            while closed:
+                names, error = await self._delete_closed(closed)
+                results.update(dict.fromkeys(names, error))
+        finally:
+            # The request may be cancelled while it waits.
+            for groups in closed.values():
+                removal.reopen(groups)
         return results
 
-    async def _delete_closed(self, partition: int, group_ids: list[str]) -> ErrorCode:
+    async def _delete_closed(self, closed: dict[int, list[ClassicGroup]]) -> tuple[list[str], ErrorCode]:
+        """Delete the closed groups of one partition and take them out of `closed`."""
+        partition, groups = next(iter(closed.items()))
+        names = [group.group_id for group in groups]
         one = self._shards.get(partition)
-        if one is None:
-            return ErrorCode.NOT_COORDINATOR
-        if any(group_id in one.state.in_flight_commits for group_id in group_ids):
+        if one is not None and any(name in one.state.in_flight_commits for name in names):
             await one.appender.drained()
-        groups = [one.state.groups[group_id] for group_id in group_ids if group_id in one.state.groups]
+        del closed[partition]
+        if one is None or self._shards.get(partition) is not one:
+            return names, ErrorCode.NOT_COORDINATOR
         committed = self._run(one, removal.delete_closed(one.state, groups))
-        return ErrorCode.NONE if committed is None else await committed
+        assert committed is not None, "a closed group has a tombstone at least"
+        return names, await committed
 
     # ---- the machinery -------------------------------------------------------------------------------------------
 
@@ -294,13 +301,25 @@ class GroupCoordinator:
     async def expire_offsets(self) -> None:
         """Look once at all groups for offsets and groups whose time is over."""
         for one in self._active():
-            for index, group in enumerate(list(one.state.groups.values())):
-                outcome = removal.expire_group(one.state, group)
-                if outcome.records:
-                    error = await one.appender.submit(outcome)
-                    if error is not ErrorCode.NONE:
-                        _LOG.warning("group %s: expired offsets stay for now: %s", group.group_id, error.name)
-                elif index % _GROUPS_PER_TURN == _GROUPS_PER_TURN - 1:
-                    await asyncio.sleep(0)
-                if one.status is not ShardStatus.ACTIVE:
-                    break
+            await self._append_for_groups(one, list(one.state.groups), partial(_expired, one.state))
+
+    async def _append_for_groups(self, one: Shard, group_ids: list[str], make: Callable[[str], Outcome]) -> None:
+        """Append what `make` has for each group; waits for the log, and lets the loop go round, now and then."""
+        for start in range(0, len(group_ids), _GROUPS_PER_TURN):
+            outcomes = [make(group_id) for group_id in group_ids[start : start + _GROUPS_PER_TURN]]
+            waiting = [one.appender.submit(outcome) for outcome in outcomes if outcome.records]
+            failed = {error for error in await asyncio.gather(*waiting) if error is not ErrorCode.NONE}
+            for error in failed:
+                _LOG.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)
+            await asyncio.sleep(0)
+            if one.status is not ShardStatus.ACTIVE:
+                return
+
+
+def _without_topics(state: ShardState, topics: Mapping[str, bytes], group_id: str) -> Outcome:
+    return Outcome(offsets.topics_deleted(state, group_id, topics))
+
+
+def _expired(state: ShardState, group_id: str) -> Outcome:
+    group = state.groups.get(group_id)
+    return NOTHING if group is None else removal.expire_group(state, group)

@@ -6,7 +6,7 @@ is fetched is always committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.coordinator.group import records
@@ -194,7 +194,7 @@ def all_tombstones(state: ShardState, group_id: str) -> list[CoordinatorRecord]:
     return [records.offset_tombstone(group_id, topic, index) for topic, index in keys]
 
 
-def topics_deleted(state: ShardState, group_id: str, deleted: dict[str, bytes]) -> list[CoordinatorRecord]:
+def topics_deleted(state: ShardState, group_id: str, deleted: Mapping[str, bytes]) -> list[CoordinatorRecord]:
     """Tombstones for a group's offsets of deleted topics (name to id), but not for those of a successor's."""
     made = []
     for topic, partitions in state.offsets.group(group_id).items():

@@ -68,11 +68,17 @@ def _close(group: ClassicGroup) -> ClassicGroup:
     return group
 
 
+def reopen(groups: Iterable[ClassicGroup]) -> None:
+    """Closed groups are Empty again: their removal did not come about."""
+    for group in groups:
+        if group.state is GroupState.DEAD:
+            group.state = GroupState.EMPTY
+
+
 def _reopen_on_error(closed: list[ClassicGroup]) -> Callable[[ErrorCode], Outcome]:
     def on_append(error: ErrorCode) -> Outcome:
         if error is not ErrorCode.NONE:
-            for group in closed:
-                group.state = GroupState.EMPTY
+            reopen(closed)
         return NOTHING
 
     return on_append

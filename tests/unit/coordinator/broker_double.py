@@ -30,12 +30,23 @@ API_MODULES = {
 }
 
 
+async def settle() -> None:
+    """Let everything run that does not wait for time to pass."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 class SystemClock:
+    """The machine's clocks; the wall clock can be put ahead."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time.time_ns() // 1_000_000 + self.ahead_ms
 
 
 def image_with(topics: dict[str, tuple[bytes, int]]) -> MetadataImage:

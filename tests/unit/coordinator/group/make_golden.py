@@ -53,8 +53,12 @@ async def record(port: int) -> tuple[bytes, list[tuple[str, str]]]:
     # The coordinator loads its partition after the topic's metadata is out.
     await asyncio.sleep(2)
     topic_id = created.topics[0].topic_id
+
+    async def pause() -> None:
+        await asyncio.sleep(0.2)
+
     normalise = scenario.Normaliser()
-    return topic_id, [(name, normalise(repr(answer))) for name, answer in await scenario.run(call, topic_id)]
+    return topic_id, [(name, normalise(repr(answer))) for name, answer in await scenario.run(call, topic_id, pause)]
 
 
 def main() -> None:

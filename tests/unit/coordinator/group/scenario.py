@@ -18,8 +18,6 @@ from pybroker.protocol.uuids import ZERO_UUID
 Call = Callable[[str, int, int, Any], Awaitable[Any]]
 
 TOPIC = "events"
-#: Time for a request on another connection to be parked.
-PAUSE_SECONDS = 0.2
 UUID_PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SUBSCRIPTION = b"\0\1\0\0\0\1\0\6events\xff\xff\xff\xff\0\0\0\0"
 
@@ -120,8 +118,11 @@ def fetch(group: str, topics: list[tuple[str, list[int]]] | None, *, require_sta
     return m.OffsetFetchRequest(groups=[asked], require_stable=require_stable)
 
 
-async def run(call: Call, topic_id: bytes) -> list[tuple[str, Any]]:
-    """The whole script; (step's name, response) in the order in which the steps began."""
+async def run(call: Call, topic_id: bytes, pause: Callable[[], Awaitable[None]]) -> list[tuple[str, Any]]:
+    """The whole script; (step's name, response) in the order in which the steps began.
+
+    `pause` returns when a request that has just been sent on another connection is parked.
+    """
     log: list[tuple[str, Any]] = []
 
     async def step(name: str, connection: str, api: int, version: int, request: Any) -> Any:
@@ -132,10 +133,10 @@ async def run(call: Call, topic_id: bytes) -> list[tuple[str, Any]]:
         return response
 
     await _offsets(step, topic_id)
-    await _dynamic_members(step)
+    await _dynamic_members(step, pause)
     await _static_members(step)
-    await _static_rebalances(step)
-    await _stable_rejoins(step)
+    await _static_rebalances(step, pause)
+    await _stable_rejoins(step, pause)
     await _refusals(step)
     await _administration(step)
     return log
@@ -168,7 +169,7 @@ async def _offsets(step: Any, topic_id: bytes) -> None:
     await step("fetch all of no group", "a", 9, 8, fetch("no group", None))
 
 
-async def _dynamic_members(step: Any) -> None:
+async def _dynamic_members(step: Any, pause: Callable[[], Awaitable[None]]) -> None:
     group = "dynamic"
     required = await step("join needs an id", "a", 11, 9, join(group))
     member = required.member_id
@@ -210,14 +211,14 @@ async def _dynamic_members(step: Any) -> None:
 
     second = (await step("second join needs an id", "b", 11, 9, join(group))).member_id
     parked = asyncio.create_task(step("second join", "b", 11, 9, join(group, second)))
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step("heartbeat hears of the rebalance", "a", 12, 4, heartbeat(group, generation, member))
     await step("sync during the rebalance", "a", 14, 5, sync(group, generation, member))
     await step("leader rejoins", "a", 11, 9, join(group, member))
     await parked
     generation += 1
     parked = asyncio.create_task(step("follower syncs", "b", 14, 5, sync(group, generation, second)))
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step("leader syncs", "a", 14, 5, sync(group, generation, member, {member: b"one", second: b"two"}))
     await parked
     await step("leader leaves", "a", 13, 5, leave(group, (member, None), ("stranger", None)))
@@ -267,19 +268,19 @@ async def _static_members(step: Any) -> None:
     await step("describe after removal", "a", 15, 5, m.DescribeGroupsRequest(groups=[group]))
 
 
-async def _static_rebalances(step: Any) -> None:
+async def _static_rebalances(step: Any, pause: Callable[[], Awaitable[None]]) -> None:
     group = "statics"
     first = await step("first static joins", "a", 11, 7, join(group, group_instance_id="one"))
     one = first.member_id
     second = asyncio.create_task(step("second static joins", "b", 11, 7, join(group, group_instance_id="two")))
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step("sync in vain", "a", 14, 5, sync(group, 1, one, {one: b"all"}, group_instance_id="one"))
     await step("first static rejoins", "a", 11, 7, join(group, one, group_instance_id="one"))
     two = (await second).member_id
     follower = asyncio.create_task(
         step("static follower syncs", "b", 14, 5, sync(group, 2, two, group_instance_id="two"))
     )
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step(
         "static leader replaced while completing",
         "c",
@@ -289,7 +290,7 @@ async def _static_rebalances(step: Any) -> None:
     )
     taken = asyncio.create_task(step("static leader is taken over", "c", 11, 9, join(group, group_instance_id="one")))
     await follower
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step(
         "commit while preparing",
         "b",
@@ -320,14 +321,14 @@ async def _static_rebalances(step: Any) -> None:
     await step("administrator empties it", "a", 13, 5, leave(group, ("", "two")))
 
 
-async def _stable_rejoins(step: Any) -> None:
+async def _stable_rejoins(step: Any, pause: Callable[[], Awaitable[None]]) -> None:
     group = "rejoins"
     leader = (await step("old client joins", "a", 11, 2, join(group))).member_id
     await step("it syncs", "a", 14, 2, sync(group, 1, leader, {leader: b"all"}))
     await step("stable leader rejoins", "a", 11, 5, join(group, leader))
     await step("its old generation is gone", "a", 14, 5, sync(group, 1, leader, {leader: b"all"}))
     second = asyncio.create_task(step("old follower joins", "b", 11, 0, join(group, rebalance_timeout_ms=-1)))
-    await asyncio.sleep(PAUSE_SECONDS)
+    await pause()
     await step("leader joins again", "a", 11, 5, join(group, leader))
     follower = (await second).member_id
     await step("leader assigns only itself", "a", 14, 5, sync(group, 3, leader, {leader: b"all", "ghost": b"boo"}))

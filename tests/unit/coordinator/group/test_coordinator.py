@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import scenario
-from broker_double import BrokerDouble, image_with
+from broker_double import BrokerDouble, image_with, settle
 from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
@@ -63,9 +63,9 @@ def test_what_gathers_during_an_append_goes_next() -> None:
         broker = await started()
         broker.writer.hold()
         first = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
-        await asyncio.sleep(0.01)
+        await settle()
         others = [asyncio.create_task(broker.call("a", 8, 9, scenario.commit(f"g{n}"))) for n in range(50)]
-        await asyncio.sleep(0.01)
+        await settle()
         assert not first.done()
         fetched = await broker.call("a", 9, 8, scenario.fetch("g", None))
         assert fetched.groups[0].topics == [], "nothing is seen before it is committed"
@@ -131,7 +131,7 @@ def test_moving_away_answers_parked_requests() -> None:
     async def test() -> None:
         broker = await started(initial_rebalance_delay_ms=60_000)
         parked = asyncio.create_task(broker.call("a", 11, 9, scenario.join("g", group_instance_id="i")))
-        await asyncio.sleep(0.01)
+        await settle()
         await broker.groups.on_resignation(0)
         assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
         assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, "x"))).error_code == ErrorCode.NOT_COORDINATOR
@@ -191,7 +191,7 @@ def test_damaged_partition_is_not_served() -> None:
         broker = BrokerDouble(IMAGE, writer)
         broker.groups.start()
         broker.groups.on_election(0, 1)
-        await asyncio.sleep(0.05)
+        await settle()
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
         await broker.groups.stop()
 
@@ -240,9 +240,9 @@ def test_delete_waits_for_commits_in_flight() -> None:
         await broker.call("a", 8, 9, scenario.commit("g"))
         broker.writer.hold()
         racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(5, 5, 1, "")])))
-        await asyncio.sleep(0.01)
+        await settle()
         deleting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
-        await asyncio.sleep(0.01)
+        await settle()
         late = await broker.call("a", 8, 9, scenario.commit("g"))
         assert commit_error(late) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         broker.writer.release()
@@ -256,18 +256,73 @@ def test_delete_waits_for_commits_in_flight() -> None:
     run(test())
 
 
-def test_sessions_end_in_real_time() -> None:
+def test_cancelled_delete_leaves_the_group_as_it_was() -> None:
+    async def test() -> None:
+        broker = await started()
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        broker.writer.hold()
+        racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(5, 5, 1, "")])))
+        await settle()
+        deleting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
+        await settle()
+        deleting.cancel()
+        await asyncio.wait([deleting])
+        broker.writer.release()
+        await racing
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_groups_expire_by_themselves() -> None:
+    async def test() -> None:
+        broker = await started(offsets_retention_check_interval_ms=10)
+        answers = await asyncio.gather(*(broker.call("a", 8, 9, scenario.commit(f"g{n}")) for n in range(700)))
+        assert [commit_error(answer) for answer in answers] == [0] * 700
+        assert len((await broker.call("a", 16, 5, m.ListGroupsRequest())).groups) == 700
+        broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
+        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+            await asyncio.sleep(0.01)
+        assert broker.writer.append_count < 20, "tombstones of many groups share batches"
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_answers_that_are_ready_do_not_suspend() -> None:
+    async def test() -> None:
+        broker = await started()
+        ready = (
+            (9, 8, scenario.fetch("g", None)),
+            (11, 9, scenario.join("g")),
+            (12, 4, scenario.heartbeat("g", 1, "x")),
+            (13, 5, scenario.leave("g", ("x", None))),
+            (14, 5, scenario.sync("g", 1, "x")),
+            (15, 6, m.DescribeGroupsRequest(groups=["g"])),
+            (16, 5, m.ListGroupsRequest()),
+            (47, 0, m.OffsetDeleteRequest(group_id="g")),
+        )
+        for api_key, version, request in ready:
+            call = broker.call("a", api_key, version, request)
+            try:
+                call.send(None)
+            except StopIteration:
+                continue
+            raise AssertionError(f"API {api_key} suspended")
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_sessions_end_by_the_loops_timer() -> None:
     async def test() -> None:
         broker = await started(min_session_timeout_ms=10)
-        joined = await broker.call("a", 11, 3, scenario.join("g", session_timeout_ms=60))
+        joined = await broker.call("a", 11, 3, scenario.join("g", session_timeout_ms=20))
         member = joined.member_id
         await broker.call("a", 14, 5, scenario.sync("g", 1, member, {member: b"mine"}))
-        for _ in range(5):
-            await asyncio.sleep(0.02)
-            assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, member))).error_code == 0
-        await asyncio.sleep(0.2)
-        described = await broker.call("a", 15, 5, m.DescribeGroupsRequest(groups=["g"]))
-        assert described.groups[0].group_state == "Empty"
+        while broker.groups.describe_group("g", 5).group_state != "Empty":  # noqa: ASYNC110 - bounded by `run`
+            await asyncio.sleep(0.01)
         await broker.groups.stop()
 
     run(test())
@@ -292,12 +347,12 @@ def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
         await broker.active()
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
         publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
-        await asyncio.sleep(0.02)
+        await settle()
         assert (await broker.call("a", 9, 8, scenario.fetch("g", None))).groups[0].topics == []
         GroupCoordinatorPublisher(broker.groups, 2).publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (offsets_id, 1)}))
         assert broker.groups.is_active(0)
         publisher.publish(NO_DELTA, _image())
-        await asyncio.sleep(0.02)
+        await settle()
         assert not broker.groups.is_active(0)
         await broker.groups.stop()
 

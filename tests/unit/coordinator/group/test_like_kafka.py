@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import scenario
-from broker_double import BrokerDouble, image_with
+from broker_double import BrokerDouble, image_with, settle
 from machine import Machine, persisted
 from memory_writer import MemoryWriter
 
@@ -28,7 +28,7 @@ async def _run_ours() -> tuple[list[tuple[str, str]], bytes]:
     writer = MemoryWriter()
     broker = BrokerDouble(image_with({scenario.TOPIC: (topic_id, 3)}), writer)
     await broker.start()
-    log = await scenario.run(broker.call, topic_id)
+    log = await scenario.run(broker.call, topic_id, settle)
     await broker.groups.stop()
     normalise = scenario.Normaliser()
     steps = [(name, normalise(repr(response))) for name, response in log]
