@@ -1,0 +1,162 @@
+"""Replay: every record type of Kafka 4.3, what it changes, and what it must refuse."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.metadata import delta as delta_module
+from pybroker.metadata.delta import MetadataDelta, empty_image
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.image import MetadataImage, Provenance
+from pybroker.protocol import messages as m
+from pybroker.protocol.loader import record_classes
+
+TOPIC_ID = b"t" * 16
+Replay = Callable[..., MetadataImage]
+
+
+def _change(**fields: Any) -> m.PartitionChangeRecord:
+    return m.PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, **fields)
+
+
+def test_every_record_type_of_kafka_has_a_handler() -> None:
+    names = {each.__name__ for each in record_classes("metadata", "metadata").values()}
+    transactions = {"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"}
+    assert len(names) == 26
+    assert set(delta_module._HANDLERS) == names - transactions
+
+
+def test_an_unchanged_part_is_shared(image: MetadataImage, replay: Replay) -> None:
+    other = b"u" * 16
+    changed = replay(image, m.TopicRecord(name="beta", topic_id=other))
+    assert changed.cluster is image.cluster
+    assert changed.configs is image.configs
+    assert changed.topics.by_name["alpha"] is image.topics.by_name["alpha"]
+    assert changed.topics.by_id[other].name == "beta"
+    assert "beta" not in image.topics.by_name
+
+
+def test_partition_change_without_leader_keeps_the_leader_epoch(image: MetadataImage, replay: Replay) -> None:
+    partition = replay(image, _change(isr=[])).topics.by_name["alpha"].partitions[0]
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch, partition.isr) == (1, 0, 1, ())
+
+
+def test_naming_the_same_leader_is_an_election(image: MetadataImage, replay: Replay) -> None:
+    after = replay(image, _change(leader=1), _change(leader=-1, eligible_leader_replicas=[1], isr=[]))
+    partition = after.topics.by_name["alpha"].partitions[0]
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (-1, 2, 2)
+    assert partition.eligible_leader_replicas == (1,)
+    assert after.topics.by_name["alpha"].partitions[1] is image.topics.by_name["alpha"].partitions[1]
+
+
+def test_reassigned_replicas_keep_the_directories_they_had(image: MetadataImage, replay: Replay) -> None:
+    partition = replay(image, _change(replicas=[2, 1])).topics.by_name["alpha"].partitions[0]
+    assert partition.directories == (bytes(16), b"d" * 16)
+
+
+def test_clear_elr(image: MetadataImage, replay: Replay) -> None:
+    eligible = replay(image, _change(eligible_leader_replicas=[1], last_known_elr=[1]))
+    for name in ("", "alpha"):
+        partition = replay(eligible, m.ClearElrRecord(topic_name=name)).topics.by_name["alpha"].partitions[0]
+        assert partition.eligible_leader_replicas == partition.last_known_elr == ()
+        assert partition.partition_epoch == 2
+    with pytest.raises(MetadataError, match="does not exist"):
+        replay(image, m.ClearElrRecord(topic_name="nope"))
+
+
+def test_removing_a_topic_removes_its_configs(image: MetadataImage) -> None:
+    delta = MetadataDelta(image)
+    delta.replay(m.RemoveTopicRecord(topic_id=TOPIC_ID), 0)
+    after = delta.apply(Provenance())
+    assert not after.topics.by_name and not after.topics.by_id and not after.configs
+    assert delta.topics_changed == {TOPIC_ID: None}
+    assert delta.configs_changed == {(2, "alpha")}
+
+
+def test_a_topic_deleted_and_created_again_in_one_delta(image: MetadataImage, replay: Replay) -> None:
+    new_id = b"n" * 16
+    after = replay(image, m.RemoveTopicRecord(topic_id=TOPIC_ID), m.TopicRecord(name="alpha", topic_id=new_id))
+    assert after.topics.by_name["alpha"].id == new_id
+    assert set(after.topics.by_id) == {new_id}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        m.TopicRecord(name="alpha", topic_id=b"x" * 16),
+        m.PartitionRecord(topic_id=b"x" * 16, partition_id=0),
+        m.PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=9),
+        m.RemoveTopicRecord(topic_id=b"x" * 16),
+        m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=4, fenced=1),
+        m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2),
+        m.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=5, fenced=1),
+        m.UnregisterBrokerRecord(broker_id=1, broker_epoch=4),
+        m.FenceBrokerRecord(id=1, epoch=4),
+        m.BeginTransactionRecord(),
+    ],
+)
+def test_records_that_contradict_the_state(image: MetadataImage, replay: Replay, record: Any) -> None:
+    with pytest.raises(MetadataError):
+        replay(image, record)
+
+
+def test_broker_registration_changes(image: MetadataImage, replay: Replay) -> None:
+    change = m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=1, in_controlled_shutdown=1)
+    fenced = replay(image, change).cluster.brokers[1]
+    assert fenced.fenced and fenced.in_controlled_shutdown and fenced.directories == (b"d" * 16,)
+    moved = m.BrokerRegistrationChangeRecord(
+        broker_id=1, broker_epoch=5, fenced=-1, log_dirs=[b"e" * 16], cordoned_log_dirs=[b"e" * 16]
+    )
+    after = replay(replay(image, change), moved).cluster.brokers[1]
+    assert not after.fenced and after.directories == (b"e" * 16,) == after.cordoned_directories
+    legacy = replay(image, m.FenceBrokerRecord(id=1, epoch=5), m.UnfenceBrokerRecord(id=1, epoch=5))
+    assert not legacy.cluster.brokers[1].fenced
+    assert not replay(image, m.UnregisterBrokerRecord(broker_id=1, broker_epoch=5)).cluster.brokers
+
+
+def test_configs_features_and_producer_ids(image: MetadataImage, replay: Replay) -> None:
+    after = replay(
+        image,
+        m.ConfigRecord(resource_type=2, resource_name="alpha", name="retention.ms", value=None),
+        m.ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="7"),
+        m.FeatureLevelRecord(name="group.version", feature_level=1),
+        m.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=3000),
+        m.RegisterControllerRecord(controller_id=1),
+    )
+    assert after.configs == {(4, ""): {"log.retention.ms": "7"}}
+    assert after.feature_levels == {"metadata.version": 30, "group.version": 1}
+    assert after.next_producer_id == 3000
+    assert set(after.cluster.controllers) == {1}
+    gone = replay(after, m.FeatureLevelRecord(name="group.version", feature_level=0))
+    assert gone.feature_levels == {"metadata.version": 30}
+
+
+def test_records_of_unserved_features_are_kept_until_removed(replay: Replay) -> None:
+    entity = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
+    named = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name="")
+    records = [
+        m.AccessControlEntryRecord(id=b"a" * 16),
+        m.UserScramCredentialRecord(name="bob", mechanism=1),
+        m.DelegationTokenRecord(token_id="token"),
+        m.ClientQuotaRecord(entity=[entity], key="k", value=1.0),
+        m.ClientQuotaRecord(entity=[named], key="k", value=2.0),
+    ]
+    kept = replay(empty_image("cluster"), *records)
+    assert [record for record, _ in kept.retained.values()] == records
+    removed = replay(
+        kept,
+        m.RemoveAccessControlEntryRecord(id=b"a" * 16),
+        m.RemoveUserScramCredentialRecord(name="bob", mechanism=1),
+        m.RemoveDelegationTokenRecord(token_id="token"),
+        m.ClientQuotaRecord(entity=[entity], key="k", value=0.0, remove=True),
+    )
+    assert [record for record, _ in removed.retained.values()] == records[4:]
+
+
+def test_records_without_effect(image: MetadataImage) -> None:
+    delta = MetadataDelta(image)
+    delta.replay(m.NoOpRecord(), 0)
+    delta.replay(m.ZkMigrationStateRecord(), 0)
+    assert delta.is_empty
+    assert delta.apply(image.provenance) == image

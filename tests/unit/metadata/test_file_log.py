@@ -1,0 +1,213 @@
+"""The metadata log on files: durability, coalescing, rolls, torn tails, restarts, failures, retention."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.metadata import log_files
+from pybroker.metadata.delta import empty_image
+from pybroker.metadata.errors import MetadataError, MetadataLogError
+from pybroker.metadata.file_log import FileMetadataLog, MetadataLogConfig
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.loader import load
+from pybroker.metadata.quorum_state import QuorumState
+from pybroker.metadata.records import VersionedRecord
+from pybroker.metadata.retention import Retention
+from pybroker.protocol import messages as m
+from pybroker.storage import epoch_checkpoint
+
+
+def _topic(number: int) -> list[VersionedRecord]:
+    return [VersionedRecord(m.TopicRecord(name=f"topic{number}", topic_id=number.to_bytes(16, "big")), 0)]
+
+
+def _open(directory: Path, **settings: Any) -> tuple[FileMetadataLog, MetadataImage]:
+    directory.mkdir(exist_ok=True)
+    log = FileMetadataLog(directory, MetadataLogConfig(**settings))
+    replayer = load(empty_image("c"), log.replay())
+    return log, replayer.finish(log.end_offset, log.epoch)
+
+
+async def _append(log: FileMetadataLog, numbers: range) -> list[int]:
+    return list(await asyncio.gather(*[log.append(_topic(number), 1000 + number) for number in numbers]))
+
+
+def _fill(directory: Path, numbers: range, **settings: Any) -> FileMetadataLog:
+    async def run() -> FileMetadataLog:
+        log, _ = _open(directory, **settings)
+        log.become_leader(1, 1)
+        assert await _append(log, numbers) == list(numbers)
+        await log.close()
+        return log
+
+    return asyncio.run(run())
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def test_concurrent_appends_share_syncs_and_survive_a_restart(tmp_path: Path) -> None:
+    log = _fill(tmp_path, range(200))
+    assert log.sync_count <= 3
+    again, image = _open(tmp_path)
+    assert (again.end_offset, again.epoch) == (200, 1)
+    assert len(image.topics.by_name) == 200
+    assert image.provenance.time_ms == 1199
+
+
+def test_each_start_is_a_new_epoch(tmp_path: Path) -> None:
+    for start in range(3):
+        _fill(tmp_path, range(start * 2, start * 2 + 2))
+        assert QuorumState.read(tmp_path) == QuorumState(1, start + 1)
+    assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, 0), (2, 2), (3, 4)]
+    assert _open(tmp_path)[0].epoch == 3
+
+
+def test_segments_roll(tmp_path: Path) -> None:
+    _fill(tmp_path, range(20), segment_bytes=300)
+    segments = log_files.list_segments(tmp_path)
+    assert len(segments) > 3
+    assert all(segment.path.stat().st_size <= 300 for segment in segments)
+    log, image = _open(tmp_path, segment_bytes=300)
+    assert log.end_offset == 20 == len(image.topics.by_name)
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 11, 12, 60, 61, 80])
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path: Path, kept_bytes: int) -> None:
+    _fill(tmp_path, range(3))
+    path = tmp_path / "00000000000000000000.log"
+    content = path.read_bytes()
+    batch_bytes = len(content) // 3
+    path.write_bytes(content[: 2 * batch_bytes + kept_bytes])
+    log, image = _open(tmp_path)
+    assert log.end_offset == 2 == len(image.topics.by_name)
+    assert path.stat().st_size == 2 * batch_bytes
+    _fill(tmp_path, range(2, 5))
+    assert len(_open(tmp_path)[1].topics.by_name) == 5
+
+
+def test_zeros_and_flipped_bits_at_the_end_are_cut(tmp_path: Path) -> None:
+    _fill(tmp_path, range(3))
+    path = tmp_path / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content + bytes(4096))
+    assert _open(tmp_path)[0].end_offset == 3
+    content[-1] ^= 0x80
+    path.write_bytes(content)
+    assert _open(tmp_path)[0].end_offset == 2
+
+
+def test_damage_in_the_middle_of_the_log_is_no_torn_tail(tmp_path: Path) -> None:
+    _fill(tmp_path, range(20), segment_bytes=300)
+    first = log_files.list_segments(tmp_path)[0].path
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    with pytest.raises(MetadataError, match=r"wrong CRC .* in the middle of the log"):
+        _open(tmp_path)
+
+
+def test_a_missing_segment_or_snapshot_is_named(tmp_path: Path) -> None:
+    _fill(tmp_path, range(20), segment_bytes=300)
+    segments = log_files.list_segments(tmp_path)
+    segments[1].path.unlink()
+    with pytest.raises(MetadataError, match="a segment is missing"):
+        _open(tmp_path)
+    segments[0].path.unlink()
+    with pytest.raises(MetadataError, match="a snapshot file is missing"):
+        _open(tmp_path)
+
+
+def test_a_log_of_other_voters_is_refused(tmp_path: Path) -> None:
+    QuorumState(1, 4, (1, 2, 3)).write(tmp_path, 0)
+    log, _ = _open(tmp_path)
+    with pytest.raises(MetadataError, match=r"voters \[1, 2, 3\]"):
+        log.become_leader(1, 0)
+
+
+def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        settings = {"segment_bytes": 300, "max_bytes_between_snapshots": 500, "retention": Retention(1000, -1)}
+        log, image = _open(tmp_path, **settings)
+        log.become_leader(1, 1)
+        assert not log.is_snapshot_due
+        for start in (0, 20):
+            await _append(log, range(start, start + 20))
+            assert log.is_snapshot_due
+            image = load(image, _since(tmp_path, start)).finish(log.end_offset, log.epoch)
+            await log.write_snapshot(image, 5000)
+            assert not log.is_snapshot_due
+        await _append(log, range(40, 42))
+        await log.close()
+
+    asyncio.run(run())
+    assert [each.end_offset for each in log_files.list_snapshots(tmp_path)] == [40]
+    assert log_files.list_segments(tmp_path)[0].base_offset > 20
+    log, image = _open(tmp_path)
+    assert log.end_offset == 42 == len(image.topics.by_name)
+    assert not [name for name in _names(tmp_path) if name.endswith((".part", ".tmp"))]
+
+
+def _since(directory: Path, offset: int) -> Any:
+    from pybroker.metadata.records import decode_batch
+
+    for segment in log_files.list_segments(directory):
+        for data in log_files.SegmentReader(segment.path, segment.base_offset):
+            batch = decode_batch(data, "log")
+            if batch.base_offset >= offset:
+                yield batch
+
+
+def test_snapshots_are_kept_by_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, image = _open(tmp_path, retention=Retention(-1, 10_000))
+        log.become_leader(1, 1)
+        for number, now_ms in ((0, 2000), (1, 5000), (2, 11_500)):
+            await log.append(_topic(number), now_ms)
+            image = load(image, _since(tmp_path, number)).finish(log.end_offset, log.epoch)
+            await log.write_snapshot(image, now_ms + 1000)
+        await log.close()
+
+    asyncio.run(run())
+    assert [each.end_offset for each in log_files.list_snapshots(tmp_path)] == [2, 3]
+
+
+def test_a_failed_sync_fails_every_append_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        log, _ = _open(tmp_path)
+        log.become_leader(1, 1)
+        await _append(log, range(1))
+
+        def fail(_descriptor: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, "fdatasync", fail)
+        results = await asyncio.gather(*[log.append(_topic(n), 1) for n in range(1, 4)], return_exceptions=True)
+        assert [type(result) for result in results] == [MetadataLogError] * 3
+        monkeypatch.undo()
+        with pytest.raises(MetadataLogError, match="failed earlier"):
+            log.append(_topic(9), 1)
+        await log.close()
+
+    asyncio.run(run())
+
+
+def test_a_segment_of_kafka_is_continued_without_its_indexes(tmp_path: Path, kafka_dir: Path) -> None:
+    for entry in (kafka_dir / "__cluster_metadata-0").iterdir():
+        (tmp_path / entry.name).write_bytes(entry.read_bytes())
+    (tmp_path / "00000000000000000000.index").write_bytes(bytes(100))
+
+    async def run() -> None:
+        log, _ = _open(tmp_path)
+        assert log.become_leader(1, 1) == 2
+        assert await log.append(_topic(1), 1) == 285
+        await log.close()
+
+    asyncio.run(run())
+    assert not (tmp_path / "00000000000000000000.index").exists()
+    assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, 0), (2, 285)]
+    assert "topic1" in _open(tmp_path)[1].topics.by_name

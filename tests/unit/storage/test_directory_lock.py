@@ -1,0 +1,43 @@
+"""The lock of a log dir: one holder, in this process, in another of ours, and in a JVM (a POSIX lock)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.errors import StorageError
+
+_TRY = """
+import sys
+from pathlib import Path
+from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.errors import StorageError
+try:
+    DirectoryLock(Path(sys.argv[1]))
+except StorageError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def _try_elsewhere(directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _TRY, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_a_second_broker_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path) as lock:
+        with pytest.raises(StorageError, match="in use by another broker"):
+            DirectoryLock(tmp_path)
+        refused = _try_elsewhere(tmp_path)
+        assert refused.returncode == 7
+        assert str(tmp_path) in refused.stdout
+        lock.release()
+        assert _try_elsewhere(tmp_path).returncode == 0
+    again = DirectoryLock(tmp_path)
+    lock.release()
+    with pytest.raises(StorageError):
+        DirectoryLock(tmp_path)
+    again.release()
