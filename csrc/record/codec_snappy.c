@@ -37,13 +37,10 @@ static bool at_frame_header(const pb_codec *codec)
 
 static int begin(pb_codec *codec, pb_failure *failure)
 {
+    /* Readers, Kafka's among them, look at the magic and not at the versions. */
     codec->snappy_framed = at_frame_header(codec);
     if (codec->input_length == 0)
         return pb_fail(failure, PB_INVALID_RECORD, "the snappy data of the record batch is empty");
-    if (codec->snappy_framed && load_be32(codec->input + 12) > 1)
-        return pb_fail(failure, PB_INVALID_RECORD,
-                       "the snappy framing of the record batch needs version %u, 1 is known",
-                       load_be32(codec->input + 12));
     return 0;
 }
 

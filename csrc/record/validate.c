@@ -144,8 +144,13 @@ static int check_records(walk *w, pb_codec *codec, const uint8_t *batch, pb_fail
     }
     if (error == 0)
         error = pb_record_reader_finish(&reader, failure);
-    if (error != 0 || validation->record_error_count == 0)
+    if (error != 0) {
+        /* Of a batch that cannot be read to its end Kafka names no records. */
+        validation->record_error_count = 0;
         return error;
+    }
+    if (validation->record_error_count == 0)
+        return 0;
     return pb_fail(failure, w->timestamp_fault ? PB_INVALID_TIMESTAMP : PB_INVALID_RECORD,
                    "%d of the batch's %d records were refused%s", validation->record_error_count,
                    w->header->record_count, w->timestamp_fault ? ", at least one for its timestamp" : "");

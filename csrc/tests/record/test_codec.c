@@ -142,6 +142,19 @@ TEST(a_bare_snappy_block_is_read)
     pb_codec_destroy(codec);
 }
 
+TEST(snappy_frame_versions_do_not_matter)
+{
+    pb_codec *codec = make_codec();
+    size_t length = 0;
+    CHECK_INT(pb_compress(codec, PB_COMPRESSION_SNAPPY, 0, data, 1000, packed, ROOM_BYTES, &length, NULL), 0);
+    memset(packed + 8, 0x7f, 8);
+    size_t back = 0;
+    CHECK_INT(pb_decompress(codec, PB_COMPRESSION_SNAPPY, packed, length, unpacked, ROOM_BYTES, &back, NULL), 0);
+    CHECK_INT(back, 1000);
+    CHECK_MEM(unpacked, data, back);
+    pb_codec_destroy(codec);
+}
+
 TEST(a_snappy_block_that_claims_gigabytes_gets_no_memory)
 {
     pb_codec *codec = make_codec();

@@ -79,6 +79,23 @@ TEST(record_errors_are_all_counted_and_the_first_are_listed)
     pb_codec_destroy(codec);
 }
 
+TEST(a_batch_that_breaks_off_names_no_records)
+{
+    pb_codec *codec = make_codec();
+    for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++) {
+        build_begin(&builder);
+        for (int i = 0; i < 3; i++)
+            build_record(&builder, 1000, NULL, "value", 5);
+        builder.records_length--;
+        build_finish(&builder, codec, compression);
+        pb_validation_rules rules = RULES;
+        rules.compacted = true;
+        CHECK_INT(validate(&rules, codec), PB_INVALID_RECORD);
+        CHECK_INT(validation.record_error_count, 0);
+    }
+    pb_codec_destroy(codec);
+}
+
 TEST(a_record_of_64_mib_of_zeros_needs_no_64_mib)
 {
     enum { VALUE_BYTES = 64 * 1024 * 1024 };
