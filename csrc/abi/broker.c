@@ -63,7 +63,11 @@ int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_nat
     };
     if (options->max_request_bytes <= 0 || options->spin_us < 0 || options->connections_max_idle_ms > INT64_MAX / 1000000)
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "a size or time in the broker's options is out of range"));
-    return pb_abi_fail(failure, &inner, pb_broker_create(options->backend, &settings, out, &inner));
+    pb_io *io = NULL;
+    int result = pb_io_open(options->backend, &io, &inner);
+    if (result == 0)
+        result = pb_broker_create(io, &settings, out, &inner);
+    return pb_abi_fail(failure, &inner, result);
 }
 
 int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure)

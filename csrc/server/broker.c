@@ -55,22 +55,26 @@ static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
     return pb_reactor_init(&home->reactor, &options, failure);
 }
 
-int pb_broker_create(const char *backend, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure)
+static int check_settings(const pb_broker_settings *settings, pb_failure *failure)
 {
     if (settings->reactor_count < 1 || settings->reactor_count > PB_MAX_REACTORS)
         return pb_fail(failure, -EINVAL, "pybroker.reactors must be 1 to %d, not %d", PB_MAX_REACTORS, settings->reactor_count);
     if (settings->buffer_budget_bytes < (int64_t)PB_CHUNK_UNIT_BYTES)
         return pb_fail(failure, -EINVAL, "pybroker.buffer.budget.bytes must be at least %d", PB_CHUNK_UNIT_BYTES);
-    pb_broker *broker = calloc(1, sizeof *broker);
-    if (broker == NULL)
-        return pb_fail(failure, -ENOMEM, "cannot allocate the broker");
+    return 0;
+}
+
+int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure)
+{
+    int result = check_settings(settings, failure);
+    pb_broker *broker = result == 0 ? calloc(1, sizeof *broker) : NULL;
+    if (broker == NULL) {
+        io->ops->close(io);
+        return result != 0 ? result : pb_fail(failure, -ENOMEM, "cannot allocate the broker");
+    }
+    broker->io = io;
     broker->settings = *settings;
     pb_dispatch_init(&broker->handler, settings->max_request_bytes);
-    int result = pb_io_open(backend, &broker->io, failure);
-    if (result < 0) {
-        free(broker);
-        return result;
-    }
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
     pb_worker_init(&broker->worker, broker->io);
     for (int i = 0; i < PB_API_KEYS; i++)

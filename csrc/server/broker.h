@@ -99,7 +99,8 @@ struct pb_broker {
     _Atomic int64_t python_requests; /* waiting for Python */
 };
 
-int pb_broker_create(const char *backend, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure);
+/* On an I/O backend that the broker takes over, also when this fails. */
+int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure);
 int pb_broker_run(pb_broker *broker, pb_failure *failure);
 void pb_broker_halt(pb_broker *broker);
 void pb_broker_destroy(pb_broker *broker);

@@ -109,44 +109,40 @@ size_t mini_batch(uint8_t *out, size_t capacity, int count, size_t value_bytes)
 }
 
 /* Begin a frame: the size is patched by finish. */
-static void begin(mini_client *client, pb_writer *writer, int16_t api_key, int16_t version)
+static void begin(pb_writer *writer, int32_t correlation_id, int16_t api_key, int16_t version)
 {
     pb_writer_init(writer, FRAME_BYTES);
     pb_write_int32(writer, 0);
     pb_request_header header = {.request_api_key = api_key,
                                 .request_api_version = version,
-                                .correlation_id = client->next_correlation_id++,
+                                .correlation_id = correlation_id,
                                 .client_id = pb_slice_of_text("mini")};
     pb_request_header_write(writer, pb_request_header_version(pb_api_find(api_key), version), &header);
 }
 
-static void finish(mini_client *client, pb_writer *writer)
+static void finish(pb_writer *writer)
 {
     CHECK_INT(writer->error, 0);
     pb_writer_patch_int32(writer, 0, (int32_t)(writer->length - 4));
-    mini_client_send_raw(client, writer->data, writer->length);
-    pb_writer_free(writer);
 }
 
-void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
-                              const uint8_t *batch, size_t length)
+void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
+                         int32_t partition, const uint8_t *batch, size_t length)
 {
-    pb_writer writer;
-    begin(client, &writer, PB_API_PRODUCE, version);
+    begin(writer, correlation_id, PB_API_PRODUCE, version);
     pb_produce_request_partition_produce_data data = {.index = partition, .records = {batch, (int32_t)length}};
     pb_produce_request_topic_produce_data topic_data = {
         .name = pb_slice_of_text(topic), .partition_data = &data, .partition_data_count = 1};
     pb_produce_request request = {
         .transactional_id = PB_NULL_SLICE, .acks = acks, .timeout_ms = 1000, .topic_data = &topic_data, .topic_data_count = 1};
-    CHECK_INT(pb_produce_request_write(&writer, version, &request), 0);
-    finish(client, &writer);
+    CHECK_INT(pb_produce_request_write(writer, version, &request), 0);
+    finish(writer);
 }
 
-void mini_client_send_fetch(mini_client *client, int16_t version, const char *topic, int32_t partition, int64_t offset,
-                            int32_t min_bytes, int32_t max_wait_ms)
+void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
+                       int64_t offset, int32_t min_bytes, int32_t max_wait_ms)
 {
-    pb_writer writer;
-    begin(client, &writer, PB_API_FETCH, version);
+    begin(writer, correlation_id, PB_API_FETCH, version);
     pb_fetch_request_fetch_partition asked;
     pb_fetch_request_fetch_partition_init(&asked);
     asked.partition = partition;
@@ -161,31 +157,64 @@ void mini_client_send_fetch(mini_client *client, int16_t version, const char *to
     request.session_epoch = -1;
     request.topics = &topic_data;
     request.topics_count = 1;
-    CHECK_INT(pb_fetch_request_write(&writer, version, &request), 0);
-    finish(client, &writer);
+    CHECK_INT(pb_fetch_request_write(writer, version, &request), 0);
+    finish(writer);
 }
 
-static pb_reader open_answer(mini_client *client, int16_t api_key, int16_t version)
+static pb_reader open_answer(const uint8_t *answer, size_t length, int16_t api_key, int16_t version, pb_arena *arena)
 {
-    CHECK(mini_client_receive(client));
-    pb_arena_reset(&client->arena);
-    pb_reader reader = pb_reader_of(client->answer, client->answer_length);
+    pb_arena_reset(arena);
+    pb_reader reader = pb_reader_of(answer, length);
     pb_response_header header;
     int16_t header_version = pb_response_header_version(pb_api_find(api_key), version);
-    CHECK_INT(pb_response_header_read(&reader, header_version, &client->arena, &header), 0);
+    CHECK_INT(pb_response_header_read(&reader, header_version, arena, &header), 0);
     return reader;
+}
+
+void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_produce_response *out)
+{
+    pb_reader reader = open_answer(answer, length, PB_API_PRODUCE, version, arena);
+    CHECK_INT(pb_produce_response_read(&reader, version, arena, out), 0);
+    CHECK_INT(pb_reader_left(&reader), 0);
+}
+
+void mini_decode_fetch(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_fetch_response *out)
+{
+    pb_reader reader = open_answer(answer, length, PB_API_FETCH, version, arena);
+    CHECK_INT(pb_fetch_response_read(&reader, version, arena, out), 0);
+    CHECK_INT(pb_reader_left(&reader), 0);
+}
+
+static void send_frame(mini_client *client, pb_writer *writer)
+{
+    mini_client_send_raw(client, writer->data, writer->length);
+    pb_writer_free(writer);
+}
+
+void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
+                              const uint8_t *batch, size_t length)
+{
+    pb_writer writer;
+    mini_encode_produce(&writer, client->next_correlation_id++, version, acks, topic, partition, batch, length);
+    send_frame(client, &writer);
+}
+
+void mini_client_send_fetch(mini_client *client, int16_t version, const char *topic, int32_t partition, int64_t offset,
+                            int32_t min_bytes, int32_t max_wait_ms)
+{
+    pb_writer writer;
+    mini_encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, min_bytes, max_wait_ms);
+    send_frame(client, &writer);
 }
 
 void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out)
 {
-    pb_reader reader = open_answer(client, PB_API_PRODUCE, version);
-    CHECK_INT(pb_produce_response_read(&reader, version, &client->arena, out), 0);
-    CHECK_INT(pb_reader_left(&reader), 0);
+    CHECK(mini_client_receive(client));
+    mini_decode_produce(client->answer, client->answer_length, version, &client->arena, out);
 }
 
 void mini_client_receive_fetch(mini_client *client, int16_t version, pb_fetch_response *out)
 {
-    pb_reader reader = open_answer(client, PB_API_FETCH, version);
-    CHECK_INT(pb_fetch_response_read(&reader, version, &client->arena, out), 0);
-    CHECK_INT(pb_reader_left(&reader), 0);
+    CHECK(mini_client_receive(client));
+    mini_decode_fetch(client->answer, client->answer_length, version, &client->arena, out);
 }

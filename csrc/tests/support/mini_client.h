@@ -28,6 +28,15 @@ bool mini_client_receive(mini_client *client);
 /* A batch of `count` records of `value_bytes` each into `out` (room for it); its size. */
 size_t mini_batch(uint8_t *out, size_t capacity, int count, size_t value_bytes);
 
+/* Whole frames for any transport; free with pb_writer_free. */
+void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
+                         int32_t partition, const uint8_t *batch, size_t length);
+void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
+                       int64_t offset, int32_t min_bytes, int32_t max_wait_ms);
+/* `answer` is what follows the size. */
+void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_produce_response *out);
+void mini_decode_fetch(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_fetch_response *out);
+
 void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
                               const uint8_t *batch, size_t length);
 void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out);

@@ -1,0 +1,45 @@
+/*
+ * The simulated machine: a disk that forgets what was not synced, a network in memory, a clock that only waiting moves.
+ *
+ * Everything runs on the caller's thread: pb_sim_step picks one of the broker's threads by a seeded choice and runs its step,
+ * so that one seed replays one run. Faults are seeded too. A crash is a copy of the disk as it would be found afterwards: the
+ * old instance is then taken down in order, and nothing it still does reaches the copy.
+ *
+ * Blocking calls that wait for another thread would wait for ever here: callers step until there is nothing to wait for.
+ */
+#ifndef PB_IO_IO_SIM_H
+#define PB_IO_IO_SIM_H
+
+#include "io/io.h"
+
+/* Chances are out of a million, per operation. */
+typedef struct pb_sim_faults {
+    uint32_t short_io;      /* a socket moves only part of what was asked */
+    uint32_t write_error;   /* a file write fails: EIO after some of it, or ENOSPC */
+    uint32_t sync_error;    /* a sync fails, and what it should have made durable may be lost */
+    uint32_t delayed_write; /* an append finishes in a later turn */
+} pb_sim_faults;
+
+int pb_io_sim_open(uint64_t seed, pb_io **out);
+void pb_sim_set_faults(pb_io *io, const pb_sim_faults *faults);
+
+/* Run one step of one thread. False when every thread sleeps; then time moves to the next deadline, if there is one. */
+bool pb_sim_step(pb_io *io);
+/* Step until nothing is runnable without time passing. */
+void pb_sim_settle(pb_io *io);
+
+enum pb_sim_crash {
+    PB_SIM_KILL,      /* SIGKILL: what was written is there */
+    PB_SIM_POWER_CUT, /* what was not synced is there or not, sector by sector, name by name */
+};
+/* A new machine with the disk as found after a crash now. */
+int pb_sim_crash(pb_io *io, enum pb_sim_crash crash, uint64_t seed, pb_io **out);
+
+/* A client's end of a connection to a listening port; -ECONNREFUSED when nobody listens. */
+int pb_sim_connect(pb_io *io, int port);
+void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length);
+/* Bytes that have arrived (0: none yet), or -ECONNRESET when the broker closed and all has been read. */
+int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capacity);
+void pb_sim_client_close(pb_io *io, int client);
+
+#endif

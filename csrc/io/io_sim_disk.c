@@ -1,0 +1,346 @@
+/*
+ * The simulated disk. A write changes what readers see; a sync makes a file's bytes durable, a directory sync its names.
+ * After a power cut each sector that was not durable is old or new by a seeded choice, and so is each name.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io_sim_machine.h"
+
+static void drop_file(sim_file *file)
+{
+    if (file == NULL || --file->references > 0)
+        return;
+    free(file->data);
+    free(file->durable);
+    free(file);
+}
+
+static sim_file *keep_file(sim_file *file)
+{
+    if (file != NULL)
+        file->references++;
+    return file;
+}
+
+static sim_name *find_name(sim_disk *disk, const char *path)
+{
+    for (size_t i = 0; i < disk->name_count; i++)
+        if (strcmp(disk->names[i].path, path) == 0)
+            return &disk->names[i];
+    return NULL;
+}
+
+static bool exists(const sim_name *name)
+{
+    return name != NULL && (name->file != NULL || name->is_directory);
+}
+
+static sim_name *add_name(sim_disk *disk, const char *path)
+{
+    PB_ASSERT(strlen(path) < PB_SIM_PATH_BYTES);
+    sim_name *name = find_name(disk, path);
+    if (name != NULL)
+        return name;
+    disk->names = realloc(disk->names, (disk->name_count + 1) * sizeof *disk->names);
+    PB_ASSERT(disk->names != NULL);
+    name = &disk->names[disk->name_count++];
+    memset(name, 0, sizeof *name);
+    strcpy(name->path, path);
+    return name;
+}
+
+static void reserve(sim_file *file, int64_t size)
+{
+    if (size <= file->capacity)
+        return;
+    int64_t capacity = size * 2;
+    file->data = realloc(file->data, (size_t)capacity);
+    PB_ASSERT(file->data != NULL);
+    memset(file->data + file->capacity, 0, (size_t)(capacity - file->capacity));
+    file->capacity = capacity;
+}
+
+static sim_file *file_of(pb_io *io, int handle)
+{
+    PB_ASSERT(handle >= 0 && handle < PB_SIM_HANDLES);
+    sim_file *file = sim_of(io)->disk.handles[handle];
+    PB_ASSERT(file != NULL);
+    return file;
+}
+
+int sim_file_open(pb_io *io, const char *path, int flags)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    sim_name *name = find_name(disk, path);
+    if (!exists(name) && !(flags & PB_OPEN_CREATE))
+        return -ENOENT;
+    if (exists(name) && (flags & PB_OPEN_EXCLUSIVE))
+        return -EEXIST;
+    name = add_name(disk, path);
+    if (name->is_directory)
+        return -EISDIR;
+    if (name->file == NULL) {
+        name->file = calloc(1, sizeof *name->file);
+        PB_ASSERT(name->file != NULL);
+        name->file->references = 1;
+    }
+    if (flags & PB_OPEN_TRUNCATE)
+        name->file->size = 0;
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        if (disk->handles[i] == NULL) {
+            disk->handles[i] = keep_file(name->file);
+            return i;
+        }
+    return -EMFILE;
+}
+
+int sim_file_close(pb_io *io, int handle)
+{
+    drop_file(file_of(io, handle));
+    sim_of(io)->disk.handles[handle] = NULL;
+    return 0;
+}
+
+int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position)
+{
+    const sim_file *file = file_of(io, handle);
+    if (position >= file->size)
+        return 0;
+    int64_t left = file->size - position;
+    if ((int64_t)length > left)
+        length = (size_t)left;
+    if (length > 0)
+        memcpy(buffer, file->data + position, length);
+    return (int64_t)length;
+}
+
+int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position)
+{
+    sim_machine *machine = sim_of(io);
+    sim_file *file = file_of(io, handle);
+    int64_t total = 0;
+    for (int i = 0; i < count; i++)
+        total += (int64_t)iov[i].iov_len;
+    int64_t allowed = total;
+    bool fails = sim_chance(machine, machine->faults.write_error);
+    if (fails)
+        allowed = (int64_t)(sim_random(machine) % (uint64_t)(total + 1));
+    int64_t done = 0;
+    for (int i = 0; i < count && done < allowed; i++) {
+        int64_t part = (int64_t)iov[i].iov_len;
+        if (part > allowed - done)
+            part = allowed - done;
+        reserve(file, position + done + part);
+        memcpy(file->data + position + done, iov[i].iov_base, (size_t)part);
+        done += part;
+    }
+    if (position + done > file->size && done > 0)
+        file->size = position + done;
+    if (!fails)
+        return done;
+    return sim_random(machine) % 2 == 0 && done > 0 ? done : sim_random(machine) % 2 == 0 ? -EIO : -ENOSPC;
+}
+
+int sim_file_sync(pb_io *io, int handle)
+{
+    sim_machine *machine = sim_of(io);
+    sim_file *file = file_of(io, handle);
+    if (sim_chance(machine, machine->faults.sync_error))
+        return -EIO;
+    free(file->durable);
+    file->durable = malloc(file->size > 0 ? (size_t)file->size : 1);
+    PB_ASSERT(file->durable != NULL);
+    if (file->size > 0)
+        memcpy(file->durable, file->data, (size_t)file->size);
+    file->durable_size = file->size;
+    return 0;
+}
+
+int sim_file_truncate(pb_io *io, int handle, int64_t size)
+{
+    sim_file *file = file_of(io, handle);
+    reserve(file, size);
+    if (size < file->size)
+        memset(file->data + size, 0, (size_t)(file->size - size));
+    file->size = size;
+    return 0;
+}
+
+/* Allocating, starting writeback, dropping pages: nothing a reader or a crash could tell. Asking for residency: all is. */
+int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length)
+{
+    (void)file_of(io, handle);
+    PB_ASSERT(position >= 0 && length >= 0);
+    return 0;
+}
+
+int64_t sim_file_size(pb_io *io, int handle)
+{
+    return file_of(io, handle)->size;
+}
+
+int sim_rename(pb_io *io, const char *from, const char *to)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    sim_name *target = add_name(disk, to); /* first: it may move the names */
+    sim_name *source = find_name(disk, from);
+    if (!exists(source))
+        return -ENOENT;
+    if (source->is_directory) {
+        size_t length = strlen(from);
+        for (size_t i = 0; i < disk->name_count; i++) {
+            sim_name *name = &disk->names[i];
+            if (strncmp(name->path, from, length) != 0 || name->path[length] != '/')
+                continue;
+            char path[2 * PB_SIM_PATH_BYTES];
+            snprintf(path, sizeof path, "%s%s", to, name->path + length);
+            PB_ASSERT(strlen(path) < PB_SIM_PATH_BYTES);
+            strcpy(name->path, path);
+        }
+        source->is_directory = false;
+        target->is_directory = true;
+        return 0;
+    }
+    drop_file(target->file);
+    target->file = source->file;
+    source->file = NULL;
+    return 0;
+}
+
+int sim_unlink(pb_io *io, const char *path)
+{
+    sim_name *name = find_name(&sim_of(io)->disk, path);
+    if (!exists(name))
+        return -ENOENT;
+    drop_file(name->file);
+    name->file = NULL;
+    return 0;
+}
+
+int sim_directory_make(pb_io *io, const char *path)
+{
+    if (exists(find_name(&sim_of(io)->disk, path)))
+        return -EEXIST;
+    add_name(&sim_of(io)->disk, path)->is_directory = true;
+    return 0;
+}
+
+/* What lies directly in a directory: the rest of its path, or NULL. */
+static const char *inside(const sim_name *name, const char *directory)
+{
+    size_t length = strlen(directory);
+    if (strncmp(name->path, directory, length) != 0 || name->path[length] != '/')
+        return NULL;
+    const char *rest = name->path + length + 1;
+    return strchr(rest, '/') == NULL ? rest : NULL;
+}
+
+int sim_directory_remove(pb_io *io, const char *path)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    sim_name *name = find_name(disk, path);
+    if (name == NULL || !name->is_directory)
+        return -ENOENT;
+    for (size_t i = 0; i < disk->name_count; i++)
+        if (exists(&disk->names[i]) && inside(&disk->names[i], path) != NULL)
+            return -ENOTEMPTY;
+    name->is_directory = false;
+    return 0;
+}
+
+int sim_directory_sync(pb_io *io, const char *path)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    for (size_t i = 0; i < disk->name_count; i++) {
+        sim_name *name = &disk->names[i];
+        if (inside(name, path) == NULL)
+            continue;
+        sim_file *before = name->durable;
+        name->durable = keep_file(name->file);
+        drop_file(before);
+    }
+    return 0;
+}
+
+int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    if (!exists(find_name(disk, path)))
+        return -ENOENT;
+    int result = 0;
+    for (size_t i = 0; i < disk->name_count && result == 0; i++) {
+        const char *rest = exists(&disk->names[i]) ? inside(&disk->names[i], path) : NULL;
+        if (rest == NULL)
+            continue;
+        char entry[PB_SIM_PATH_BYTES]; /* the visitor may add names, which moves them */
+        snprintf(entry, sizeof entry, "%s", rest);
+        result = visit(context, entry, disk->names[i].is_directory);
+    }
+    return result;
+}
+
+/* ---- crashes ---- */
+
+static sim_file *copy_written(const sim_file *from)
+{
+    sim_file *file = calloc(1, sizeof *file);
+    PB_ASSERT(file != NULL);
+    reserve(file, from->size > 0 ? from->size : 1);
+    if (from->size > 0)
+        memcpy(file->data, from->data, (size_t)from->size);
+    file->size = from->size;
+    return file;
+}
+
+static void cut_file(sim_machine *machine, sim_file *file, const sim_file *from)
+{
+    int64_t shorter = from->durable_size < from->size ? from->durable_size : from->size;
+    int64_t longer = from->durable_size < from->size ? from->size : from->durable_size;
+    file->size = shorter + (int64_t)(sim_random(machine) % (uint64_t)(longer - shorter + 1));
+    reserve(file, longer > 0 ? longer : 1);
+    for (int64_t at = 0; at < file->size; at += PB_SIM_SECTOR_BYTES) {
+        int64_t end = at + PB_SIM_SECTOR_BYTES < file->size ? at + PB_SIM_SECTOR_BYTES : file->size;
+        bool new_bytes = sim_random(machine) % 2 == 0;
+        const uint8_t *source = new_bytes ? from->data : from->durable;
+        int64_t have = (new_bytes ? from->size : from->durable_size) - at;
+        memset(file->data + at, 0, (size_t)(end - at));
+        if (have > 0)
+            memcpy(file->data + at, source + at, (size_t)(have < end - at ? have : end - at));
+    }
+}
+
+void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash crash)
+{
+    for (size_t i = 0; i < from->disk.name_count; i++) {
+        const sim_name *old = &from->disk.names[i];
+        sim_name *name = add_name(&to->disk, old->path);
+        name->is_directory = old->is_directory;
+        bool current = crash == PB_SIM_KILL || sim_random(to) % 2 == 0;
+        const sim_file *file = current ? old->file : old->durable;
+        if (file == NULL)
+            continue;
+        name->file = copy_written(file);
+        if (crash == PB_SIM_POWER_CUT)
+            cut_file(to, name->file, file);
+        name->file->references = 2;
+        name->durable = name->file; /* what is found after a crash is on the disk */
+        name->file->durable = malloc((size_t)name->file->size + 1);
+        PB_ASSERT(name->file->durable != NULL);
+        memcpy(name->file->durable, name->file->data, (size_t)name->file->size);
+        name->file->durable_size = name->file->size;
+    }
+}
+
+void sim_disk_free(sim_disk *disk)
+{
+    for (size_t i = 0; i < disk->name_count; i++) {
+        drop_file(disk->names[i].file);
+        drop_file(disk->names[i].durable);
+    }
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        drop_file(disk->handles[i]);
+    free(disk->names);
+}

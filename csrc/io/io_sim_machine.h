@@ -1,0 +1,124 @@
+/* Inside the simulated machine: shared by its disk, its network and its threads. One thread only. */
+#ifndef PB_IO_IO_SIM_MACHINE_H
+#define PB_IO_IO_SIM_MACHINE_H
+
+#include "io/io_sim.h"
+
+#define PB_SIM_PATH_BYTES 512
+#define PB_SIM_HANDLES 4096
+#define PB_SIM_THREADS 64
+#define PB_SIM_SECTOR_BYTES 512
+
+/* A file's bytes as written and as a power cut would find them. Counted by names and handles. */
+typedef struct sim_file {
+    int references;
+    uint8_t *data;
+    int64_t size;
+    int64_t capacity;
+    uint8_t *durable; /* as long as it was at the last sync */
+    int64_t durable_size;
+} sim_file;
+
+/* One name; `durable` is what the directory said at its last sync (NULL: nothing). */
+typedef struct sim_name {
+    char path[PB_SIM_PATH_BYTES];
+    sim_file *file;
+    sim_file *durable;
+    bool is_directory;
+} sim_name;
+
+typedef struct sim_disk {
+    sim_name *names;
+    size_t name_count;
+    sim_file *handles[PB_SIM_HANDLES]; /* index = handle */
+} sim_disk;
+
+/* One direction of a connection. */
+typedef struct sim_pipe {
+    uint8_t *data;
+    size_t length;
+    size_t capacity;
+    bool closed; /* by the writing side */
+} sim_pipe;
+
+typedef struct sim_connection {
+    sim_pipe to_broker;
+    sim_pipe to_client;
+    bool accepted;
+    bool broker_open;
+    bool client_open;
+} sim_connection;
+
+typedef struct sim_network {
+    sim_connection *connections[PB_SIM_HANDLES]; /* index = client = the broker's fd - PB_SIM_HANDLES */
+    int connection_count;
+    int listener_port; /* 0: nobody listens */
+    bool listener_shut;
+} sim_network;
+
+struct pb_thread {
+    struct sim_machine *machine;
+    pb_step_fn step;
+    void *context;
+    int64_t wake_at_ns;
+    bool awake;
+    bool ended;
+};
+
+struct pb_loop {
+    struct sim_machine *machine;
+    pb_link pending;  /* started, by order of start */
+    pb_thread *thread; /* the one that turned it last */
+    int64_t wait_until_ns;
+    bool woken;
+};
+
+typedef struct sim_machine {
+    pb_io io;
+    uint64_t random;
+    int64_t now_ns;
+    pb_sim_faults faults;
+    sim_disk disk;
+    sim_network network;
+    pb_thread *threads[PB_SIM_THREADS];
+    int thread_count;
+    pb_thread *running;
+} sim_machine;
+
+static inline sim_machine *sim_of(pb_io *io)
+{
+    return PB_CONTAINER(io, sim_machine, io);
+}
+
+uint64_t sim_random(sim_machine *machine);
+/* True with a chance out of a million. */
+bool sim_chance(sim_machine *machine, uint32_t per_million);
+
+/* Disk. */
+int sim_file_open(pb_io *io, const char *path, int flags);
+int sim_file_close(pb_io *io, int file);
+int64_t sim_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position);
+int64_t sim_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
+int sim_file_sync(pb_io *io, int file);
+int sim_file_truncate(pb_io *io, int file, int64_t size);
+int sim_file_range(pb_io *io, int file, int64_t position, int64_t length);
+int64_t sim_file_size(pb_io *io, int file);
+int sim_rename(pb_io *io, const char *from, const char *to);
+int sim_unlink(pb_io *io, const char *path);
+int sim_directory_make(pb_io *io, const char *path);
+int sim_directory_remove(pb_io *io, const char *path);
+int sim_directory_sync(pb_io *io, const char *path);
+int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
+void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash crash);
+void sim_disk_free(sim_disk *disk);
+
+/* Network. `try` moves bytes of a started operation: its result, or -EAGAIN. */
+int sim_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
+int sim_peer(pb_io *io, int fd, char *text, size_t size);
+int64_t sim_accept_try(sim_machine *machine);
+int64_t sim_recv_try(sim_machine *machine, int fd, void *buffer, size_t length);
+int64_t sim_send_try(sim_machine *machine, int fd, const struct iovec *iov, int count);
+void sim_socket_shut(sim_machine *machine, int fd);
+void sim_network_free(sim_network *network);
+
+#endif

@@ -1,0 +1,156 @@
+/* The simulated network: byte queues in memory. A broker's fd is its client's number plus PB_SIM_HANDLES. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io_sim_machine.h"
+
+#define LISTENER_FD (3 * PB_SIM_HANDLES)
+#define FIRST_PORT 10000
+#define PIPE_LIMIT_BYTES (256 * 1024) /* like a socket buffer: then the sender waits */
+
+static void push(sim_pipe *pipe, const void *bytes, size_t length)
+{
+    if (pipe->length + length > pipe->capacity) {
+        pipe->capacity = 2 * (pipe->length + length);
+        pipe->data = realloc(pipe->data, pipe->capacity);
+        PB_ASSERT(pipe->data != NULL);
+    }
+    if (length > 0)
+        memcpy(pipe->data + pipe->length, bytes, length);
+    pipe->length += length;
+}
+
+static size_t pull(sim_pipe *pipe, void *buffer, size_t length)
+{
+    if (length > pipe->length)
+        length = pipe->length;
+    if (length > 0) {
+        memcpy(buffer, pipe->data, length);
+        memmove(pipe->data, pipe->data + length, pipe->length - length);
+    }
+    pipe->length -= length;
+    return length;
+}
+
+static sim_connection *connection_of(sim_machine *machine, int fd)
+{
+    PB_ASSERT(fd >= PB_SIM_HANDLES && fd - PB_SIM_HANDLES < machine->network.connection_count);
+    return machine->network.connections[fd - PB_SIM_HANDLES];
+}
+
+int sim_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure)
+{
+    sim_network *network = &sim_of(io)->network;
+    if (network->listener_port != 0)
+        return pb_fail(failure, -EADDRINUSE, "cannot listen on %s:%d", host, port);
+    network->listener_port = port != 0 ? port : FIRST_PORT;
+    *bound_port = network->listener_port;
+    return LISTENER_FD;
+}
+
+int sim_peer(pb_io *io, int fd, char *text, size_t size)
+{
+    (void)connection_of(sim_of(io), fd);
+    snprintf(text, size, "127.0.0.1");
+    return 0;
+}
+
+int64_t sim_accept_try(sim_machine *machine)
+{
+    sim_network *network = &machine->network;
+    if (network->listener_shut)
+        return -ECANCELED;
+    for (int i = 0; i < network->connection_count; i++)
+        if (!network->connections[i]->accepted) {
+            network->connections[i]->accepted = true;
+            network->connections[i]->broker_open = true;
+            return i + PB_SIM_HANDLES;
+        }
+    return -EAGAIN;
+}
+
+int64_t sim_recv_try(sim_machine *machine, int fd, void *buffer, size_t length)
+{
+    sim_connection *connection = connection_of(machine, fd);
+    sim_pipe *pipe = &connection->to_broker;
+    if (connection->to_client.closed)
+        return 0; /* shut down by the broker itself */
+    if (pipe->length == 0)
+        return pipe->closed ? 0 : -EAGAIN;
+    if (buffer == NULL)
+        return 1;
+    if (sim_chance(machine, machine->faults.short_io))
+        length = 1 + sim_random(machine) % length;
+    return (int64_t)pull(pipe, buffer, length);
+}
+
+int64_t sim_send_try(sim_machine *machine, int fd, const struct iovec *iov, int count)
+{
+    sim_connection *connection = connection_of(machine, fd);
+    if (!connection->client_open || connection->to_client.closed)
+        return -EPIPE;
+    if (connection->to_client.length >= PIPE_LIMIT_BYTES)
+        return -EAGAIN;
+    size_t total = 0, done = 0;
+    for (int i = 0; i < count; i++)
+        total += iov[i].iov_len;
+    if (total > 1 && sim_chance(machine, machine->faults.short_io))
+        total = 1 + sim_random(machine) % total;
+    for (int i = 0; i < count && done < total; i++) {
+        size_t part = iov[i].iov_len < total - done ? iov[i].iov_len : total - done;
+        push(&connection->to_client, iov[i].iov_base, part);
+        done += part;
+    }
+    return (int64_t)done;
+}
+
+void sim_socket_shut(sim_machine *machine, int fd)
+{
+    if (fd == LISTENER_FD)
+        machine->network.listener_shut = true;
+    else
+        connection_of(machine, fd)->to_client.closed = true;
+}
+
+int pb_sim_connect(pb_io *io, int port)
+{
+    sim_network *network = &sim_of(io)->network;
+    if (network->listener_port != port || network->listener_shut)
+        return -ECONNREFUSED;
+    PB_ASSERT(network->connection_count < PB_SIM_HANDLES);
+    sim_connection *connection = calloc(1, sizeof *connection);
+    PB_ASSERT(connection != NULL);
+    connection->client_open = true;
+    network->connections[network->connection_count] = connection;
+    return network->connection_count++;
+}
+
+void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length)
+{
+    push(&sim_of(io)->network.connections[client]->to_broker, bytes, length);
+}
+
+int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capacity)
+{
+    sim_connection *connection = sim_of(io)->network.connections[client];
+    size_t got = pull(&connection->to_client, buffer, capacity);
+    return got == 0 && connection->to_client.closed ? -ECONNRESET : (int64_t)got;
+}
+
+void pb_sim_client_close(pb_io *io, int client)
+{
+    sim_connection *connection = sim_of(io)->network.connections[client];
+    connection->to_broker.closed = true;
+    connection->client_open = false;
+}
+
+void sim_network_free(sim_network *network)
+{
+    for (int i = 0; i < network->connection_count; i++) {
+        free(network->connections[i]->to_broker.data);
+        free(network->connections[i]->to_client.data);
+        free(network->connections[i]);
+    }
+}

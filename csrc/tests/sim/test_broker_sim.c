@@ -1,0 +1,306 @@
+/*
+ * The whole data plane on the simulated machine: many clients, short reads and writes, late and failing appends, SIGKILL and
+ * power cuts, all from a seed. What was acknowledged is there, once and in its place; what was synced survives a power cut.
+ * A seed to replay: PB_SIM_SEED=n PB_SIM_RUNS=1.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io_sim.h"
+#include "record/batch.h"
+#include "server/broker.h"
+#include "tests/check.h"
+#include "tests/support/mini_client.h"
+#include "wire/generated/kafka_errors.h"
+
+enum { CLIENTS = 4, REQUESTS = 60, VALUE_BYTES = 200, STEP_LIMIT = 400000, ANSWER_BYTES = 1 << 16 };
+
+#define DIRECTORY "/data"
+#define LOG_DIRECTORY "/data/t-0"
+
+/* What a client was told about one of its batches. `offset` < 0: not acknowledged. */
+typedef struct sent_batch {
+    int64_t offset;
+    uint32_t crc;
+} sent_batch;
+
+typedef struct sim_client {
+    int id;
+    int sent;
+    int answered;
+    uint8_t buffer[ANSWER_BYTES];
+    size_t buffered;
+    sent_batch batches[REQUESTS];
+} sim_client;
+
+typedef struct world {
+    pb_io *io;
+    pb_broker *broker;
+    pb_partition *partition;
+    int port;
+    sim_client clients[CLIENTS];
+    int64_t synced_offset;
+    int mends;
+} world;
+
+static uint8_t bytes[4096];
+static int mended; /* over all seeds: the faults must have bitten */
+
+static pb_log *open_log(pb_io *io, bool clean)
+{
+    static const uint8_t id[16] = {9};
+    pb_log_options options = {
+        .io = io,
+        .directory = LOG_DIRECTORY,
+        .topic_id = id,
+        .clean = clean,
+        .log_start_offset = -1,
+        .config = {.segment_bytes = 8192,
+                   .segment_ms = INT64_MAX,
+                   .segment_index_bytes = 1 << 20,
+                   .index_interval_bytes = 512,
+                   .producer_expiration_ms = 86400000,
+                   .flush_messages = INT64_MAX,
+                   .flush_ms = INT64_MAX},
+    };
+    pb_log *log = NULL;
+    pb_log_recovery recovery;
+    pb_failure failure = {0};
+    int result = pb_log_open(&options, &log, &recovery, &failure);
+    if (result != 0)
+        fprintf(stderr, "cannot open: %s\n", failure.text);
+    CHECK_INT(result, 0);
+    return log;
+}
+
+static void on_failure(pb_partition *partition, int error)
+{
+    (void)error;
+    ((world *)partition->owner)->mends++;
+}
+
+static void start(world *it, uint64_t seed)
+{
+    memset(it, 0, sizeof *it);
+    CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
+    CHECK_INT(it->io->ops->directory_make(it->io, DIRECTORY), 0);
+    pb_broker_settings settings = {.node_id = 1,
+                                   .reactor_count = 2,
+                                   .buffer_budget_bytes = 8 << 20,
+                                   .max_request_bytes = 1 << 20,
+                                   .max_connections = 100,
+                                   .fetch_session_slots = 10,
+                                   .fetch_max_bytes = 1 << 20};
+    pb_failure failure = {0};
+    CHECK_INT(pb_broker_create(it->io, &settings, &it->broker, &failure), 0);
+    CHECK_INT(pb_broker_set_apis(it->broker, PB_API_PRODUCE, 3, 13), 0);
+    CHECK_INT(pb_broker_set_apis(it->broker, PB_API_FETCH, 4, 18), 0);
+    pb_partition_rules rules = {.validation = {.max_message_bytes = 1 << 20,
+                                               .timestamp_before_max_ms = INT64_MAX,
+                                               .timestamp_after_max_ms = INT64_MAX,
+                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER},
+                                .min_insync_replicas = 1};
+    static const uint8_t id[16] = {9};
+    it->partition = pb_partition_create(it->io, "t", id, 0, open_log(it->io, true), &rules);
+    it->partition->owner = it;
+    it->partition->failed = on_failure;
+    pb_partition_start_leading(it->partition, 0);
+    CHECK_INT(pb_registry_add(&it->broker->registry, it->partition), 0);
+    CHECK_INT(pb_broker_add_listener(it->broker, "SIM", "", 0, &it->port, &failure), 0);
+    CHECK_INT(pb_broker_run(it->broker, &failure), 0);
+    for (int i = 0; i < CLIENTS; i++)
+        it->clients[i].id = pb_sim_connect(it->io, it->port);
+}
+
+static void send_next(world *it, sim_client *client)
+{
+    size_t length = mini_batch(bytes, sizeof bytes, 1 + client->sent % 3, (size_t)(VALUE_BYTES + client->sent));
+    bytes[length - 2] = (uint8_t)client->id; /* the last byte of the last value: no two batches are alike */
+    bytes[length - 3] = (uint8_t)client->sent;
+    pb_batch_header header;
+    CHECK_INT(pb_batch_parse(bytes, length, &header), 0);
+    header.base_timestamp += client->id;
+    header.max_timestamp += client->id;
+    pb_batch_write(bytes, &header);
+    CHECK_INT(pb_batch_parse(bytes, length, &header), 0);
+    client->batches[client->sent] = (sent_batch){.offset = -1, .crc = header.crc};
+    pb_writer writer;
+    mini_encode_produce(&writer, client->sent, 9, 1, "t", 0, bytes, length);
+    pb_sim_client_send(it->io, client->id, writer.data, writer.length);
+    pb_writer_free(&writer);
+    client->sent++;
+}
+
+static void take_answers(world *it, sim_client *client)
+{
+    int64_t got = pb_sim_client_receive(it->io, client->id, client->buffer + client->buffered, ANSWER_BYTES - client->buffered);
+    CHECK(got >= 0); /* the broker closes no connection of a well-behaved client */
+    client->buffered += (size_t)got;
+    uint32_t size;
+    while (client->buffered >= 4 && (memcpy(&size, client->buffer, 4), size = be32toh(size), client->buffered >= 4 + size)) {
+        pb_arena arena;
+        pb_arena_init(&arena, 1 << 20);
+        pb_produce_response response;
+        mini_decode_produce(client->buffer + 4, size, 9, &arena, &response);
+        const pb_produce_response_partition_produce_response *answer = &response.responses[0].partition_responses[0];
+        CHECK(answer->error_code == 0 || answer->error_code == PB_KAFKA_KAFKA_STORAGE_ERROR);
+        if (answer->error_code == 0)
+            client->batches[client->answered].offset = answer->base_offset;
+        client->answered++;
+        pb_arena_free(&arena);
+        client->buffered -= 4 + size;
+        memmove(client->buffer, client->buffer + 4 + size, client->buffered);
+    }
+}
+
+/* Off the reactors, as a background thread would: sync now and then, mend what broke. */
+static void upkeep(world *it, int step)
+{
+    pb_failure failure = {0};
+    pb_log_guard guard = pb_partition_guard(it->partition);
+    if (it->mends > 0 && !it->partition->writing && !it->partition->queued) {
+        pb_sim_faults none = {0};
+        pb_sim_set_faults(it->io, &none);
+        CHECK_INT(pb_partition_mend(it->partition, &failure), 0);
+        it->mends = 0;
+        mended++;
+    }
+    if (step % 997 == 0 && pb_log_sync(it->partition->log, &guard, &failure) == 0)
+        it->synced_offset = pb_log_durable_end(it->partition->log);
+    if (step % 501 == 0)
+        (void)pb_log_upkeep(it->partition->log, &guard, it->io->ops->wall_ms(it->io), &failure);
+}
+
+static void run(world *it, int requests)
+{
+    for (int step = 0; step < STEP_LIMIT; step++) {
+        int done = 0;
+        for (int i = 0; i < CLIENTS; i++) {
+            sim_client *client = &it->clients[i];
+            if (client->sent < requests && client->sent - client->answered < 5)
+                send_next(it, client);
+            take_answers(it, client);
+            done += client->answered == requests;
+        }
+        upkeep(it, step);
+        if (done == CLIENTS)
+            return;
+        (void)pb_sim_step(it->io);
+    }
+    CHECK(!"the broker stopped answering");
+}
+
+static void stop(world *it)
+{
+    pb_failure failure = {0};
+    pb_sim_faults none = {0};
+    pb_sim_set_faults(it->io, &none);
+    for (int i = 0; i < CLIENTS; i++)
+        pb_sim_client_close(it->io, it->clients[i].id);
+    pb_broker_halt(it->broker);
+    pb_registry_remove(&it->broker->registry, it->partition);
+    pb_partition_stop_leading(it->partition, 0);
+    CHECK_INT(pb_log_close(it->partition->log, true, &failure), 0);
+    it->partition->log = NULL;
+    pb_partition_release(it->partition);
+    pb_broker_destroy(it->broker);
+}
+
+static void no_lock(void *context)
+{
+    (void)context;
+}
+
+/* Every batch in the log, in order, without a hole; the CRC at each base offset. */
+static int64_t read_log(pb_io *io, pb_log *log, uint32_t *crc_at, int64_t capacity)
+{
+    static uint8_t buffer[1 << 20];
+    pb_log_guard guard = {no_lock, no_lock, NULL};
+    int64_t next = pb_log_start_offset(log), end = pb_log_written_end(log);
+    CHECK_INT(next, 0);
+    while (next < end) {
+        pb_log_slice slice = {0};
+        CHECK_INT(pb_log_read(log, &guard, next, sizeof buffer, end, true, &slice), 0);
+        CHECK(slice.segment != NULL && slice.length <= (int64_t)sizeof buffer);
+        CHECK_INT(pb_io_read_all(io, slice.file, buffer, (size_t)slice.length, slice.position), 0);
+        size_t position = 0, length = (size_t)slice.length;
+        pb_batch_header header;
+        while (position < length) {
+            const uint8_t *batch = buffer + position;
+            CHECK_INT(pb_batch_next(buffer, length, &position, &header), 0);
+            if (header.size_bytes == 0)
+                break;
+            CHECK_INT(header.base_offset, next);
+            CHECK(pb_batch_crc_matches(batch, header.size_bytes));
+            CHECK(next < capacity);
+            crc_at[next] = header.crc;
+            next = pb_batch_last_offset(&header) + 1;
+        }
+        pb_segment_release(slice.segment);
+    }
+    return next;
+}
+
+static void check_log(world *it, pb_io *io, int64_t must_reach)
+{
+    static uint32_t crc_at[CLIENTS * REQUESTS * 3];
+    memset(crc_at, 0, sizeof crc_at);
+    pb_failure failure = {0};
+    pb_log *log = open_log(io, false);
+    int64_t end = read_log(io, log, crc_at, CLIENTS * REQUESTS * 3);
+    CHECK(end >= must_reach);
+    for (int i = 0; i < CLIENTS; i++)
+        for (int k = 0; k < it->clients[i].answered; k++) {
+            const sent_batch *batch = &it->clients[i].batches[k];
+            if (batch->offset >= 0 && batch->offset < must_reach)
+                CHECK_INT(crc_at[batch->offset], batch->crc);
+        }
+    CHECK_INT(pb_log_close(log, true, &failure), 0);
+    io->ops->close(io);
+}
+
+static int64_t acknowledged_end(const world *it)
+{
+    int64_t end = 0;
+    for (int i = 0; i < CLIENTS; i++)
+        for (int k = 0; k < it->clients[i].answered; k++)
+            if (it->clients[i].batches[k].offset + 1 > end)
+                end = it->clients[i].batches[k].offset + 1;
+    return end;
+}
+
+/* Runs of `body` from PB_SIM_SEED on, PB_SIM_RUNS of them. */
+static void for_seeds(void (*body)(uint64_t seed))
+{
+    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
+    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
+    for (int left = runs != NULL ? atoi(runs) : 20; left > 0; left--, seed++) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        body(seed);
+    }
+}
+
+static void survive(uint64_t seed)
+{
+    static world it;
+    start(&it, seed);
+    pb_sim_faults faults = {.short_io = 300000, .delayed_write = 500000, .write_error = seed % 2 == 0 ? 3000 : 0};
+    pb_sim_set_faults(it.io, &faults);
+    run(&it, REQUESTS / 2 + (int)(seed % (REQUESTS / 2)));
+    pb_io *killed, *cut;
+    CHECK_INT(pb_sim_crash(it.io, PB_SIM_KILL, seed, &killed), 0);
+    CHECK_INT(pb_sim_crash(it.io, PB_SIM_POWER_CUT, seed, &cut), 0);
+    check_log(&it, killed, acknowledged_end(&it));
+    check_log(&it, cut, it.synced_offset);
+    stop(&it);
+}
+
+TEST(what_was_acknowledged_survives_a_kill_and_what_was_synced_a_power_cut)
+{
+    for_seeds(survive);
+    CHECK(mended > 0 || getenv("PB_SIM_SEED") != NULL);
+}
+
+CHECK_MAIN()
