@@ -1,7 +1,7 @@
-"""Reads a coordinator's partition from its beginning and hands the records on, a slice at a time.
+"""Reads a coordinator's partition from its beginning and hands the records on.
 
-Runs on the asyncio loop thread and lets the loop go round after each slice, so that loading a large partition delays
-nobody else for long.
+Runs on the asyncio loop thread and lets the loop go round every so many records, so that loading a large partition
+delays nobody else for long.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 
-#: A slice of this size takes some ten milliseconds to replay.
-_SLICE_BYTES = 128 * 1024
+#: As many take some five milliseconds to replay.
+_RECORDS_PER_TURN = 500
 
 _CONTROL_KEY = struct.Struct(">hh")
 _COMMIT_MARKER = 1
@@ -52,18 +52,21 @@ async def load(
     """
     offset = writer.log_start_offset(topic, partition)
     summary = LoadSummary(end_offset=offset)
+    turn_count = 0
     while offset < writer.high_watermark(topic, partition):
-        data = await writer.read(topic, partition, offset, min(max_read_bytes, _SLICE_BYTES))
-        next_offset = offset
+        data = await writer.read(topic, partition, offset, max_read_bytes)
         for batch in record_batch.parse(data):
             _replay_batch(batch, offset, replayer)
-            next_offset = batch.last_offset + 1
+            offset = batch.last_offset + 1
             summary.record_count += len(batch.records)
-        if next_offset <= offset:
+            turn_count += len(batch.records)
+            if turn_count >= _RECORDS_PER_TURN:
+                turn_count = 0
+                await asyncio.sleep(0)
+        if offset <= summary.end_offset:
             break
         summary.bytes_count += len(data)
-        offset = summary.end_offset = next_offset
-        await asyncio.sleep(0)
+        summary.end_offset = offset
     return summary
 
 

@@ -1,7 +1,7 @@
 """Tells the group coordinator what a new metadata image means for it.
 
 Runs on the asyncio loop thread, after the replica manager has applied the same image: a partition has to be there
-before it can be loaded.
+before it can be loaded, and one that is not can only be given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from pybroker.metadata.image import MetadataImage, TopicsImage
 
 
 class GroupCoordinatorPublisher:
-    """A `MetadataPublisher` that compares each image with the one before. Subscribe it after the replica manager's."""
+    """A `MetadataPublisher` that compares each image with the one before.
+
+    Add it as a follower of the replica manager, which calls it once the partitions of that image are in effect.
+    """
 
     def __init__(self, groups: GroupCoordinator, node_id: int) -> None:
         self._groups = groups
