@@ -105,6 +105,7 @@ def _create_topic(
     row = TopicResult(
         name=topic.name,
         topic_id=topic_id,
+        error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
         configs=_described(state, configs) if with_configs else [],

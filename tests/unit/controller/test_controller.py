@@ -1,0 +1,232 @@
+"""The driver: responses wait for durability, publishers see durable images in order, restarts find everything."""
+
+import asyncio
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.controller.producer_ids import ProducerIdManager
+from pybroker.controller.register_broker import Registration
+from pybroker.controller.start import start_controller
+from pybroker.metadata import log_files
+from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataError, MetadataLogError
+from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+_ticks = itertools.count(1_000_000)
+
+
+class _Recorder:
+    """A publisher that remembers."""
+
+    def __init__(self) -> None:
+        self.images: list[MetadataImage] = []
+        self.topics: list[str] = []
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.images.append(image)
+        self.topics += [topic.name for topic in delta.topics_changed.values() if topic is not None]
+
+
+async def _start(path: Path, *overrides: str, **arguments: Any) -> tuple[Controller, LogDirs]:
+    dirs = open_log_dirs([path], 1, 1000)
+    config = BrokerConfig.load(None, ["node.id=1", f"log.dirs={path}", *overrides])
+    controller = await start_controller(config, dirs, lambda: next(_ticks), **arguments)
+    await controller.register_broker(
+        Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), None, (dirs.metadata.directory_id,))
+    )
+    return controller, dirs
+
+
+async def _stop(controller: Controller, dirs: LogDirs, *, clean: bool = True) -> None:
+    if clean:
+        await controller.fence_broker()
+    await controller.close()
+    dirs.release()
+
+
+async def _create(controller: Controller, name: str) -> int:
+    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    response = await controller.create_topics(m.CreateTopicsRequest(topics=[topic]), 7)
+    return response.topics[0].error_code
+
+
+def test_everything_survives_a_restart(tmp_path: Path) -> None:
+    async def first() -> MetadataImage:
+        controller, dirs = await _start(tmp_path)
+        assert controller.broker_epoch == 6
+        assert controller.image.feature_levels == {"metadata.version": 30}
+        assert await _create(controller, "alpha") == ErrorCode.NONE
+        ids = ProducerIdManager(controller.allocate_producer_ids)
+        assert await asyncio.gather(*[ids.next_producer_id() for _ in range(3)]) == [0, 1, 2]
+        await _stop(controller, dirs)
+        return controller.image
+
+    async def second(before: MetadataImage) -> None:
+        controller, dirs = await _start(tmp_path)
+        image = controller.image
+        alpha = image.topics.by_name["alpha"]
+        assert alpha.id == before.topics.by_name["alpha"].id
+        assert (alpha.partitions[0].leader, alpha.partitions[0].leader_epoch) == (1, 1)
+        assert image.provenance.epoch == 2
+        assert controller.broker_epoch > before.provenance.end_offset
+        assert await ProducerIdManager(controller.allocate_producer_ids).next_producer_id() == 1000
+        await _stop(controller, dirs)
+
+    before = asyncio.run(first())
+    assert before.cluster.brokers[1].fenced
+    asyncio.run(second(before))
+
+
+def test_concurrent_operations_see_each_other_and_are_published_in_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        recorder = _Recorder()
+        controller.subscribe(recorder)
+        names = [f"topic{number}" for number in range(20)]
+        codes = await asyncio.gather(*[_create(controller, name) for name in [*names, "topic0"]])
+        assert codes == [ErrorCode.NONE] * 20 + [ErrorCode.TOPIC_ALREADY_EXISTS]
+        assert recorder.topics == names
+        offsets = [image.provenance.end_offset for image in recorder.images]
+        assert offsets == sorted(offsets) and len(set(offsets)) == 21
+        assert recorder.images[-1] is controller.image
+        late = _Recorder()
+        controller.subscribe(late)
+        assert sorted(late.topics) == sorted(names)
+        await _stop(controller, dirs)
+
+    asyncio.run(run())
+
+
+def test_a_response_waits_until_its_records_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        synced: list[bool] = []
+        real = os.fdatasync
+
+        def fdatasync(descriptor: int) -> None:
+            assert "alpha" not in controller.image.topics.by_name
+            real(descriptor)
+            synced.append(True)
+
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        # The second answer changes nothing, but tells of the first: it must wait as well.
+        first, second = (
+            asyncio.ensure_future(_create(controller, "alpha")),
+            asyncio.ensure_future(_create(controller, "alpha")),
+        )
+        assert (await second, bool(synced)) == (ErrorCode.TOPIC_ALREADY_EXISTS, True)
+        assert await first == ErrorCode.NONE
+        monkeypatch.undo()
+        await _stop(controller, dirs)
+
+    asyncio.run(run())
+
+
+def test_a_failed_log_publishes_nothing_and_stops_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        failures: list[MetadataLogError] = []
+        controller, dirs = await _start(tmp_path, on_failure=failures.append)
+
+        def fail(_descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fdatasync", fail)
+        results = await asyncio.gather(_create(controller, "a"), _create(controller, "b"), return_exceptions=True)
+        assert [type(each) for each in results] == [MetadataLogError] * 2
+        monkeypatch.undo()
+        assert len(failures) == 1
+        assert not controller.image.topics.by_name
+        with pytest.raises(MetadataLogError, match="must be restarted"):
+            await _create(controller, "c")
+        await _stop(controller, dirs, clean=False)
+
+    asyncio.run(run())
+
+
+def test_a_caller_that_gives_up_harms_nobody(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        first, second = asyncio.ensure_future(_create(controller, "a")), asyncio.ensure_future(_create(controller, "b"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == ErrorCode.NONE
+        assert set(controller.image.topics.by_name) == {"a", "b"}
+        await _stop(controller, dirs)
+
+    asyncio.run(run())
+
+
+def test_snapshots_are_written_and_started_from(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path, "metadata.log.max.record.bytes.between.snapshots=3000")
+        for number in range(40):
+            await _create(controller, f"topic{number}")
+        await _stop(controller, dirs)
+        assert len(log_files.list_snapshots(dirs.metadata_log_directory)) > 1
+        again, dirs = await _start(tmp_path)
+        assert len(again.image.topics.by_name) == 40
+        await _stop(again, dirs)
+
+    asyncio.run(run())
+
+
+def test_dynamic_broker_settings_apply_to_what_follows(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        edit = m.IncrementalAlterConfigsRequest.AlterableConfig(
+            name="log.retention.ms", config_operation=0, value="4242"
+        )
+        resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=4, resource_name="", configs=[edit]
+        )
+        await controller.incremental_alter_configs(m.IncrementalAlterConfigsRequest(resources=[resource]))
+        assert controller.config.get_int("log.retention.ms") == 4242
+        await _stop(controller, dirs)
+
+    asyncio.run(run())
+
+
+def test_an_open_transaction_of_an_earlier_leader_is_aborted(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        await controller._log.append([_versioned(m.BeginTransactionRecord()), _versioned(_TOPIC)], 1)
+        await _stop(controller, dirs, clean=False)
+        for _ in range(2):
+            again, dirs = await _start(tmp_path)
+            assert "ghost" not in again.image.topics.by_name
+            await _create(again, "real")
+            assert "real" in again.image.topics.by_name
+            await _stop(again, dirs)
+
+    asyncio.run(run())
+
+
+_TOPIC = m.TopicRecord(name="ghost", topic_id=b"g" * 16)
+
+
+def _versioned(record: Any) -> Any:
+    from pybroker.metadata.records import VersionedRecord
+
+    return VersionedRecord(record, 0)
+
+
+def test_a_log_of_another_voter_or_a_newer_cluster_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        await controller._log.append([_versioned(m.FeatureLevelRecord(name="metadata.version", feature_level=31))], 1)
+        await _stop(controller, dirs, clean=False)
+        with pytest.raises(MetadataError, match=r"metadata\.version 31"):
+            await _start(tmp_path)
+
+    asyncio.run(run())

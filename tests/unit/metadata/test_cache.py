@@ -1,0 +1,100 @@
+"""Encoded Metadata answers: equal to what the codec writes, kept while nothing changed, renewed when something did."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pybroker.metadata.cache import ALL_CLUSTER_OPERATIONS, MetadataCache, Variant, error_row, topic_row
+from pybroker.metadata.image import MetadataImage
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+Replay = Callable[..., MetadataImage]
+VERSIONS = range(m.MetadataResponse.MIN_VERSION, m.MetadataResponse.MAX_VERSION + 1)
+
+
+def _plain(image: MetadataImage, variant: Variant, rows: list[Any]) -> bytes:
+    """The body as the codec alone writes it."""
+    response = m.MetadataResponse(
+        brokers=[m.MetadataResponse.MetadataResponseBroker(node_id=1, host="h", port=9092, rack=None)],
+        cluster_id="cluster",
+        controller_id=1,
+        topics=rows,
+    )
+    if variant.with_cluster_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response.encode(variant.version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bodies_equal_the_codecs(image: MetadataImage, replay: Replay, version: int) -> None:
+    records: list[Any] = []
+    for number in range(200):
+        records.append(m.TopicRecord(name=f"t{number}", topic_id=number.to_bytes(16, "big")))
+    image = replay(image, *records)
+    cache = MetadataCache(1)
+    with_operations = version in (8, 9, 10)
+    variant = Variant(version, "PLAINTEXT", with_operations, with_operations)
+    rows = [topic_row(image.cluster, topic, variant) for topic in image.topics.by_id.values()]
+    assert cache.all_topics(image, variant) == _plain(image, variant, rows)
+    alpha = image.topics.by_name["alpha"]
+    missing = error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nope")
+    body = cache.some_topics(image, variant, [alpha], [missing])
+    assert body == _plain(image, variant, [topic_row(image.cluster, alpha, variant), missing])
+    assert cache.some_topics(image, variant, []) == _plain(image, variant, [])
+    decoded, end = m.MetadataResponse.decode(version, body)
+    assert end == len(body)
+    assert [topic.name for topic in decoded.topics] == ["alpha", "nope"]
+
+
+def test_only_what_changed_is_encoded_again(image: MetadataImage, replay: Replay) -> None:
+    cache = MetadataCache(1)
+    variant = Variant(12, "PLAINTEXT")
+    image = replay(image, m.TopicRecord(name="beta", topic_id=b"b" * 16))
+    first = cache.all_topics(image, variant)
+    assert cache.all_topics(image, variant) is first
+    assert cache.encoded_topic_count == 2
+    config = m.ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="1")
+    assert cache.all_topics(replay(image, config), variant) is first
+    changed = replay(image, m.PartitionChangeRecord(topic_id=b"t" * 16, partition_id=0, leader=1))
+    assert cache.all_topics(changed, variant) != first
+    assert cache.encoded_topic_count == 3
+    fenced = replay(image, m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=1))
+    cache.all_topics(fenced, variant)
+    assert cache.encoded_topic_count == 5
+
+
+def test_a_deleted_topic_is_gone_from_all_answers(image: MetadataImage, replay: Replay) -> None:
+    cache = MetadataCache(1)
+    variant = Variant(12, "PLAINTEXT")
+    cache.all_topics(image, variant)
+    after = replay(image, m.RemoveTopicRecord(topic_id=b"t" * 16))
+    assert cache.all_topics(after, variant) == _plain(after, variant, [])
+
+
+@pytest.mark.parametrize(
+    ("version", "listener", "code", "leader"),
+    [
+        (12, "PLAINTEXT", ErrorCode.NONE, 1),
+        (12, "OTHER", ErrorCode.LISTENER_NOT_FOUND, -1),
+        (5, "OTHER", ErrorCode.LEADER_NOT_AVAILABLE, -1),
+        (0, "OTHER", ErrorCode.LEADER_NOT_AVAILABLE, -1),
+    ],
+)
+def test_partitions_by_listener(image: MetadataImage, version: int, listener: str, code: int, leader: int) -> None:
+    topic = topic_row(image.cluster, image.topics.by_name["alpha"], Variant(version, listener))
+    assert {(each.error_code, each.leader_id) for each in topic.partitions} == {(code, leader)}
+    assert topic.partitions[0].replica_nodes == ([] if version == 0 and leader < 0 else [1])
+
+
+def test_offline_replicas(image: MetadataImage, replay: Replay) -> None:
+    variant = Variant(12, "PLAINTEXT")
+    change = m.PartitionChangeRecord(topic_id=b"t" * 16, partition_id=0, replicas=[1, 2], isr=[1])
+    image = replay(image, change)
+    rows = topic_row(image.cluster, image.topics.by_name["alpha"], variant).partitions
+    assert [each.offline_replicas for each in rows] == [[2], []]
+    moved = m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, log_dirs=[b"z" * 16])
+    image = replay(image, moved)
+    rows = topic_row(image.cluster, image.topics.by_name["alpha"], variant).partitions
+    assert [each.offline_replicas for each in rows] == [[1, 2], [1]]
