@@ -2,7 +2,7 @@
 #ifndef PB_ABI_CONVERT_H
 #define PB_ABI_CONVERT_H
 
-#include "include/pybroker.h"
+#include "pybroker.h"
 #include "server/broker.h"
 
 /* Copy a failure out (`out` may be NULL); returns `code`. */

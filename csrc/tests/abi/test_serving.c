@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "include/pybroker.h"
+#include "pybroker.h"
 #include "tests/check.h"
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
