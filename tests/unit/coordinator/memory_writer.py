@@ -40,16 +40,18 @@ class MemoryWriter:
         return base_offset
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-        found = b""
+        found: list[bytes] = []
+        size_bytes = 0
         for batch in self.logs.get((topic, partition), []):
             (base_offset,) = struct.unpack_from(">q", batch, 0)
             (last_offset_delta,) = struct.unpack_from(">i", batch, 23)
             if base_offset + last_offset_delta < offset:
                 continue
-            if found and len(found) + len(batch) > max_bytes:
+            size_bytes += len(batch)
+            if found and size_bytes > max_bytes:
                 break
-            found += batch
-        return found
+            found.append(batch)
+        return b"".join(found)
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         return 0
