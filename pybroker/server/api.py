@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
-    from pybroker.controller.controller import Controller
+    from pybroker.controller.producer_ids import ProducerIdManager
     from pybroker.coordinator.group.coordinator import GroupCoordinator
-    from pybroker.coordinator.partition_writer import PartitionWriter
+    from pybroker.metadata.cache import MetadataCache
     from pybroker.metadata.image import MetadataImage
+    from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.server.served_controller import ServedController
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -62,14 +64,21 @@ class MetadataHolder(Protocol):
 
 @dataclass(slots=True)
 class BrokerServices:
-    """What handlers work with; one per broker, built at start, never replaced."""
+    """What handlers work with; one per broker, built at start, never replaced.
+
+    `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
+    version) of every API, Produce and Fetch included, as ApiVersions tells them.
+    """
 
     config: BrokerConfig
     metadata: MetadataHolder
-    controller: Controller
+    metadata_cache: MetadataCache
+    controller: ServedController
+    producer_ids: ProducerIdManager
     groups: GroupCoordinator
-    replicas: PartitionWriter
+    replicas: ReplicaManager
     clock: Clock
+    served: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,0 +1,102 @@
+"""`pybroker serve`: run a broker until SIGTERM or SIGINT.
+
+Exit status: 0 after a clean stop, 1 when the broker cannot start or go on, 2 for a configuration that is not accepted.
+One line on standard output says that it serves; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pybroker.server.daemon import Daemon
+
+logger = logging.getLogger(__name__)
+
+_EXIT_FAILED = 1
+_EXIT_BAD_CONFIG = 2
+_NS_PER_MS = 1_000_000
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@click.command(name="serve")
+@click.argument("properties", required=False, type=click.Path())
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that wins over the file's."
+)
+def command(properties: str | None, overrides: tuple[str, ...]) -> None:
+    """Run a broker with the settings of a server.properties file."""
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.definition import ConfigError
+    from pybroker.observability.logging import configure_logging
+    from pybroker.profiles import load_profile
+
+    configure_logging()
+    try:
+        config = BrokerConfig.load(properties, overrides)
+        profile = load_profile(config)
+    except ConfigError as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_BAD_CONFIG)
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+
+    from pybroker.metadata.errors import MetadataError
+    from pybroker.native import NativeError
+    from pybroker.server.daemon import Daemon
+    from pybroker.storage.errors import StorageError
+
+    async def run() -> int:
+        daemon = Daemon(config, profile)
+        await daemon.start()
+        return await _serve(daemon)
+
+    try:
+        sys.exit(asyncio.run(run()))
+    except (NativeError, StorageError, MetadataError, OSError) as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_FAILED)
+
+
+async def _serve(daemon: Daemon) -> int:
+    """Serve until a signal or a failure; the exit status."""
+    from pybroker.server.daemon import ready_line
+
+    loop = asyncio.get_running_loop()
+    asked_to_stop: asyncio.Future[int] = loop.create_future()
+    ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
+
+    def on_signal(number: int) -> None:
+        if asked_to_stop.done():
+            logger.error("second signal: ending at once, the next start has to check the logs")
+            os._exit(128 + number)
+        asked_to_stop.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    click.echo(ready_line(daemon, _process_age_ms()))
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if asked_to_stop.done():
+        logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
+    else:
+        logger.error("the broker cannot go on: %s", daemon.failed.result())
+    started_ns = time.monotonic_ns()
+    await daemon.stop()
+    logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
+    return 0 if asked_to_stop.done() else _EXIT_FAILED
+
+
+def _process_age_ms() -> int:
+    """Time since this process began, its interpreter's start included."""
+    with open("/proc/self/stat", encoding="ascii") as file:
+        # Field 22, counted after the name in parentheses, which may have blanks.
+        started_ticks = int(file.read().rpartition(")")[2].split()[19])
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000 - started_ticks * 1000 / _TICKS_PER_SECOND)

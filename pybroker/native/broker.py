@@ -1,0 +1,173 @@
+"""`NativeBroker`: the reactors, the listeners and the queue of events towards Python.
+
+Owned by the daemon. Calls are made on the asyncio thread unless they say "Blocking".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from pybroker.native.bindings import check, ffi, lib, new_failure
+
+EVENT_REQUEST: int = lib.PB_EVENT_REQUEST
+EVENT_APPENDED: int = lib.PB_EVENT_APPENDED
+EVENT_NOTICE: int = lib.PB_EVENT_NOTICE
+EVENT_OFFLINE: int = lib.PB_EVENT_OFFLINE
+
+NULL_LENGTH = 0xFFFFFFFF
+"""An event's `client_id_length` when the client sent no client id."""
+
+_EVENT = struct.Struct("<IiQqqQQIIhhiII")
+_EVENTS_PER_TAKE = 256
+_HOST_BYTES = 64
+_HISTOGRAM_BUCKETS = 512
+
+RawEvent = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""kind, error, handle, offset, connection_id, body, client_id, body_length, client_id_length, api_key, api_version,
+correlation_id, listener, repeated: the fields of pb_event in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What a broker is started with; the fields of pb_broker_options."""
+
+    backend: str
+    node_id: int
+    reactor_count: int
+    spin_us: int
+    buffer_budget_bytes: int
+    max_request_bytes: int
+    max_connections: int
+    connections_max_idle_ms: int
+    fetch_session_slots: int
+    fetch_max_bytes: int
+
+
+class BrokerStats(NamedTuple):
+    """Counters since start; the fields of pb_broker_stats."""
+
+    connections: int
+    connections_accepted: int
+    connections_refused: int
+    bytes_in: int
+    bytes_out: int
+    requests: int
+    produce_requests: int
+    fetch_requests: int
+    bad_requests: int
+    appended_batches: int
+    writes: int
+    written_bytes: int
+    buffer_bytes: int
+    delayed_fetches: int
+    fetch_sessions: int
+    cold_reads: int
+
+
+_STATS = struct.Struct(f"<{len(BrokerStats._fields)}q")
+
+
+class NativeBroker:
+    """Open → serve_apis, listen → start → stop → close. Partitions may be opened at any time in between."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        """Open. NativeError when the backend is refused or a limit of the system is hit."""
+        if ffi.sizeof("pb_event") != _EVENT.size or ffi.sizeof("pb_broker_stats") != _STATS.size:
+            raise ImportError("pb_event or pb_broker_stats has another layout than this package knows")
+        backend = ffi.new("char[]", options.backend.encode())
+        values = {field.name: getattr(options, field.name) for field in fields(options)} | {"backend": backend}
+        out, failure = ffi.new("pb_broker **"), new_failure()
+        check(lib.pb_broker_open(ffi.new("pb_broker_options *", values), out, failure), failure)
+        self.handle: Any = out[0]
+        self._events = ffi.new("pb_event[]", _EVENTS_PER_TAKE)
+        self._event_bytes = memoryview(ffi.buffer(self._events))
+        self._host = ffi.new("char[]", _HOST_BYTES)
+
+    @property
+    def backend(self) -> str:
+        """`io_uring` or `epoll`."""
+        name: str = ffi.string(lib.pb_broker_backend(self.handle)).decode()
+        return name
+
+    def serve_apis(self, ranges: Sequence[tuple[int, int, int]]) -> None:
+        """(api key, lowest, highest version) of everything served. Before `start`."""
+        check(lib.pb_broker_serve_apis(self.handle, ffi.new("pb_api_range[]", list(ranges)), len(ranges)))
+
+    def listen(self, name: str, host: str, port: int) -> int:
+        """Listen on an address ("" is every one); the port, for when 0 was asked for. Before `start`."""
+        bound, failure = ffi.new("int32_t *"), new_failure()
+        check(lib.pb_broker_listen(self.handle, name.encode(), host.encode(), port, bound, failure), failure)
+        return int(bound[0])
+
+    def start(self) -> None:
+        """Start the reactors."""
+        failure = new_failure()
+        check(lib.pb_broker_start(self.handle, failure), failure)
+
+    def stop(self) -> None:
+        """Close all connections and end the threads. Blocking."""
+        lib.pb_broker_stop(self.handle)
+
+    def close(self) -> None:
+        """Free it, after its partitions."""
+        lib.pb_broker_close(self.handle)
+        self.handle = ffi.NULL
+
+    # ---- events ----------------------------------------------------------------------------------------------------
+
+    @property
+    def event_fd(self) -> int:
+        """Readable while events wait."""
+        return int(lib.pb_broker_event_fd(self.handle))
+
+    def take_events(self) -> Iterator[RawEvent]:
+        """Up to 256 events, oldest first. They must be used up before the next call: the buffer is used again."""
+        count = lib.pb_broker_take_events(self.handle, self._events, _EVENTS_PER_TAKE)
+        return _EVENT.iter_unpack(self._event_bytes[: count * _EVENT.size])
+
+    def reply(self, request: int, body: bytes) -> None:
+        """Answer a request with the encoded body of its response."""
+        check(lib.pb_request_reply(self.handle, request, body, len(body)))
+
+    def close_request(self, request: int) -> None:
+        """Close the connection of a request instead of answering it."""
+        lib.pb_request_close(self.handle, request)
+
+    def client_host(self, request: int) -> str:
+        """The peer's address in digits. Before the reply."""
+        length = lib.pb_request_client_host(self.handle, request, self._host, _HOST_BYTES)
+        check(min(length, 0))
+        host: str = ffi.string(self._host).decode()
+        return host
+
+    def take_notice(self, notice: int, text: int) -> str:
+        """The words of a NOTICE event, which is released."""
+        words: str = ffi.string(ffi.cast("const char *", text)).decode(errors="replace")
+        lib.pb_notice_release(notice)
+        return words
+
+    # ---- metrics ---------------------------------------------------------------------------------------------------
+
+    def stats(self) -> BrokerStats:
+        """Counters, summed over the reactors."""
+        out = ffi.new("pb_broker_stats *")
+        lib.pb_broker_stats_read(self.handle, out)
+        return BrokerStats._make(_STATS.unpack(ffi.buffer(out)))
+
+    def histogram(self, api_key: int, stage: int) -> list[int]:
+        """Counts per bucket of an API's stage (pb_stage); [] when the API is not served."""
+        counts = ffi.new("int64_t[]", _HISTOGRAM_BUCKETS)
+        count = lib.pb_broker_histogram(self.handle, api_key, stage, counts, _HISTOGRAM_BUCKETS)
+        return ffi.unpack(counts, min(count, _HISTOGRAM_BUCKETS)) if count > 0 else []
+
+
+_new_char = ffi.typeof("const char *")
+
+
+def read_bytes(address: int, length: int) -> bytes:
+    """A copy of the bytes at an address that an event named."""
+    data: bytes = ffi.unpack(ffi.cast(_new_char, address), length) if length else b""
+    return data

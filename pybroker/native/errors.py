@@ -1,0 +1,28 @@
+"""The one exception that a failed call into the data plane becomes."""
+
+from __future__ import annotations
+
+import os
+
+
+class NativeError(Exception):
+    """A call into the data plane failed.
+
+    `code` is positive for an error code of Kafka's protocol and a negative errno otherwise; `text` is for people. Which
+    exception a Kafka error code becomes further up is not decided here: this package knows nothing of the protocol.
+    """
+
+    def __init__(self, code: int, text: str = "") -> None:
+        super().__init__(text or describe(code))
+        self.code = code
+        self.text = text or describe(code)
+
+    @property
+    def errno(self) -> int | None:
+        """The errno of a failed system call; None when `code` is Kafka's."""
+        return -self.code if self.code < 0 else None
+
+
+def describe(code: int) -> str:
+    """Words for a code that came without."""
+    return f"Kafka error code {code}" if code > 0 else os.strerror(-code)

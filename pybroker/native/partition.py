@@ -1,0 +1,276 @@
+"""`NativePartition`: one partition's log in the data plane.
+
+Its owner sees to it that no call is under way when `close` ends the handle. Calls marked "Blocking" belong on a worker
+thread. All raise `NativeError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from pybroker.native.bindings import check, ffi, lib, new_failure
+from pybroker.native.broker import NativeBroker
+from pybroker.native.errors import NativeError
+
+DEFAULT_LEVEL = -(2**31)
+"""`compression_level` for the codec's own default."""
+
+READ_UNCOMMITTED: int = lib.PB_READ_UNCOMMITTED
+READ_COMMITTED: int = lib.PB_READ_COMMITTED
+
+_KAFKA_CODE_BASE = 100_000
+_SEGMENTS_GUESS = 16
+_PRODUCERS_GUESS = 64
+_new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """Settings of one log and of what may be appended; the fields of pb_partition_config."""
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    producer_expiration_ms: int
+    flush_messages: int
+    flush_ms: int
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    max_message_bytes: int
+    min_insync_replicas: int
+    timestamp_type: int
+    compression: int
+    compression_level: int
+    compact: int
+    preallocate: int
+    internal: int
+
+
+_CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))
+
+
+class PartitionRecovery(NamedTuple):
+    """What opening found and did. `old_magic_offset` is the first batch older than magic 2, -1 when there is none."""
+
+    scanned_bytes: int
+    truncated_bytes: int
+    segment_count: int
+    rebuilt_index_count: int
+    old_magic_offset: int
+
+
+class PartitionState(NamedTuple):
+    """Ends and sizes, read together."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    durable_offset: int
+    recovery_point: int
+    size_bytes: int
+    leader_epoch: int
+    appended_bytes: int
+    appended_records: int
+    fetched_bytes: int
+
+
+class PartitionPosition(NamedTuple):
+    """An offset with its timestamp and leader epoch; offset -1 when there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class Segment(NamedTuple):
+    """One segment. `end_offset` is where the next one begins."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    largest_timestamp_ms: int
+    modified_ms: int
+
+
+class ProducerState(NamedTuple):
+    """One idempotent producer as a partition knows it."""
+
+    producer_id: int
+    last_timestamp_ms: int
+    transaction_start_offset: int
+    last_sequence: int
+    coordinator_epoch: int
+    producer_epoch: int
+
+
+_RECOVERY = struct.Struct("<qqiiq")
+_STATE = struct.Struct("<7qi4x3q")
+_SEGMENT = struct.Struct("<5q")
+_PRODUCER = struct.Struct("<3q3i4x")
+_LAYOUTS = {
+    "pb_partition_recovery": _RECOVERY,
+    "pb_partition_state": _STATE,
+    "pb_partition_segment": _SEGMENT,
+    "pb_partition_producer": _PRODUCER,
+}
+for _name, _layout in _LAYOUTS.items():
+    if ffi.sizeof(_name) != _layout.size:
+        raise ImportError(f"{_name} has {ffi.sizeof(_name)} bytes, this package knows {_layout.size}")
+
+
+def _config_values(config: PartitionConfig) -> dict[str, int]:
+    return {name: getattr(config, name) for name in _CONFIG_FIELDS}
+
+
+class NativePartition:
+    """An open log. `recovery` says what opening did."""
+
+    __slots__ = ("handle", "recovery")
+
+    def __init__(
+        self,
+        broker: NativeBroker,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        directory: str,
+        config: PartitionConfig,
+        *,
+        leader_epoch: int,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        tag: int,
+    ) -> None:
+        """Open `directory`, made when missing, and recover what an unclean stop left. Blocking."""
+        assert len(topic_id) == 16
+        kept = [ffi.new("char[]", topic.encode()), ffi.new("char[]", directory.encode()), ffi.from_buffer(topic_id)]
+        options = ffi.new("pb_partition_options *")
+        options.topic, options.directory, options.topic_id = kept
+        options.partition, options.leader_epoch, options.clean = partition, leader_epoch, clean
+        options.recovery_point, options.log_start_offset, options.tag = recovery_point, log_start_offset, tag
+        options.config = _config_values(config)
+        out, recovery, failure = ffi.new("pb_partition **"), ffi.new("pb_partition_recovery *"), new_failure()
+        check(lib.pb_partition_open(broker.handle, options, out, recovery, failure), failure)
+        self.handle: Any = out[0]
+        self.recovery = PartitionRecovery._make(_RECOVERY.unpack(ffi.buffer(recovery)))
+
+    def lead(self, leader_epoch: int) -> None:
+        """Serve clients as leader of that epoch."""
+        check(lib.pb_partition_lead(self.handle, leader_epoch))
+
+    def resign(self, error: int) -> None:
+        """Answer clients with that Kafka error code from now on (0: unknown partition). Blocking."""
+        check(lib.pb_partition_resign(self.handle, error))
+
+    def close(self, *, clean: bool) -> None:
+        """End the handle, after `resign`; `clean` syncs everything and writes a producer snapshot. Blocking."""
+        failure = new_failure()
+        handle, self.handle = self.handle, ffi.NULL
+        check(lib.pb_partition_close(handle, clean, failure), failure)
+
+    def configure(self, config: PartitionConfig) -> None:
+        """Replace the settings."""
+        check(lib.pb_partition_configure(self.handle, ffi.new("pb_partition_config *", _config_values(config))))
+
+    def repair(self) -> None:
+        """After a failed write: cut the log to what was written whole and accept appends again. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_repair(self.handle, failure), failure)
+
+    def append(self, batch: bytes, ticket: int) -> None:
+        """Append one whole batch; an APPENDED event with the ticket tells the outcome, unless this raises."""
+        check(lib.pb_partition_append(self.handle, batch, len(batch), ticket))
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole batches from `offset`, below the high watermark; b"" at the end. Blocking."""
+        out = _new_uncleared("uint8_t[]", max_bytes)
+        length = lib.pb_partition_read(self.handle, offset, out, max_bytes)
+        if length < 0:
+            raise NativeError(-(length + _KAFKA_CODE_BASE) if length <= -_KAFKA_CODE_BASE else length)
+        return bytes(ffi.buffer(out, length))
+
+    def list_offset(self, timestamp_ms: int, isolation: int) -> PartitionPosition:
+        """First record at or after a timestamp; -1 latest, -2 earliest, -3 largest timestamp. Blocking but for -1 and
+        -2."""
+        out = ffi.new("pb_partition_position *")
+        check(lib.pb_partition_list_offset(self.handle, timestamp_ms, isolation, out))
+        return PartitionPosition(out.offset, out.timestamp_ms, out.leader_epoch)
+
+    def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch that is at most `leader_epoch`, its end offset); (-1, -1) when unknown."""
+        epoch, end_offset = ffi.new("int32_t *"), ffi.new("int64_t *")
+        check(lib.pb_partition_epoch_end(self.handle, leader_epoch, epoch, end_offset))
+        return int(epoch[0]), int(end_offset[0])
+
+    def sync(self) -> None:
+        """Sync what is written; the durable offset moves. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_sync(self.handle, failure), failure)
+
+    def upkeep(self, now_ms: int, purge_before_ms: int) -> None:
+        """Write out index buffers, expire producers, unlink files taken off before `purge_before_ms`. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_upkeep(self.handle, now_ms, purge_before_ms, failure), failure)
+
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last is the active one."""
+        capacity = _SEGMENTS_GUESS
+        while True:
+            out = ffi.new("pb_partition_segment[]", capacity)
+            count = lib.pb_partition_segments(self.handle, out, capacity)
+            if count < 0:
+                raise NativeError(count)
+            if count <= capacity:
+                return [Segment._make(each) for each in _SEGMENT.iter_unpack(ffi.buffer(out, count * _SEGMENT.size))]
+            capacity = count + _SEGMENTS_GUESS
+
+    def delete_before(self, offset: int) -> int:
+        """Move the log start offset up to `offset`; how many segments were taken off. Blocking."""
+        deleted, failure = ffi.new("int32_t *"), new_failure()
+        check(lib.pb_partition_delete_before(self.handle, offset, deleted, failure), failure)
+        return int(deleted[0])
+
+    def roll(self) -> None:
+        """Start a new segment. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_roll(self.handle, failure), failure)
+
+    def truncate(self, offset: int) -> None:
+        """Cut the log so that `offset` is its end, while it is not served. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_truncate(self.handle, offset, failure), failure)
+
+    def producers(self) -> list[ProducerState]:
+        """The idempotent producers this partition remembers."""
+        capacity = _PRODUCERS_GUESS
+        while True:
+            out = ffi.new("pb_partition_producer[]", capacity)
+            count = lib.pb_partition_producers(self.handle, out, capacity)
+            if count < 0:
+                raise NativeError(count)
+            if count < capacity:
+                data = ffi.buffer(out, count * _PRODUCER.size)
+                return [ProducerState._make(each) for each in _PRODUCER.iter_unpack(data)]
+            capacity *= 4
+
+    @property
+    def state(self) -> PartitionState:
+        """Ends and sizes."""
+        return partition_states((self,))[0]
+
+
+def partition_states(partitions: Sequence[NativePartition]) -> list[PartitionState]:
+    """The states of many partitions by one call, in their order."""
+    if not partitions:
+        return []
+    handles = ffi.new("pb_partition *[]", [each.handle for each in partitions])
+    out = ffi.new("pb_partition_state[]", len(partitions))
+    lib.pb_partitions_state(handles, len(partitions), out)
+    return [PartitionState._make(each) for each in _STATE.iter_unpack(ffi.buffer(out))]

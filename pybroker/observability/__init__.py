@@ -1,0 +1,1 @@
+"""How the broker is watched: its log lines."""

@@ -1,0 +1,329 @@
+"""`ReplicaManager`: opens, leads, configures, resigns and deletes partitions as the metadata says, and gives others
+access to them.
+
+On the asyncio loop; blocking work on the log manager's threads. Metadata changes are applied in their order, one after
+the other, each to all its partitions at once. A partition that cannot be opened is logged and stays unknown to clients;
+the others are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.topic import TopicConfig
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionRegistration, TopicImage
+from pybroker.metadata.loader import MetadataPublisher
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.replication.native_errors import kafka_error
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One partition held here. `leader_epoch` is -1 while it is not led."""
+
+    log: PartitionLog
+    leader_epoch: int = -1
+
+    @property
+    def leads(self) -> bool:
+        """Whether clients are served."""
+        return self.leader_epoch >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One published image, with what is different in it."""
+
+    delta: MetadataDelta
+    image: MetadataImage
+    topics: Sequence[tuple[bytes, TopicImage | None]]
+    configured: frozenset[str] | None
+    """Topics whose configuration changed; None for all of them."""
+
+
+class ReplicaManager:
+    """A metadata publisher and a `PartitionWriter`. `settled` says when what was published is done."""
+
+    def __init__(self, node_id: int, logs: LogManager, config: Callable[[MetadataImage], BrokerConfig]) -> None:
+        """`config` makes the broker's configuration of an image's dynamic values."""
+        self._node_id = node_id
+        self._logs = logs
+        self._config = config
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._followers: list[MetadataPublisher] = []
+        self._queue: list[_Change] = []
+        self._applier: asyncio.Task[None] | None = None
+        self._tickets = itertools.count(1)
+        self._appends: dict[int, asyncio.Future[int]] = {}
+        self._topic_configs: dict[str, TopicConfig] = {}
+
+    def add_follower(self, publisher: MetadataPublisher) -> None:
+        """Let `publisher` have every image after it is in effect here. Before the first publish."""
+        self._followers.append(publisher)
+
+    # ---- metadata --------------------------------------------------------------------------------------------------
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """See `MetadataPublisher`. Only queues: `settled` returns when it is done."""
+        topics = list(delta.topics_changed.items())
+        configured: frozenset[str] | None = frozenset(
+            name for kind, name in delta.configs_changed if kind == RESOURCE_TOPIC
+        )
+        if any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
+            configured = None
+        self._queue.append(_Change(delta, image, topics, configured))
+        if self._applier is None:
+            self._applier = asyncio.get_running_loop().create_task(self._apply_all(), name="replica manager")
+
+    async def settled(self) -> None:
+        """Return when everything published so far is in effect."""
+        if self._applier is not None:
+            await asyncio.wait([self._applier])
+
+    async def _apply_all(self) -> None:
+        try:
+            while self._queue:
+                await self._apply(self._queue.pop(0))
+        finally:
+            self._applier = None
+
+    async def _apply(self, change: _Change) -> None:
+        try:
+            self._logs.config = self._config(change.image)
+            await self._delete_gone(change)
+            if change.configured is None or change.configured:
+                self._reconfigure(change)
+            self._topic_configs.clear()
+            work = [
+                self._update(topic, index, registration, change.image)
+                for _, topic in change.topics
+                if topic is not None
+                for index, registration in topic.partitions.items()
+            ]
+            await _all(work)
+            for follower in self._followers:
+                follower.publish(change.delta, change.image)
+        except Exception:
+            logger.exception(
+                "metadata up to offset %d could not be put into effect", change.image.provenance.end_offset
+            )
+
+    async def _delete_gone(self, change: _Change) -> None:
+        gone = {topic_id for topic_id, topic in change.topics if topic is None}
+        if gone:
+            keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
+            await _all([self._delete(key) for key in keys])
+
+    async def _delete(self, key: TopicPartition) -> None:
+        replica = self._replicas.pop(key)
+        try:
+            await self._logs.delete(replica.log)
+        except OSError as error:
+            logger.error("%s: its directory could not be set aside: %s", replica.log, error)
+
+    def _reconfigure(self, change: _Change) -> None:
+        for key, replica in self._replicas.items():
+            if change.configured is None or key[0] in change.configured:
+                self._logs.configure(replica.log, self._topic_config(key[0], change.image))
+
+    def _topic_config(self, topic: str, image: MetadataImage) -> TopicConfig:
+        """Resolved once per topic and change."""
+        config = self._topic_configs.get(topic)
+        if config is None:
+            config = self._topic_configs[topic] = TopicConfig.resolve(image.topic_config(topic), self._logs.config)
+            for warning in config.warnings:
+                logger.warning("topic %s: %s", topic, warning)
+        return config
+
+    async def _update(
+        self, topic: TopicImage, index: int, registration: PartitionRegistration, image: MetadataImage
+    ) -> None:
+        key = (topic.name, index)
+        replica = self._replicas.get(key)
+        if self._node_id not in registration.replicas:
+            if replica is not None:
+                await self._delete(key)
+            return
+        if replica is None:
+            replica = await self._open(key, topic.id, registration, image)
+            if replica is None:
+                return
+        if registration.leader == self._node_id:
+            if registration.leader_epoch > replica.leader_epoch:
+                replica.log.native.lead(registration.leader_epoch)
+                replica.leader_epoch = registration.leader_epoch
+        elif replica.leads:
+            replica.leader_epoch = -1
+            await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def _open(
+        self, key: TopicPartition, topic_id: bytes, registration: PartitionRegistration, image: MetadataImage
+    ) -> Replica | None:
+        config = self._topic_config(key[0], image)
+        directory_id = registration.directory(self._node_id)
+        try:
+            log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config)
+        except (NativeError, StorageError, OSError) as error:
+            logger.error("partition %s-%d cannot be opened and is not served: %s", *key, error)
+            return None
+        replica = self._replicas[key] = Replica(log)
+        return replica
+
+    # ---- appends and reads of the control plane --------------------------------------------------------------------
+
+    def _leader(self, topic: str, partition: int) -> PartitionLog:
+        replica = self._replicas.get((topic, partition))
+        if replica is None or replica.log.closing:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not replica.leads:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica.log
+
+    async def append(self, topic: str, partition: int, batch: bytes) -> int:
+        """See `PartitionWriter`."""
+        log = self._leader(topic, partition)
+        ticket = next(self._tickets)
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._appends[ticket] = done
+        try:
+            log.native.append(batch, ticket)
+        except NativeError as error:
+            del self._appends[ticket]
+            raise kafka_error(error) from error
+        return await done
+
+    def on_appended(self, ticket: int, offset: int, error: int) -> None:
+        """An APPENDED event of the data plane."""
+        done = self._appends.pop(ticket, None)
+        if done is None or done.done():
+            return
+        if error == 0:
+            done.set_result(offset)
+        else:
+            done.set_exception(kafka_error(NativeError(error)))
+
+    async def on_offline(self, tag: int, error: int) -> None:
+        """An OFFLINE event: a write failed. Cut the log to what was written whole and go on."""
+        log = self._logs.by_tag(tag)
+        if log is None or log.closing:
+            return
+        logger.error("%s: a write failed (%s); the log is repaired", log, NativeError(error))
+        try:
+            await log.run(log.native.repair)
+        except NativeError as failure:
+            logger.error("%s: it could not be repaired and takes no records until a restart: %s", log, failure)
+        else:
+            logger.warning("%s: repaired; its end is offset %d", log, log.native.state.log_end_offset)
+
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        """See `PartitionWriter`."""
+        log = self._leader(topic, partition)
+        smallest = log.config.get_int("max.message.bytes")
+        try:
+            return await log.run(log.native.read, offset, max(max_bytes, smallest))
+        except NativeError as error:
+            raise kafka_error(error) from error
+
+    def log_start_offset(self, topic: str, partition: int) -> int:
+        """See `PartitionWriter`."""
+        return self._leader(topic, partition).native.state.log_start_offset
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """See `PartitionWriter`."""
+        return self._leader(topic, partition).native.state.high_watermark
+
+    # ---- look-ups of the APIs --------------------------------------------------------------------------------------
+
+    def check_epoch(self, topic: str, partition: int, leader_epoch: int) -> None:
+        """KafkaError unless this broker leads the partition at the epoch the client knows (-1: it knows none)."""
+        self._leader(topic, partition)
+        current = self._replicas[topic, partition].leader_epoch
+        if leader_epoch >= 0 and leader_epoch != current:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+
+    def state(self, topic: str, partition: int) -> PartitionState:
+        """Ends and sizes of a partition led here. KafkaError otherwise."""
+        return self._leader(topic, partition).native.state
+
+    def list_offset_now(self, topic: str, partition: int, timestamp_ms: int, isolation: int) -> PartitionPosition:
+        """The latest (-1) or earliest (-2) offset. KafkaError."""
+        log = self._leader(topic, partition)
+        try:
+            return log.native.list_offset(timestamp_ms, isolation)
+        except NativeError as error:
+            raise kafka_error(error) from error
+
+    async def list_offset(self, topic: str, partition: int, timestamp_ms: int, isolation: int) -> PartitionPosition:
+        """The first record at or after a timestamp, or (-3) the one with the largest; reads files. KafkaError."""
+        log = self._leader(topic, partition)
+        try:
+            return await log.run(log.native.list_offset, timestamp_ms, isolation)
+        except NativeError as error:
+            raise kafka_error(error) from error
+
+    def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch up to `leader_epoch`, its end offset), (-1, -1) when unknown. KafkaError."""
+        log = self._leader(topic, partition)
+        try:
+            return log.native.epoch_end(leader_epoch)
+        except NativeError as error:
+            raise kafka_error(error) from error
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the log start offset to `before_offset` (-1: the high watermark); the new one. KafkaError."""
+        log = self._leader(topic, partition)
+        high_watermark = log.native.state.high_watermark
+        offset = high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if not log.config.delete:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of topic {topic} has no delete")
+        try:
+            await log.run(log.native.delete_before, offset)
+        except NativeError as error:
+            raise kafka_error(error) from error
+        return log.native.state.log_start_offset
+
+    def producers(self, topic: str, partition: int) -> list[ProducerState]:
+        """The idempotent producers a partition knows. KafkaError."""
+        return self._leader(topic, partition).native.producers()
+
+    def replicas(self) -> Iterable[Replica]:
+        """All partitions held here."""
+        return self._replicas.values()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Put no more metadata into effect, and fail the appends that nobody will finish."""
+        self._queue.clear()
+        await self.settled()
+        for done in self._appends.values():
+            if not done.done():
+                done.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._appends.clear()
+
+
+async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all coroutines; then raise the first failure, if any."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

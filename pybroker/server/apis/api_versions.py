@@ -1,0 +1,70 @@
+"""ApiVersions (18): the APIs and versions served here, and the cluster's features (KIP-35, KIP-511, KIP-584)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from pybroker.metadata import features
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+#: From this version on a client names its software, in characters that are safe in a log (KIP-511).
+_SOFTWARE_VERSION = 3
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_OLDEST = 0
+#: Before this version a feature with a lowest level of 0 cannot be told to clients.
+_ZERO_LEVEL_VERSION = 4
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.ApiVersionsRequest
+) -> m.ApiVersionsResponse:
+    if context.api_version >= _SOFTWARE_VERSION and not (
+        _SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    image = broker.metadata.image
+    return m.ApiVersionsResponse(
+        api_keys=_ranges(broker.served),
+        supported_features=[
+            m.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in features.SUPPORTED.items()
+            if low > 0 or context.api_version >= _ZERO_LEVEL_VERSION
+        ],
+        finalized_features_epoch=image.provenance.end_offset - 1,
+        finalized_features=[
+            m.ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in _finalized(image).items()
+        ],
+    )
+
+
+def _finalized(image: Any) -> dict[str, int]:
+    levels = dict(image.feature_levels)
+    if image.quorum.kraft_version > 0:
+        levels[features.KRAFT_VERSION] = image.quorum.kraft_version
+    return levels
+
+
+@lru_cache(maxsize=4)
+def _ranges(served: tuple[tuple[int, int, int], ...]) -> list[m.ApiVersionsResponse.ApiVersion]:
+    return [
+        m.ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=low, max_version=high)
+        for api_key, low, high in served
+    ]
+
+
+def unsupported_version_body(api: Api[Any, Any]) -> bytes:
+    """The answer to a version that is not served: in version 0, naming the range a client may ask again with."""
+    own = m.ApiVersionsResponse.ApiVersion(
+        api_key=m.ApiVersionsRequest.API_KEY, min_version=api.min_version, max_version=api.max_version
+    )
+    response = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+    return response.encode(_OLDEST)
+
+
+API = Api(m.ApiVersionsRequest, 0, 4, handle)

@@ -1,0 +1,120 @@
+"""ListOffsets (2): the first offset at or after a time, the earliest, the latest, that of the largest timestamp."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from pybroker.native.partition import READ_COMMITTED, READ_UNCOMMITTED, PartitionPosition
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+#: The version each special timestamp came with (KIP-734, KIP-405, KIP-1005, KIP-1023).
+_SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+#: From this version on an answer names the leader epoch of the offset (KIP-320).
+_LEADER_EPOCH_VERSION = 4
+_DEBUGGING_REPLICA = -2
+_NOWHERE = PartitionPosition(-1, -1, -1)
+
+Wanted = m.ListOffsetsRequest.ListOffsetsPartition
+Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.ListOffsetsRequest
+) -> m.ListOffsetsResponse:
+    counts = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    rows: dict[int, list[m.ListOffsetsResponse.ListOffsetsPartitionResponse]] = {}
+    waiting = []
+    for number, topic in enumerate(request.topics):
+        rows[number] = []
+        for wanted in topic.partitions:
+            row = Row(partition_index=wanted.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
+            rows[number].append(row)
+            try:
+                if counts[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                position = _at_once(broker, context, request, topic.name, wanted)
+            except KafkaError as failure:
+                row.error_code = failure.code
+                continue
+            if position is None:
+                waiting.append(_look_up(broker, request, topic.name, wanted, row))
+            else:
+                _fill(row, position)
+    if waiting:
+        await asyncio.gather(*waiting)
+    topics = [
+        m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows[number])
+        for number, topic in enumerate(request.topics)
+    ]
+    if context.api_version < _LEADER_EPOCH_VERSION:
+        for row in (row for topic in topics for row in topic.partitions):
+            row.leader_epoch = -1
+    return m.ListOffsetsResponse(topics=topics)
+
+
+def _isolation(request: m.ListOffsetsRequest) -> int:
+    return READ_COMMITTED if request.isolation_level == 1 else READ_UNCOMMITTED
+
+
+def _at_once(
+    broker: BrokerServices,
+    context: RequestContext,
+    request: m.ListOffsetsRequest,
+    topic: str,
+    wanted: m.ListOffsetsRequest.ListOffsetsPartition,
+) -> PartitionPosition | None:
+    """What can be told without reading files; None for what cannot. KafkaError."""
+    timestamp_ms, partition = wanted.timestamp, wanted.partition_index
+    if timestamp_ms < 0 and context.api_version < _SINCE_VERSION.get(timestamp_ms, context.api_version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    replicas = broker.replicas
+    replicas.check_epoch(topic, partition, wanted.current_leader_epoch)
+    if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _NOWHERE  # nothing is tiered
+    if timestamp_ms == LATEST and request.replica_id == _DEBUGGING_REPLICA:
+        state = replicas.state(topic, partition)
+        return PartitionPosition(state.log_end_offset, -1, state.leader_epoch)
+    if timestamp_ms in (LATEST, EARLIEST, EARLIEST_LOCAL):
+        # Without tiering the whole log is local.
+        asked_ms = EARLIEST if timestamp_ms == EARLIEST_LOCAL else timestamp_ms
+        return replicas.list_offset_now(topic, partition, asked_ms, _isolation(request))
+    return None
+
+
+async def _look_up(
+    broker: BrokerServices,
+    request: m.ListOffsetsRequest,
+    topic: str,
+    wanted: m.ListOffsetsRequest.ListOffsetsPartition,
+    row: m.ListOffsetsResponse.ListOffsetsPartitionResponse,
+) -> None:
+    try:
+        _fill(
+            row, await broker.replicas.list_offset(topic, wanted.partition_index, wanted.timestamp, _isolation(request))
+        )
+    except KafkaError as failure:
+        row.error_code = failure.code
+
+
+def _fill(row: m.ListOffsetsResponse.ListOffsetsPartitionResponse, position: PartitionPosition) -> None:
+    row.offset, row.timestamp, row.leader_epoch = position
+
+
+API = Api(m.ListOffsetsRequest, 1, 11, handle)

@@ -1,0 +1,91 @@
+"""Metadata (3): brokers, topics, and who leads their partitions. A topic that is missing may be created by asking."""
+
+from __future__ import annotations
+
+from pybroker.controller.auto_create import auto_create_request
+from pybroker.controller.state import Refusal
+from pybroker.controller.topic_names import check_name
+from pybroker.metadata.cache import Variant, error_row
+from pybroker.metadata.image import TopicImage
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+#: Up to this version an empty list asks for all topics; later a null one does.
+_EMPTY_MEANS_ALL_VERSION = 0
+#: Before this version a request cannot say that it wants no topic created.
+_AUTO_CREATION_FLAG_VERSION = 4
+#: From this version on topics can be named by id (KIP-516).
+_TOPIC_ID_VERSION = 12
+
+Row = m.MetadataResponse.MetadataResponseTopic
+
+
+async def handle(broker: BrokerServices, context: RequestContext, request: m.MetadataRequest) -> bytes:
+    version = context.api_version
+    variant = Variant(
+        version,
+        context.listener,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+    )
+    wanted = request.topics
+    if wanted is None or (version == _EMPTY_MEANS_ALL_VERSION and not wanted):
+        return broker.metadata_cache.all_topics(broker.metadata.image, variant)
+    if any(topic.topic_id != ZERO_UUID for topic in wanted):
+        found, rows = _by_id(broker, wanted)
+    else:
+        names = [topic.name for topic in wanted if topic.name is not None]
+        may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
+        found, rows = await _by_name(broker, list(dict.fromkeys(names)), may_create)
+    return broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
+
+
+def _by_id(
+    broker: BrokerServices, wanted: list[m.MetadataRequest.MetadataRequestTopic]
+) -> tuple[list[TopicImage], list[Row]]:
+    known = broker.metadata.image.topics.by_id
+    topic_ids = list(dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID))
+    found = [known[topic_id] for topic_id in topic_ids if topic_id in known]
+    missing = [topic_id for topic_id in topic_ids if topic_id not in known]
+    return found, [error_row(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in missing]
+
+
+async def _by_name(broker: BrokerServices, names: list[str], may_create: bool) -> tuple[list[TopicImage], list[Row]]:
+    known = broker.metadata.image.topics.by_name
+    missing = [name for name in names if name not in known]
+    errors = {name: _unknown(name) for name in missing}
+    if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
+        creatable = [name for name in missing if errors[name] is not ErrorCode.INVALID_TOPIC_EXCEPTION]
+        errors |= await _create(broker, creatable)
+        known = broker.metadata.image.topics.by_name
+    found = [known[name] for name in names if name in known]
+    return found, [error_row(errors[name], name) for name in missing if name not in known]
+
+
+def _unknown(name: str) -> ErrorCode:
+    try:
+        check_name(name)
+    except Refusal as refusal:
+        return refusal.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _create(broker: BrokerServices, names: list[str]) -> dict[str, ErrorCode]:
+    """Create topics; the errors of those that cannot be."""
+    if not names:
+        return {}
+    live_count = sum(not each.fenced for each in broker.metadata.image.cluster.brokers.values())
+    response = await broker.controller.create_topics(
+        auto_create_request(broker.config, names, live_count), m.CreateTopicsRequest.MAX_VERSION
+    )
+    errors = {}
+    for result in response.topics:
+        # Someone else has created it in the meantime: it is there, and an answer that asks to try again is right.
+        exists = result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        errors[result.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode(result.error_code)
+    return errors
+
+
+API: Api[m.MetadataRequest, m.MetadataResponse] = Api(m.MetadataRequest, 0, 13, handle)

@@ -1,0 +1,238 @@
+"""`Daemon`: one broker from its configuration to its end. On the asyncio loop.
+
+Start: bind the listeners, lock the log dirs, replay the metadata, open the partitions, register, serve. Stop: in the
+reverse order, so that whatever was acknowledged is on disk and marked as such. What can fail at start is raised
+(`NativeError`, `StorageError`, `MetadataError`, `OSError`), with everything opened so far closed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from pybroker import native
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.controller.producer_ids import ProducerIdManager
+from pybroker.controller.register_broker import Registration
+from pybroker.controller.start import start_controller
+from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
+from pybroker.coordinator.group.settings import GroupSettings
+from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
+from pybroker.metadata.cache import MetadataCache
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataLogError
+from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.profiles import Profile
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.uuids import random_uuid
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.server.api import BrokerServices
+from pybroker.server.clock import SystemClock
+from pybroker.server.event_pump import EventPump
+from pybroker.server.registry import load_apis, served_ranges, told_ranges
+from pybroker.server.served_controller import ServedController
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_maintenance import LogMaintenance
+from pybroker.storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+_SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundListener:
+    """A listener with the port it got, and what clients are told of it."""
+
+    name: str
+    host: str
+    port: int
+    advertised: Endpoint
+
+
+class Daemon:
+    """One broker. `start`, then `stop`; `failed` is set when it cannot go on (its text says why)."""
+
+    def __init__(self, config: BrokerConfig, profile: Profile) -> None:
+        self.config = config
+        self.profile = profile
+        self.clock = SystemClock()
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.listeners: list[BoundListener] = []
+        self.native = NativeBroker(_options(config, profile))
+        self._stack = AsyncExitStack()
+        self._stack.callback(self.native.close)
+
+    @property
+    def durability(self) -> str:
+        """The broker's mode by default; topics may have another."""
+        from pybroker.config.topic import TopicConfig
+
+        return TopicConfig.resolve({}, self.config).durability
+
+    async def start(self) -> None:
+        """Serve. When it raises, nothing is left open."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def stop(self) -> None:
+        """Close everything in order."""
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        apis = load_apis()
+        served = served_ranges(apis)
+        self.native.serve_apis(served)
+        self.listeners = self._listen()
+        log_dirs = self._open_log_dirs()
+        controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+        self._stack.push_async_callback(controller.close)
+        logs = await self._open_logs(log_dirs, controller)
+        replicas = ReplicaManager(self.config.node_id, logs, lambda _: controller.config)
+        services = self._services(controller, replicas, told_ranges(served))
+        pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
+        self._subscribe(controller, services)
+        await replicas.settled()
+        await logs.set_strays_aside(logs.logs.keys())
+        self.native.start()
+        pump.start()
+        self._stack.push_async_callback(self._stop_serving, pump, replicas, services, controller)
+        services.groups.start()
+        await self._register(controller, log_dirs)
+        await replicas.settled()
+        maintenance = LogMaintenance(logs)
+        maintenance.start()
+        self._stack.push_async_callback(maintenance.stop)
+
+    def _listen(self) -> list[BoundListener]:
+        bound = []
+        for listener, told in zip(self.config.listeners, self.config.advertised_listeners, strict=True):
+            port = self.native.listen(listener.name, listener.host, listener.port)
+            protocol = _SECURITY_PROTOCOL_IDS[told.security_protocol]
+            endpoint = Endpoint(told.name, told.host or socket.getfqdn(), told.port or port, protocol)
+            bound.append(BoundListener(listener.name, listener.host, port, endpoint))
+        return bound
+
+    def _open_log_dirs(self) -> LogDirs:
+        config = self.config
+        controller = config.controller_listener
+        log_dirs = open_log_dirs(
+            config.log_dirs,
+            config.node_id,
+            self.clock.wall_ms(),
+            config.metadata_log_dir,
+            (controller.name, controller.host, controller.port),
+        )
+        self._stack.callback(log_dirs.release)
+        return log_dirs
+
+    async def _open_logs(self, log_dirs: LogDirs, controller: Controller) -> LogManager:
+        own = set(self.config.log_dirs)
+        directories = [LogDirectory(each.path, each.directory_id) for each in log_dirs.dirs if each.path in own]
+        logs = LogManager(self.native, directories, self.config, self.clock)
+        self._stack.push_async_callback(self._close_logs, logs, controller)
+        await logs.load()
+        return logs
+
+    async def _close_logs(self, logs: LogManager, controller: Controller) -> None:
+        await logs.close(controller.broker_epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _services(
+        self, controller: Controller, replicas: ReplicaManager, told: tuple[tuple[int, int, int], ...]
+    ) -> BrokerServices:
+        groups = GroupCoordinator(GroupSettings.from_config(self.config), replicas, self.clock)
+        return BrokerServices(
+            config=controller.config,
+            metadata=controller,
+            metadata_cache=MetadataCache(self.config.node_id),
+            controller=ServedController(controller, replicas),
+            producer_ids=ProducerIdManager(controller.allocate_producer_ids),
+            groups=groups,
+            replicas=replicas,
+            clock=self.clock,
+            served=told,
+        )
+
+    def _subscribe(self, controller: Controller, services: BrokerServices) -> None:
+        services.replicas.add_follower(GroupCoordinatorPublisher(services.groups, self.config.node_id))
+        services.replicas.add_follower(_ConfigPublisher(services, lambda: controller.config))
+        controller.subscribe(services.replicas)
+
+    async def _register(self, controller: Controller, log_dirs: LogDirs) -> None:
+        own = set(self.config.log_dirs)
+        await controller.register_broker(
+            Registration(
+                random_uuid(),
+                tuple(each.advertised for each in self.listeners),
+                self.config.rack,
+                tuple(each.directory_id for each in log_dirs.dirs if each.path in own),
+            )
+        )
+
+    async def _stop_serving(
+        self, pump: EventPump, replicas: ReplicaManager, services: BrokerServices, controller: Controller
+    ) -> None:
+        await services.groups.stop()
+        await pump.stop()
+        await replicas.stop()
+        try:
+            await controller.fence_broker()
+        except MetadataLogError as error:
+            logger.error("the end of this broker's registration could not be written: %s", error)
+        await asyncio.to_thread(self.native.stop)
+        pump.drain()
+
+    def _on_log_failure(self, error: MetadataLogError) -> None:
+        if not self.failed.done():
+            self.failed.set_result(str(error))
+
+
+class _ConfigPublisher:
+    """Keeps `BrokerServices.config` at the newest dynamic values."""
+
+    def __init__(self, services: BrokerServices, config: Callable[[], BrokerConfig]) -> None:
+        self._services = services
+        self._config = config
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        del delta, image
+        self._services.config = self._config()
+
+
+def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:
+    return BrokerOptions(
+        backend=config.get_str("pybroker.io.backend"),
+        node_id=config.node_id,
+        reactor_count=profile.reactor_count,
+        spin_us=profile.spin_us,
+        buffer_budget_bytes=profile.buffer_budget_bytes,
+        max_request_bytes=config.get_int("socket.request.max.bytes"),
+        max_connections=config.get_int("max.connections"),
+        connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
+        fetch_session_slots=config.get_int("max.incremental.fetch.session.cache.slots"),
+        fetch_max_bytes=config.get_int("fetch.max.bytes"),
+    )
+
+
+def ready_line(daemon: Daemon, started_ms: int) -> str:
+    """The one line on standard output that says the broker serves, and with what."""
+    listeners = ",".join(
+        f"{each.name}://{f'[{each.host}]' if ':' in each.host else each.host}:{each.port}" for each in daemon.listeners
+    )
+    profile = daemon.profile
+    return (
+        f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
+        f"io={daemon.native.backend} engine={profile.append_engine} durability={daemon.durability} "
+        f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
+        f"buffers={profile.buffer_budget_bytes >> 20}MiB started_ms={started_ms}"
+    )

@@ -1,0 +1,210 @@
+"""From the data plane's events to handlers and back: the broker's dispatcher.
+
+Runs on the asyncio loop, woken by one file descriptor for a batch of events. A handler is stepped once; when it is done
+then, and most are, its answer leaves at once. Only one that waits becomes a Task. What a client sends wrong costs it
+its connection and the log one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import types
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from typing import Any
+
+from pybroker.native.broker import (
+    EVENT_APPENDED,
+    EVENT_NOTICE,
+    EVENT_OFFLINE,
+    EVENT_REQUEST,
+    NULL_LENGTH,
+    NativeBroker,
+    RawEvent,
+    read_bytes,
+)
+from pybroker.protocol.errors import KafkaError, ProtocolError
+from pybroker.protocol.loader import response_class
+from pybroker.protocol.runtime import Message
+from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.apis.api_versions import unsupported_version_body
+
+logger = logging.getLogger(__name__)
+
+_API_VERSIONS_KEY = 18
+_PRINCIPAL = "User:ANONYMOUS"
+_MAX_KNOWN_HOSTS = 4096
+_UTF_8 = ("utf-8", "replace")
+
+
+class EventPump:
+    """`start` when the services are there; `stop` before the data plane stops; `drain` after."""
+
+    def __init__(
+        self,
+        native: NativeBroker,
+        apis: Mapping[int, Api[Any, Any]],
+        services: BrokerServices,
+        listeners: Sequence[str],
+    ) -> None:
+        """`apis` by api key; `listeners` are names in the order in which they were opened."""
+        self._native = native
+        self._apis = apis
+        self._services = services
+        self._listeners = list(listeners)
+        self._hosts: dict[int, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+
+    def start(self) -> None:
+        """Begin to take events."""
+        self._loop.add_reader(self._native.event_fd, self._on_events)
+
+    async def stop(self) -> None:
+        """Close the connections of requests that wait, and from now on of those that come. Appends still finish."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """After the data plane has stopped: take what it left, and no more."""
+        self._loop.remove_reader(self._native.event_fd)
+        self._on_events()
+
+    def _on_events(self) -> None:
+        # One batch per turn of the loop; the descriptor stays readable while there are more.
+        for event in self._native.take_events():
+            kind = event[0]
+            if kind == EVENT_REQUEST:
+                self._serve(event)
+            elif kind == EVENT_APPENDED:
+                self._services.replicas.on_appended(event[2], event[3], event[1])
+            elif kind == EVENT_NOTICE:
+                self._log_notice(event)
+            elif kind == EVENT_OFFLINE:
+                self._in_background(self._services.replicas.on_offline(event[2], event[1]))
+            else:
+                logger.error("the data plane sent an event of unknown kind %d", kind)
+
+    def _log_notice(self, event: RawEvent) -> None:
+        text = self._native.take_notice(event[2], event[5])
+        if event[13] > 0:
+            logger.warning("%s (and %d times more)", text, event[13])
+        else:
+            logger.warning("%s", text)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def _serve(self, event: RawEvent) -> None:
+        handle, connection_id, body, client_address, length, client_length, key, version, correlation_id, listener = (
+            *event[2:3],
+            *event[4:13],
+        )
+        if self._stopping:
+            self._native.close_request(handle)
+            return
+        api = self._apis[key]
+        if key == _API_VERSIONS_KEY and not api.min_version <= version <= api.max_version:
+            self._native.reply(handle, unsupported_version_body(api))
+            return
+        client_id = None if client_length == NULL_LENGTH else read_bytes(client_address, client_length).decode(*_UTF_8)
+        host = self._hosts.get(connection_id) or self._find_host(connection_id, handle)
+        name = self._listeners[listener]
+        context = RequestContext(key, version, correlation_id, client_id, host, name, _PRINCIPAL, connection_id)
+        try:
+            request, _ = api.request.decode(version, read_bytes(body, length))
+            handling = api.handle(self._services, context, request)
+            waits_for = handling.send(None)
+        except StopIteration as done:
+            response = done.value
+        except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
+            self._fail(handle, context, error)
+            return
+        else:
+            self._in_background(self._finish(handle, context, handling, waits_for))
+            return
+        self._answer(handle, context, response)
+
+    def _find_host(self, connection_id: int, handle: int) -> str:
+        if len(self._hosts) >= _MAX_KNOWN_HOSTS:
+            self._hosts.clear()
+        host = self._hosts[connection_id] = self._native.client_host(handle)
+        return host
+
+    async def _finish(
+        self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], waits_for: Any
+    ) -> None:
+        try:
+            response = await _resume(handling, waits_for)
+        except asyncio.CancelledError:
+            self._native.close_request(handle)
+            raise
+        except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
+            self._fail(handle, context, error)
+        else:
+            self._answer(handle, context, response)
+
+    def _answer(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
+        try:
+            body = response if isinstance(response, bytes) else response.encode(context.api_version)
+        except ProtocolError as error:
+            self._close_for_defect(handle, context, error)
+        else:
+            self._native.reply(handle, body)
+
+    def _fail(self, handle: int, context: RequestContext, error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            body = _error_body(context, error)
+            if body is not None:
+                self._native.reply(handle, body)
+                return
+        if isinstance(error, ProtocolError):
+            logger.warning("%s: malformed request, connection closed: %s", _described(context), error)
+            self._native.close_request(handle)
+        else:
+            self._close_for_defect(handle, context, error)
+
+    def _close_for_defect(self, handle: int, context: RequestContext, error: Exception) -> None:
+        logger.error("%s failed, connection closed", _described(context), exc_info=error)
+        self._native.close_request(handle)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+@types.coroutine
+def _resume(handling: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Go on with a coroutine that was stepped once and then waited for `waits_for`."""
+    while True:
+        try:
+            try:
+                value = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - handed on to the coroutine, a cancellation too
+                waits_for = handling.throw(error)
+            else:
+                waits_for = handling.send(value)
+        except StopIteration as done:
+            return done.value
+
+
+def _error_body(context: RequestContext, error: KafkaError) -> bytes | None:
+    """A response that has nothing but the error code, where the API has one for the whole request."""
+    kind: Any = response_class(context.api_key)
+    if "error_code" not in kind.__slots__:
+        return None
+    try:
+        body: bytes = kind(error_code=error.code).encode(context.api_version)
+    except ProtocolError:
+        return None
+    return body
+
+
+def _described(context: RequestContext) -> str:
+    return (
+        f"{context.client_host} (client {context.client_id!r}, connection {context.connection_id}): request of API "
+        f"{context.api_key} version {context.api_version}"
+    )

@@ -1,0 +1,45 @@
+"""Every API that is served, found by looking: a module of `pybroker.server.apis` with an `API` is served.
+
+Produce and Fetch are served by the data plane; what it is told here is their versions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from pybroker.server import apis
+from pybroker.server.api import Api
+
+PRODUCE_KEY = 0
+FETCH_KEY = 1
+
+VersionRange = tuple[int, int, int]
+
+_DATA_PLANE: tuple[VersionRange, ...] = ((PRODUCE_KEY, 3, 13), (FETCH_KEY, 4, 18))
+#: Kafka says that it serves Produce from version 0 on, which it does not: librdkafka up to 2.8 looks there to learn
+#: which codecs it may use (KAFKA-18659).
+_TOLD_PRODUCE_MIN_VERSION = 0
+
+
+def load_apis() -> dict[int, Api[Any, Any]]:
+    """The APIs served in Python, by api key."""
+    found: dict[int, Api[Any, Any]] = {}
+    for each in pkgutil.iter_modules(apis.__path__):
+        api = getattr(importlib.import_module(f"{apis.__name__}.{each.name}"), "API", None)
+        if api is not None:
+            found[api.request.API_KEY] = api
+    return found
+
+
+def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...]:
+    """What the data plane lets through."""
+    own = ((key, api.min_version, api.max_version) for key, api in found.items())
+    return tuple(sorted((*_DATA_PLANE, *own)))
+
+
+def told_ranges(served: tuple[VersionRange, ...]) -> tuple[VersionRange, ...]:
+    """What ApiVersions tells clients."""
+    return tuple((key, _TOLD_PRODUCE_MIN_VERSION if key == PRODUCE_KEY else low, high) for key, low, high in served)

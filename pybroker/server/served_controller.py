@@ -1,0 +1,49 @@
+"""`ServedController`: the controller as request handlers see it. On the asyncio loop.
+
+The controller answers when its records are durable and replayed. A client that is told of its new topic produces to it
+at once, so here an answer waits until this broker's partitions follow the metadata, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from pybroker.controller.controller import Controller
+from pybroker.protocol import messages as m
+from pybroker.replication.replica_manager import ReplicaManager
+
+T = TypeVar("T")
+
+
+class ServedController:
+    """Topic and configuration changes that are in effect on this broker when they return. See `Controller`."""
+
+    def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
+        self._controller = controller
+        self._replicas = replicas
+
+    async def _settled(self, answer: Awaitable[T]) -> T:
+        response = await answer
+        await self._replicas.settled()
+        return response
+
+    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+        return await self._settled(self._controller.create_topics(request, version))
+
+    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
+        return await self._settled(self._controller.delete_topics(request, version))
+
+    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+        return await self._settled(self._controller.create_partitions(request))
+
+    async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
+        return await self._settled(self._controller.alter_configs(request))
+
+    async def incremental_alter_configs(
+        self, request: m.IncrementalAlterConfigsRequest
+    ) -> m.IncrementalAlterConfigsResponse:
+        return await self._settled(self._controller.incremental_alter_configs(request))
+
+    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
+        return await self._controller.allocate_producer_ids()

@@ -1,0 +1,217 @@
+"""What is done to open logs from time to time: retention, upkeep, checkpoints, syncing by time.
+
+Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job. A failure concerns
+one log, is logged, and the next round tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition, PartitionState
+from pybroker.storage.log_config import retention_policy
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.retention import RetentionDecision, decide
+
+logger = logging.getLogger(__name__)
+
+_UPKEEP_INTERVAL_MS = 30_000
+_LOGS_PER_JOB = 64
+_DEFAULT_FLUSH_MS = 1_000
+_FLUSH_TICK_MS = (50, 1_000)
+_UNBOUNDED = 2**63 - 1
+
+
+class LogMaintenance:
+    """`start` once the logs are open, `stop` before they are closed."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._clock = manager.clock
+        self._tasks: list[asyncio.Task[None]] = []
+        self._flushed_ms: dict[PartitionLog, int] = {}
+
+    def start(self) -> None:
+        """Begin; needs the running loop."""
+        config = self._manager.config
+        delay_ms = config.get_int("log.initial.task.delay.ms")
+        checkpoint_ms = min(
+            config.get_int("log.flush.offset.checkpoint.interval.ms"),
+            config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
+        )
+        retention_ms = config.get_int("log.retention.check.interval.ms")
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._regularly(self.apply_retention, delay_ms, retention_ms), name="retention"),
+            loop.create_task(self._regularly(self._checkpoint, delay_ms, max(1, checkpoint_ms)), name="checkpoints"),
+            loop.create_task(self._regularly(self.upkeep, _UPKEEP_INTERVAL_MS, _UPKEEP_INTERVAL_MS), name="upkeep"),
+            loop.create_task(self._flush_regularly(), name="flush"),
+        ]
+
+    async def stop(self) -> None:
+        """Return when nothing of it is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _regularly(self, work: Callable[[], Awaitable[None]], delay_ms: int, interval_ms: int) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+        while True:
+            try:
+                await work()
+            except Exception:
+                logger.exception("regular work on the logs failed; it is tried again in %d ms", interval_ms)
+            await asyncio.sleep(interval_ms / 1000)
+
+    async def _checkpoint(self) -> None:
+        await self._manager.write_checkpoints()
+
+    # ---- retention -------------------------------------------------------------------------------------------------
+
+    async def apply_retention(self) -> None:
+        """Delete what retention lets go, in every log."""
+        for logs in _chunks(self._manager.logs.values()):
+            for key, state in self._manager.states(logs).items():
+                log = self._manager.logs[key]
+                if state.size_bytes > 0 and not log.closing:
+                    await self._retain(log, state)
+            await asyncio.sleep(0)
+
+    async def _retain(self, log: PartitionLog, state: PartitionState) -> None:
+        policy = retention_policy(log.config)
+        decision = decide(
+            log.native.segments(), policy, self._clock.wall_ms(), state.high_watermark, state.log_start_offset
+        )
+        if decision.delete_before is None:
+            return
+        try:
+            deleted_count = await log.run(_delete, log.native, decision)
+        except NativeError as error:
+            if error.errno != errno.EBUSY:
+                logger.error("%s: retention failed: %s", log, error)
+            return
+        logger.info(
+            "%s: %d segments deleted (%d by size, %d by age, %d below the log start offset); the log starts at %d",
+            log,
+            deleted_count,
+            decision.size_count,
+            decision.age_count,
+            decision.start_offset_count,
+            decision.delete_before,
+        )
+
+    # ---- upkeep ----------------------------------------------------------------------------------------------------
+
+    async def upkeep(self) -> None:
+        """Let every log write out what it holds back; sync those that have grown by a segment."""
+        now_ms = self._clock.wall_ms()
+        for logs in _chunks(self._manager.logs.values()):
+            states = self._manager.states(logs)
+            work: list[tuple[PartitionLog, Callable[[NativePartition], None]]] = []
+            for log in logs:
+                state = states.get(log.key)
+                if state is None:
+                    continue
+                # Kafka syncs a segment when it is rolled; so, nearly, does this: recovery has a bounded part to read.
+                is_sync_due = state.appended_bytes - log.synced_bytes >= log.config.segment_bytes
+                if is_sync_due:
+                    log.synced_bytes = state.appended_bytes
+                purge_before_ms = now_ms - log.config.get_int("file.delete.delay.ms")
+                work.append((log, _Upkeep(now_ms, purge_before_ms, is_sync_due)))
+            await self._run_all("upkeep", work)
+
+    async def _run_all(self, what: str, work: list[tuple[PartitionLog, Callable[[NativePartition], None]]]) -> None:
+        """Run one blocking call per log, all in one job."""
+        held = [(log, call) for log, call in work if not log.closing]
+        for log, _ in held:
+            log.hold()
+        try:
+            loop = asyncio.get_running_loop()
+            errors = await loop.run_in_executor(self._manager.executor, _run_each, held)
+        finally:
+            for log, _ in held:
+                log.release()
+        for log, error in errors:
+            logger.error("%s: %s failed: %s", log, what, error)
+
+    # ---- syncing by time -------------------------------------------------------------------------------------------
+
+    async def _flush_regularly(self) -> None:
+        while True:
+            timed = [log for log in self._manager.logs.values() if log.flushes and not log.closing]
+            shortest_ms = min((_flush_ms(log) for log in timed), default=_FLUSH_TICK_MS[1])
+            await asyncio.sleep(max(_FLUSH_TICK_MS[0], min(shortest_ms, _FLUSH_TICK_MS[1])) / 1000)
+            await self._flush(timed)
+
+    async def _flush(self, logs: list[PartitionLog]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        states = self._manager.states(logs)
+        due = [log for log in logs if log.key in states and self._is_due(log, states[log.key], now_ms)]
+        for log in due:
+            self._flushed_ms[log] = now_ms
+        if due:
+            await self._run_all("sync", [(log, NativePartition.sync) for log in due])
+        for gone in [log for log in self._flushed_ms if log.closing]:
+            del self._flushed_ms[gone]
+
+    def _is_due(self, log: PartitionLog, state: PartitionState, now_ms: int) -> bool:
+        unsynced_count = state.log_end_offset - state.durable_offset
+        if unsynced_count <= 0:
+            self._flushed_ms[log] = now_ms
+            return False
+        is_many = unsynced_count >= log.config.get_int("flush.messages")
+        return is_many or now_ms - self._flushed_ms.setdefault(log, now_ms) >= _flush_ms(log)
+
+
+class _Upkeep:
+    """One log's upkeep, as a call to run in a thread."""
+
+    __slots__ = ("now_ms", "purge_before_ms", "sync")
+
+    def __init__(self, now_ms: int, purge_before_ms: int, sync: bool) -> None:
+        self.now_ms = now_ms
+        self.purge_before_ms = purge_before_ms
+        self.sync = sync
+
+    def __call__(self, native: NativePartition) -> None:
+        if self.sync:
+            native.sync()
+        native.upkeep(self.now_ms, self.purge_before_ms)
+
+
+def _flush_ms(log: PartitionLog) -> int:
+    """How old an unsynced record of the log may become; without any bound of its own, a second."""
+    flush_ms = log.config.get_int("flush.ms")
+    is_bounded = flush_ms < _UNBOUNDED or log.config.get_int("flush.messages") < _UNBOUNDED
+    return flush_ms if is_bounded else _DEFAULT_FLUSH_MS
+
+
+def _delete(native: NativePartition, decision: RetentionDecision) -> int:
+    assert decision.delete_before is not None
+    if decision.roll:
+        native.roll()
+    return native.delete_before(decision.delete_before)
+
+
+def _run_each(
+    work: list[tuple[PartitionLog, Callable[[NativePartition], None]]],
+) -> list[tuple[PartitionLog, NativeError]]:
+    errors = []
+    for log, call in work:
+        try:
+            call(log.native)
+        except NativeError as error:
+            errors.append((log, error))
+    return errors
+
+
+def _chunks(logs: Iterable[PartitionLog]) -> Iterator[list[PartitionLog]]:
+    """Logs that were open at the start, some at a time; those closed meanwhile are left out."""
+    every = list(logs)
+    for start in range(0, len(every), _LOGS_PER_JOB):
+        yield [log for log in every[start : start + _LOGS_PER_JOB] if not log.closing]

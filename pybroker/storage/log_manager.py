@@ -1,0 +1,269 @@
+"""`LogManager`: all open logs of this broker over its log dirs: opening, closing, deleting, checkpoints, strays.
+
+State belongs to the asyncio loop; the disk is touched on `executor`'s threads. What can fail: a log that cannot be
+opened (`NativeError`, `StorageError`), a partition that lies in two log dirs (`StorageError` at start).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.topic import TopicConfig
+from pybroker.native.broker import NativeBroker
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition, PartitionState, partition_states
+from pybroker.storage import partition_metadata
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_config import partition_config
+from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
+from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+_MIN_THREADS = 4
+
+
+class Clock(Protocol):
+    """Wall and monotonic time in ms."""
+
+    def monotonic_ms(self) -> int: ...
+
+    def wall_ms(self) -> int: ...
+
+
+class LogManager:
+    """Life: `load`, `open` and `delete` as metadata says, `close` at the end. `logs` has every open log."""
+
+    def __init__(
+        self, broker: NativeBroker, directories: Sequence[LogDirectory], config: BrokerConfig, clock: Clock
+    ) -> None:
+        assert directories
+        self.config = config
+        self.clock = clock
+        self.directories = tuple(directories)
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self._broker = broker
+        self._by_tag: dict[int, PartitionLog] = {}
+        self._tags = itertools.count(1)
+        self._log_counts = dict.fromkeys(self.directories, 0)
+        thread_count = config.get_int("num.recovery.threads.per.data.dir") * len(self.directories)
+        self.executor = ThreadPoolExecutor(max(_MIN_THREADS, thread_count), thread_name_prefix="log")
+        self._removals: set[asyncio.TimerHandle] = set()
+
+    # ---- start -----------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read what lies in the log dirs. StorageError for a partition that lies in two of them."""
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(self.executor, each.load) for each in self.directories))
+        places: dict[TopicPartition, Path] = {}
+        for directory in self.directories:
+            for key, path in directory.partitions.items():
+                if key in places:
+                    raise StorageError(
+                        f"{path} and {places[key]} hold the same partition: keep the one that is up to date and move "
+                        "the other out of log.dirs"
+                    )
+                places[key] = path
+            if directory.partitions and not directory.clean:
+                logger.warning(
+                    "%s was not closed in order: its logs are checked from their recovery points", directory.path
+                )
+            for path in directory.deleted:
+                self._remove_later(path)
+
+    async def set_strays_aside(self, wanted: Collection[TopicPartition]) -> None:
+        """Rename directories of partitions that the metadata does not know; they stay on disk for people to look at."""
+        loop = asyncio.get_running_loop()
+        for directory in self.directories:
+            for key in [key for key in directory.partitions if key not in wanted]:
+                path = directory.partitions.pop(key)
+                renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+                logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
+
+    # ---- open and delete -------------------------------------------------------------------------------------------
+
+    async def open(
+        self, key: TopicPartition, topic_id: bytes, directory_id: bytes, leader_epoch: int, config: TopicConfig
+    ) -> PartitionLog:
+        """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
+        are fewest. NativeError or OSError when that is impossible."""
+        assert key not in self.logs
+        directory, path, existed = await self._place(key, topic_id, directory_id)
+        self._log_counts[directory] += 1
+        tag = next(self._tags)
+        try:
+            native = await asyncio.get_running_loop().run_in_executor(
+                self.executor, self._open, key, topic_id, leader_epoch, directory, path, config, tag
+            )
+        except BaseException:
+            self._log_counts[directory] -= 1
+            raise
+        log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
+        directory.partitions[key] = path
+        self.logs[key] = self._by_tag[tag] = log
+        recovery = native.recovery
+        if recovery.old_magic_offset >= 0:
+            logger.warning(
+                "%s has batches older than magic 2 from offset %d on, which cannot be served: rewrite the topic with "
+                "Apache Kafka's tools",
+                log,
+                recovery.old_magic_offset,
+            )
+        if existed and (recovery.truncated_bytes or recovery.rebuilt_index_count):
+            logger.info(
+                "%s recovered: %d bytes scanned, %d cut off, %d indexes rebuilt",
+                log,
+                recovery.scanned_bytes,
+                recovery.truncated_bytes,
+                recovery.rebuilt_index_count,
+            )
+        return log
+
+    async def _place(
+        self, key: TopicPartition, topic_id: bytes, directory_id: bytes
+    ) -> tuple[LogDirectory, Path, bool]:
+        """(log dir, directory of the partition, whether it is there already)."""
+        loop = asyncio.get_running_loop()
+        for directory in self.directories:
+            path = directory.partitions.get(key)
+            if path is None:
+                continue
+            found_id = await loop.run_in_executor(self.executor, partition_metadata.read, path)
+            if found_id is None or found_id == topic_id:
+                return directory, path, True
+            del directory.partitions[key]
+            renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+            logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
+        by_id = {each.directory_id: each for each in self.directories}
+        chosen = by_id.get(directory_id) or min(self.directories, key=self._log_counts.__getitem__)
+        return chosen, chosen.path / f"{key[0]}-{key[1]}", False
+
+    def _open(
+        self,
+        key: TopicPartition,
+        topic_id: bytes,
+        leader_epoch: int,
+        directory: LogDirectory,
+        path: Path,
+        config: TopicConfig,
+        tag: int,
+    ) -> NativePartition:
+        return NativePartition(
+            self._broker,
+            key[0],
+            topic_id,
+            key[1],
+            str(path),
+            partition_config(key[0], config, self.config),
+            leader_epoch=leader_epoch,
+            clean=directory.clean,
+            recovery_point=directory.recovery_point(key),
+            log_start_offset=directory.log_start_offset(key),
+            tag=tag,
+        )
+
+    async def delete(self, log: PartitionLog) -> None:
+        """Close the log of a deleted topic, rename its directory, and remove that after file.delete.delay.ms."""
+        self._forget(log)
+        try:
+            await log.close(error=0, clean=False)
+        except NativeError as error:
+            logger.warning("%s: closing it for deletion failed: %s", log, error)
+        log.directory.partitions.pop(log.key, None)
+        renamed = await asyncio.get_running_loop().run_in_executor(
+            self.executor, log.directory.set_aside, log.key, log.path, DELETED_SUFFIX
+        )
+        logger.info("%s deleted; its files in %s go in %d ms", log, renamed, log.config.get_int("file.delete.delay.ms"))
+        self._remove_later(renamed, log.config.get_int("file.delete.delay.ms"))
+
+    def _forget(self, log: PartitionLog) -> None:
+        del self.logs[log.key], self._by_tag[log.tag]
+        self._log_counts[log.directory] -= 1
+
+    def _remove_later(self, path: Path, delay_ms: int | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        delay_s = (self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms) / 1000
+
+        def remove() -> None:
+            self._removals.discard(handle)
+            loop.run_in_executor(self.executor, remove_tree, path)
+
+        handle = loop.call_later(delay_s, remove)
+        self._removals.add(handle)
+
+    def configure(self, log: PartitionLog, config: TopicConfig) -> None:
+        """Let a log follow its topic's new configuration."""
+        log.configure(config)
+        log.native.configure(partition_config(log.key[0], config, self.config))
+
+    def by_tag(self, tag: int) -> PartitionLog | None:
+        """The log that an OFFLINE event names; None when it is gone."""
+        return self._by_tag.get(tag)
+
+    # ---- checkpoints and the end -----------------------------------------------------------------------------------
+
+    def states(self, logs: Iterable[PartitionLog]) -> dict[TopicPartition, PartitionState]:
+        """The states of open logs, read by one call."""
+        usable = [log for log in logs if not log.closing]
+        return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
+
+    async def write_checkpoints(self) -> None:
+        """Recovery points, high watermarks and log start offsets of every dir, where they changed. OSError."""
+        states = self.states(self.logs.values())
+        await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
+
+    async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
+        loop = asyncio.get_running_loop()
+        for directory in self.directories:
+            own = {key: state for key, (where, state) in placed.items() if where is directory}
+            await loop.run_in_executor(self.executor, directory.write_checkpoints, own)
+
+    async def close(self, broker_epoch: int, resigned_error: int) -> None:
+        """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
+
+        Clients that still ask are told `resigned_error`.
+        """
+        for handle in self._removals:
+            handle.cancel()
+        logs = list(self.logs.values())
+        before = self.states(logs)
+        failed: set[LogDirectory] = set()
+        # Closing syncs everything, so the recovery points are the log ends; the logs are gone by then.
+        synced = {key: state._replace(recovery_point=state.log_end_offset) for key, state in before.items()}
+        placed = {log.key: (log.directory, synced[log.key]) for log in logs if log.key in synced}
+        outcomes = await asyncio.gather(
+            *(log.close(error=resigned_error, clean=True) for log in logs), return_exceptions=True
+        )
+        for log, outcome in zip(logs, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                logger.error("%s could not be closed in order: %s", log, outcome)
+                failed.add(log.directory)
+                placed.pop(log.key, None)
+        self.logs.clear()
+        self._by_tag.clear()
+        await self._finish(placed, failed, broker_epoch)
+        self.executor.shutdown()
+
+    async def _finish(
+        self,
+        placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]],
+        failed: set[LogDirectory],
+        broker_epoch: int,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await self._write_checkpoints(placed)
+            for directory in self.directories:
+                if directory not in failed:
+                    await loop.run_in_executor(self.executor, directory.mark_clean, broker_epoch)
+        except OSError as error:
+            logger.error("the checkpoints could not be written, so the next start checks the logs: %s", error)

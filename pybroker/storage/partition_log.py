@@ -1,0 +1,106 @@
+"""`PartitionLog`: one open log with where it lies and how it is configured.
+
+Belongs to the asyncio loop. Blocking calls go through `run`, on the log manager's threads; the handle is closed only
+when none is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from pybroker.config.topic import TopicConfig
+from pybroker.native.partition import NativePartition
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PartitionLog:
+    """An open log. `tag` names it in the data plane's OFFLINE events."""
+
+    __slots__ = (
+        "_call_count",
+        "_executor",
+        "_idle",
+        "closing",
+        "config",
+        "directory",
+        "flushes",
+        "key",
+        "native",
+        "path",
+        "synced_bytes",
+        "tag",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        topic_id: bytes,
+        tag: int,
+        directory: LogDirectory,
+        path: Path,
+        config: TopicConfig,
+        native: NativePartition,
+        executor: Executor,
+    ) -> None:
+        self.key = key
+        self.topic_id = topic_id
+        self.tag = tag
+        self.directory = directory
+        self.path = path
+        self.native = native
+        self.configure(config)
+        self.closing = False
+        #: What had been appended since the log was opened when upkeep last synced it.
+        self.synced_bytes = 0
+        self._executor = executor
+        self._call_count = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    def configure(self, config: TopicConfig) -> None:
+        """Remember the topic's configuration; `flushes` says whether the log is synced from time to time."""
+        self.config = config
+        self.flushes = config.durability == "interval"
+
+    def __str__(self) -> str:
+        return f"{self.key[0]}-{self.key[1]}"
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking method of `native` on a worker thread. Not once `closing` is set."""
+        self.hold()
+        try:
+            call = (lambda: function(*args, **kwargs)) if kwargs else function
+            return await asyncio.get_running_loop().run_in_executor(self._executor, call, *(() if kwargs else args))
+        finally:
+            self.release()
+
+    def hold(self) -> None:
+        """Keep the handle open until `release`."""
+        assert not self.closing, f"{self} is being closed"
+        self._call_count += 1
+
+    def release(self) -> None:
+        """End of a `hold`."""
+        self._call_count -= 1
+        if self._call_count == 0 and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def close(self, *, error: int, clean: bool) -> None:
+        """Take it away from clients, who are told `error`, wait for calls under way, end the handle. NativeError."""
+        self.closing = True
+        if self._call_count > 0:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close, error, clean)
+
+    def _close(self, error: int, clean: bool) -> None:
+        self.native.resign(error)
+        self.native.close(clean=clean)
