@@ -34,9 +34,18 @@ def test_everyone_reads(producer: str, running_broker: BrokerProcess | KafkaBrok
 def test_java_perf_tools(codec: str, running_broker: BrokerProcess | KafkaBroker) -> None:
     """Kafka's ProducerPerformance writes numbered payloads; kcat reads each once, ConsumerPerformance counts them."""
     topic = f"perf-{codec}"
-    properties = f"bootstrap.servers={running_broker.bootstrap}"
-    arguments = ["--topic", topic, "--num-records", str(PERF_RECORDS), "--payload-monotonic", "--throughput", "-1"]
-    arguments += ["--command-property", properties, "--command-property", f"compression.type={codec}"]
+    arguments = [
+        "--bootstrap-server",
+        running_broker.bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        str(PERF_RECORDS),
+        "--payload-monotonic",
+        "--throughput",
+        "-1",
+    ]
+    arguments += ["--command-property", f"compression.type={codec}"]
     run_tool("org.apache.kafka.tools.ProducerPerformance", *arguments)
 
     kcat = ["kcat", "-C", "-q", "-e", "-b", running_broker.bootstrap, "-t", topic, "-o", "beginning"]

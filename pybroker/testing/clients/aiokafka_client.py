@@ -29,7 +29,11 @@ async def produce(bootstrap: str, topic: str, codec: str, acks: str, idempotent:
 
 
 class _Barrier(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
-    """Lets a rebalance begin only between two rounds of fetch, write and commit: aiokafka rebalances in a task."""
+    """Holds a rebalance back until fetched records are written and committed: aiokafka rebalances in a task.
+
+    getmany itself waits for the end of a rebalance, so it is called without the lock; it does not yield between taking
+    records and returning them, so no revocation can slip in before the lock is held.
+    """
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -59,14 +63,14 @@ async def consume(bootstrap: str, topic: str, group: str) -> None:
     await consumer.start()
     try:
         while not terminated:
+            fetched = await consumer.getmany(timeout_ms=100)
+            if not fetched:
+                continue
             async with barrier.lock:
-                fetched = await consumer.getmany(timeout_ms=100)
                 for batch in fetched.values():
                     for record in batch:
                         command.emit(record.partition, record.offset, record.value)
-                if fetched:
-                    await consumer.commit()
-            await asyncio.sleep(0)
+                await consumer.commit()
     finally:
         await consumer.stop()
 

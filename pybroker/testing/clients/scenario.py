@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupState
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub does not re-export
+from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # not re-exported
 
 from pybroker.testing.clients.driver import Client, Consumed, Variant
 from pybroker.testing.process import ChildProcess, ProcessFailed
@@ -116,6 +116,19 @@ class Scenario:
         self.sent: list[bytes] = []
         for future in self._admin.create_topics([NewTopic(topic, PARTITION_COUNT, 1)]).values():
             future.result(timeout=30)
+        # Records sent with acks=0 to a leader that is not there yet are lost, and rightly so.
+        _wait(self._leaderless)
+
+    def _leaderless(self) -> str | None:
+        """None when every partition has a leader that answers."""
+        end = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client has no types here
+        latest = {TopicPartition(self._topic, index): end for index in range(PARTITION_COUNT)}
+        for partition, future in self._admin.list_offsets(latest).items():
+            try:
+                future.result(timeout=30)
+            except KafkaException as error:
+                return f"{partition} has no leader that answers: {error}"
+        return None
 
     def produce(self, client: Client, variant: Variant) -> None:
         """Send this variant's records, each with a value of its own; keys spread them over all partitions."""

@@ -1,0 +1,87 @@
+"""Apache Kafka's DumpLogSegments over every file of a stopped log dir.
+
+The caller owns the dir; nothing is written. Can fail: `ProcessFailed` when the tool ends badly; otherwise what is wrong
+is returned as text, one entry per finding.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pybroker.testing.kafka import run_tool
+
+_DUMP = "org.apache.kafka.tools.DumpLogSegments"
+_ALARM = re.compile(
+    r"isvalid: false|mismatch|corrupt|exception|could not|found \d+ invalid|non-consecutive|not monotonic"
+    r"|was indexed|is out of order|should be larger|missing|invalid bytes",
+    re.IGNORECASE,
+)
+_OFFSET = re.compile(r"\boffset: (\d+)\b")
+_BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+)")
+
+
+def _dump(files: list[Path], *options: str) -> list[str]:
+    joined = ",".join(map(str, files))
+    done = run_tool(_DUMP, *options, "--files", joined)
+    return (done.stdout + done.stderr).decode(errors="replace").splitlines()
+
+
+def _alarms(lines: list[str], what: str) -> list[str]:
+    return [f"{what}: {line[:300]}" for line in lines if _ALARM.search(line)]
+
+
+def _check_order(lines: list[str]) -> list[str]:
+    """Batches of a deep dump follow one another, and none holds more records than it says."""
+    findings: list[str] = []
+    what, expected, records_left = "", -1, 0
+    for line in lines:
+        batch = _BATCH.match(line)
+        if line.startswith("Dumping "):
+            what, expected, records_left = line.removeprefix("Dumping "), -1, 0
+        if batch:
+            first, last, records_left = (int(group) for group in batch.groups())
+            if first < expected:
+                findings.append(f"{what}: batch at {first} after {expected - 1}")
+            expected = last + 1
+        elif line.startswith("| "):
+            records_left -= 1
+            offset = _OFFSET.search(line)
+            if offset is None or records_left < 0:
+                findings.append(f"{what}: a record too many or without an offset: {line[:200]}")
+    return findings
+
+
+def record_count(log_file: Path) -> int:
+    """Records in one segment, by a deep dump."""
+    return sum(line.startswith("| ") for line in _dump([log_file], "--deep-iteration"))
+
+
+def findings(log_dir: Path) -> list[str]:
+    """What Kafka's tool dislikes in a stopped log dir: logs, indexes, producer snapshots, offsets, metadata log."""
+    found: list[str] = []
+    partitions = [path for path in log_dir.iterdir() if path.is_dir() and re.search(r"-\d+$", path.name)]
+    decoders = {"__cluster_metadata": "--cluster-metadata-decoder", "__consumer_offsets": "--offsets-decoder"}
+    groups: dict[str, list[Path]] = {}
+    for partition in partitions:
+        groups.setdefault(partition.name.rpartition("-")[0], []).append(partition)
+    for topic, directories in sorted(groups.items()):
+        logs = sorted(path for directory in directories for path in directory.glob("*.log"))
+        options = [decoders[topic]] if topic in decoders else []
+        filled = [log for log in logs if log.stat().st_size > 0]
+        if filled:
+            lines = _dump(filled, "--deep-iteration", *options)
+            found += _alarms(lines, f"{topic} *.log") + _check_order(lines)
+        for suffix, more in (
+            ("index", ["--index-sanity-check"]),
+            ("timeindex", []),
+            ("txnindex", []),
+            ("snapshot", []),
+        ):
+            files = sorted(path for directory in directories for path in directory.glob(f"*.{suffix}"))
+            if files:
+                found += _alarms(_dump(files, *more), f"{topic} *.{suffix}")
+        checkpoints = sorted(path for directory in directories for path in directory.glob("*.checkpoint"))
+        if checkpoints:
+            found += _alarms(_dump(checkpoints, "--cluster-metadata-decoder"), f"{topic} *.checkpoint")
+    return found
