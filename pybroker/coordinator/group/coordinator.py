@@ -286,7 +286,11 @@ class GroupCoordinator:
         now_ms = self._clock.monotonic_ms()
         for one in self._active():
             for key, payload in one.state.timers.pop_expired(now_ms, _TIMERS_PER_TURN):
-                outcome = shard.on_timer(one.state, key, payload)
+                try:
+                    outcome = shard.on_timer(one.state, key, payload)
+                except Exception:  # noqa: BLE001 - a defect in one group must not stop the clocks of all others
+                    _LOG.exception("group %s: its timer %s could not be handled", key[1], key)
+                    continue
                 if outcome.records:
                     one.appender.submit(outcome)
         for one in self._active():

@@ -89,6 +89,12 @@ class Shard:
                 error,
             )
             return
+        except Exception:  # noqa: BLE001 - a defect; the partition must not seem to be loading for ever
+            self.status = ShardStatus.FAILED
+            _LOG.exception(
+                "%s-%d: its groups are not served, because it could not be loaded", OFFSETS_TOPIC, self.partition
+            )
+            return
         self.status = ShardStatus.ACTIVE
         _LOG.info(
             "%s-%d: loaded %d groups from %d records (%d bytes) in %d ms",

@@ -8,13 +8,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import scenario
 from broker_double import BrokerDouble, image_with, settle
 from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.coordinator.group import shard
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
+from pybroker.coordinator.group.shard_state import ShardState
+from pybroker.coordinator.outcome import Outcome
+from pybroker.coordinator.timer import TimerKey
 from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
@@ -324,6 +329,29 @@ def test_sessions_end_by_the_loops_timer() -> None:
         while broker.groups.describe_group("g", 5).group_state != "Empty":  # noqa: ASYNC110 - bounded by `run`
             await asyncio.sleep(0.01)
         await broker.groups.stop()
+
+    run(test())
+
+
+def test_defect_in_one_group_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    expire = shard.on_timer
+
+    def on_timer(state: ShardState, key: TimerKey, payload: Any) -> Outcome:
+        if key[1] == "bad":
+            raise ZeroDivisionError
+        return expire(state, key, payload)
+
+    async def test() -> None:
+        broker = await started(min_session_timeout_ms=1, initial_rebalance_delay_ms=5)
+        monkeypatch.setattr(shard, "on_timer", on_timer)
+        parked = [
+            asyncio.create_task(broker.call("a", 11, 9, scenario.join(group, group_instance_id="i")))
+            for group in ("bad", "good")
+        ]
+        assert (await parked[1]).error_code == 0
+        assert not parked[0].done()
+        await broker.groups.stop()
+        assert (await parked[0]).error_code == ErrorCode.NOT_COORDINATOR
 
     run(test())
 
