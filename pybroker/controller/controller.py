@@ -183,7 +183,7 @@ class Controller:
             publisher.publish(delta, image)
 
     def _maybe_snapshot(self) -> None:
-        if self._log.is_snapshot_due and (self._snapshot is None or self._snapshot.done()):
+        if self._log.is_snapshot_due(self._clock_ms()) and (self._snapshot is None or self._snapshot.done()):
             self._snapshot = asyncio.get_running_loop().create_task(self._write_snapshot(), name="metadata snapshot")
 
     async def _write_snapshot(self) -> None:

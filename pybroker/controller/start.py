@@ -25,8 +25,11 @@ from pybroker.protocol import messages as m
 
 def log_config(config: BrokerConfig) -> MetadataLogConfig:
     """The metadata log's part of the configuration."""
+    # The key for tests goes below the smallest size of the other.
+    for_tests = config.get("internal.metadata.log.segment.bytes")
     return MetadataLogConfig(
-        segment_bytes=config.get_int("metadata.log.segment.bytes"),
+        segment_bytes=for_tests if isinstance(for_tests, int) else config.get_int("metadata.log.segment.bytes"),
+        max_snapshot_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
         max_bytes_between_snapshots=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
         retention=Retention(
             config.get_int("metadata.max.retention.bytes"), config.get_int("metadata.max.retention.ms")
@@ -49,7 +52,7 @@ async def start_controller(
     image = replayer.finish(log.end_offset, log.epoch)
     _check_servable(image, log_dirs, config.node_id)
     is_new_log = log.end_offset == 0
-    log.become_leader(config.node_id, image.quorum.kraft_version)
+    log.become_leader(config.node_id, image.quorum.kraft_version, clock_ms())
     controller = await _lead(config, log, replayer, image, is_new_log, clock_ms, on_failure)
     if features.METADATA_VERSION not in controller.image.feature_levels:
         await controller.append_first_records(read_bootstrap_records(log_dirs.metadata.path))

@@ -49,6 +49,7 @@ class MetadataLogConfig:
 
     segment_bytes: int = 1 << 30
     max_bytes_between_snapshots: int = 20 << 20
+    max_snapshot_interval_ms: int = 3_600_000
     retention: Retention = field(default_factory=Retention)
 
 
@@ -73,6 +74,7 @@ class FileMetadataLog:
         self._epoch = 0
         self._epochs: list[epoch_checkpoint.EpochEntry] = []
         self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = 0
         self._active_base_offset: int | None = None
         self._descriptor = -1
         self._segment_size_bytes = 0
@@ -92,10 +94,14 @@ class FileMetadataLog:
         """The epoch of the last batch, or of this leader."""
         return self._epoch
 
-    @property
-    def is_snapshot_due(self) -> bool:
-        """Whether metadata.log.max.record.bytes.between.snapshots bytes have been written since the last snapshot."""
-        return self._bytes_since_snapshot >= self.config.max_bytes_between_snapshots
+    def is_snapshot_due(self, now_ms: int) -> bool:
+        """Whether the last snapshot is old by metadata.log.max.record.bytes.between.snapshots or by
+        metadata.log.max.snapshot.interval.ms, counted from the start of this process at the earliest."""
+        if self._bytes_since_snapshot >= self.config.max_bytes_between_snapshots:
+            return True
+        interval_ms = self.config.max_snapshot_interval_ms
+        is_late = interval_ms > 0 and now_ms - self._last_snapshot_ms >= interval_ms
+        return is_late and self._bytes_since_snapshot > 0
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -165,7 +171,7 @@ class FileMetadataLog:
         if not self._epochs or self._epochs[-1][0] < epoch:
             self._epochs.append((epoch, base_offset))
 
-    def become_leader(self, node_id: int, kraft_version: int) -> int:
+    def become_leader(self, node_id: int, kraft_version: int, now_ms: int) -> int:
         """Open the log for appending in a new epoch, as the only voter: the epoch. Blocks on writes."""
         assert self._is_replayed and self._descriptor < 0
         state = QuorumState.read(self.directory)
@@ -176,13 +182,23 @@ class FileMetadataLog:
             )
         self._epoch = max(self._epoch, state.leader_epoch if state is not None else 0) + 1
         QuorumState(node_id, self._epoch, (node_id,)).write(self.directory, kraft_version)
-        self._epochs = [entry for entry in self._epochs if entry[1] < self._end_offset]
+        self._last_snapshot_ms = now_ms
+        self._trim_epochs()
         self._epochs.append((self._epoch, self._end_offset))
         epoch_checkpoint.write(self.directory / epoch_checkpoint.FILE_NAME, self._epochs)
         if partition_metadata.read(self.directory) is None:
             partition_metadata.write(self.directory, METADATA_TOPIC_ID)
         self._open_active_segment()
         return self._epoch
+
+    def _trim_epochs(self) -> None:
+        """Forget epochs of records that are no longer, or not any more, in the log."""
+        segments = list_segments(self.directory)
+        start_offset = segments[0].base_offset if self._active_base_offset is not None else self._end_offset
+        kept = [entry for entry in self._epochs if entry[1] < self._end_offset]
+        while len(kept) > 1 and kept[1][1] <= start_offset:
+            kept.pop(0)
+        self._epochs = [(epoch, max(offset, start_offset)) for epoch, offset in kept if self._end_offset > start_offset]
 
     def _open_active_segment(self) -> None:
         for leftover in self.directory.glob("*.checkpoint.part"):
@@ -289,6 +305,7 @@ class FileMetadataLog:
     async def write_snapshot(self, image: MetadataImage, now_ms: int) -> None:
         """See `MetadataLog.write_snapshot`. Two at once are not allowed."""
         self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = now_ms
         snapshot_id, size_bytes = await asyncio.to_thread(snapshot.write_image, self.directory, image, now_ms)
         logger.info("metadata snapshot %s written, %d bytes", snapshot_id.file_name, size_bytes)
         await asyncio.to_thread(clean, self.directory, self.config.retention, now_ms)

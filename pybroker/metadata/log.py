@@ -23,9 +23,8 @@ class MetadataLog(Protocol):
         """The leader epoch appends are made in."""
         ...
 
-    @property
-    def is_snapshot_due(self) -> bool:
-        """Whether enough was appended since the last snapshot to make another."""
+    def is_snapshot_due(self, now_ms: int) -> bool:
+        """Whether enough was appended, or enough time has passed, since the last snapshot to make another."""
         ...
 
     def append(self, records: Sequence[VersionedRecord], time_ms: int) -> asyncio.Future[int]:

@@ -38,7 +38,7 @@ async def _append(log: FileMetadataLog, numbers: range) -> list[int]:
 def _fill(directory: Path, numbers: range, **settings: Any) -> FileMetadataLog:
     async def run() -> FileMetadataLog:
         log, _ = _open(directory, **settings)
-        log.become_leader(1, 1)
+        log.become_leader(1, 1, 0)
         assert await _append(log, numbers) == list(numbers)
         await log.close()
         return log
@@ -126,30 +126,33 @@ def test_a_log_of_other_voters_is_refused(tmp_path: Path) -> None:
     QuorumState(1, 4, (1, 2, 3)).write(tmp_path, 0)
     log, _ = _open(tmp_path)
     with pytest.raises(MetadataError, match=r"voters \[1, 2, 3\]"):
-        log.become_leader(1, 0)
+        log.become_leader(1, 0, 0)
 
 
 def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path) -> None:
     async def run() -> None:
         settings = {"segment_bytes": 300, "max_bytes_between_snapshots": 500, "retention": Retention(1000, -1)}
         log, image = _open(tmp_path, **settings)
-        log.become_leader(1, 1)
-        assert not log.is_snapshot_due
+        log.become_leader(1, 1, 0)
+        assert not log.is_snapshot_due(1)
         for start in (0, 20):
             await _append(log, range(start, start + 20))
-            assert log.is_snapshot_due
+            assert log.is_snapshot_due(1)
             image = load(image, _since(tmp_path, start)).finish(log.end_offset, log.epoch)
             await log.write_snapshot(image, 5000)
-            assert not log.is_snapshot_due
+            assert not log.is_snapshot_due(1)
         await _append(log, range(40, 42))
         await log.close()
 
     asyncio.run(run())
     assert [each.end_offset for each in log_files.list_snapshots(tmp_path)] == [40]
-    assert log_files.list_segments(tmp_path)[0].base_offset > 20
+    first_offset = log_files.list_segments(tmp_path)[0].base_offset
+    assert first_offset > 20
     log, image = _open(tmp_path)
     assert log.end_offset == 42 == len(image.topics.by_name)
     assert not [name for name in _names(tmp_path) if name.endswith((".part", ".tmp"))]
+    _fill(tmp_path, range(42, 44))
+    assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, first_offset), (2, 42)]
 
 
 def _since(directory: Path, offset: int) -> Any:
@@ -165,7 +168,7 @@ def _since(directory: Path, offset: int) -> Any:
 def test_snapshots_are_kept_by_time(tmp_path: Path) -> None:
     async def run() -> None:
         log, image = _open(tmp_path, retention=Retention(-1, 10_000))
-        log.become_leader(1, 1)
+        log.become_leader(1, 1, 0)
         for number, now_ms in ((0, 2000), (1, 5000), (2, 11_500)):
             await log.append(_topic(number), now_ms)
             image = load(image, _since(tmp_path, number)).finish(log.end_offset, log.epoch)
@@ -176,10 +179,23 @@ def test_snapshots_are_kept_by_time(tmp_path: Path) -> None:
     assert [each.end_offset for each in log_files.list_snapshots(tmp_path)] == [2, 3]
 
 
+def test_a_snapshot_is_due_by_time(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, _ = _open(tmp_path, max_snapshot_interval_ms=500)
+        log.become_leader(1, 1, 10_000)
+        assert not log.is_snapshot_due(10_500)
+        await _append(log, range(1))
+        assert not log.is_snapshot_due(10_499)
+        assert log.is_snapshot_due(10_500)
+        await log.close()
+
+    asyncio.run(run())
+
+
 def test_a_failed_sync_fails_every_append_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         log, _ = _open(tmp_path)
-        log.become_leader(1, 1)
+        log.become_leader(1, 1, 0)
         await _append(log, range(1))
 
         def fail(_descriptor: int) -> None:
@@ -203,7 +219,7 @@ def test_a_segment_of_kafka_is_continued_without_its_indexes(tmp_path: Path, kaf
 
     async def run() -> None:
         log, _ = _open(tmp_path)
-        assert log.become_leader(1, 1) == 2
+        assert log.become_leader(1, 1, 0) == 2
         assert await log.append(_topic(1), 1) == 285
         await log.close()
 
