@@ -59,13 +59,14 @@ class _Change:
 class ReplicaManager:
     """A metadata publisher and a `PartitionWriter`. `settled` says when what was published is done."""
 
-    def __init__(self, node_id: int, logs: LogManager, config: Callable[[MetadataImage], BrokerConfig]) -> None:
-        """`config` makes the broker's configuration of an image's dynamic values."""
+    def __init__(self, node_id: int, logs: LogManager, config: Callable[[], BrokerConfig]) -> None:
+        """`config` gives the broker's configuration with the newest dynamic values."""
         self._node_id = node_id
         self._logs = logs
         self._config = config
         self._replicas: dict[TopicPartition, Replica] = {}
         self._followers: list[MetadataPublisher] = []
+        self._may_lead = False
         self._queue: list[_Change] = []
         self._applier: asyncio.Task[None] | None = None
         self._tickets = itertools.count(1)
@@ -75,6 +76,11 @@ class ReplicaManager:
     def add_follower(self, publisher: MetadataPublisher) -> None:
         """Let `publisher` have every image after it is in effect here. Before the first publish."""
         self._followers.append(publisher)
+
+    def allow_leading(self) -> None:
+        """Lead from the next image on. Before this broker is registered, what the metadata says of its leadership is of
+        an earlier life: partitions are opened, but not served, and followers hear nothing."""
+        self._may_lead = True
 
     # ---- metadata --------------------------------------------------------------------------------------------------
 
@@ -104,7 +110,7 @@ class ReplicaManager:
 
     async def _apply(self, change: _Change) -> None:
         try:
-            self._logs.config = self._config(change.image)
+            self._logs.config = self._config()
             await self._delete_gone(change)
             if change.configured is None or change.configured:
                 self._reconfigure(change)
@@ -116,7 +122,7 @@ class ReplicaManager:
                 for index, registration in topic.partitions.items()
             ]
             await _all(work)
-            for follower in self._followers:
+            for follower in self._followers if self._may_lead else ():
                 follower.publish(change.delta, change.image)
         except Exception:
             logger.exception(
@@ -163,7 +169,7 @@ class ReplicaManager:
             replica = await self._open(key, topic.id, registration, image)
             if replica is None:
                 return
-        if registration.leader == self._node_id:
+        if registration.leader == self._node_id and self._may_lead:
             if registration.leader_epoch > replica.leader_epoch:
                 replica.log.native.lead(registration.leader_epoch)
                 replica.leader_epoch = registration.leader_epoch

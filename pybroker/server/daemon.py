@@ -41,6 +41,7 @@ from pybroker.server.served_controller import ServedController
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
+from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -98,16 +99,16 @@ class Daemon:
         controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
         self._stack.push_async_callback(controller.close)
         logs = await self._open_logs(log_dirs, controller)
-        replicas = ReplicaManager(self.config.node_id, logs, lambda _: controller.config)
+        replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
         services = self._services(controller, replicas, told_ranges(served))
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         self._subscribe(controller, services)
-        await replicas.settled()
-        await logs.set_strays_aside(logs.logs.keys())
+        await self._open_partitions(logs, replicas, _partitions(controller.image, self.config.node_id))
         self.native.start()
         pump.start()
         self._stack.push_async_callback(self._stop_serving, pump, replicas, services, controller)
         services.groups.start()
+        replicas.allow_leading()
         await self._register(controller, log_dirs)
         await replicas.settled()
         maintenance = LogMaintenance(logs)
@@ -143,6 +144,22 @@ class Daemon:
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
         return logs
+
+    async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned: set[TopicPartition]) -> None:
+        progress = asyncio.create_task(logs.report_progress(len(assigned)))
+        started_ms = self.clock.monotonic_ms()
+        try:
+            await replicas.settled()
+        finally:
+            progress.cancel()
+        await logs.set_strays_aside(assigned)
+        logger.info(
+            "%d of %d logs opened in %d ms, %d bytes checked",
+            len(logs.logs),
+            len(assigned),
+            self.clock.monotonic_ms() - started_ms,
+            logs.scanned_bytes,
+        )
 
     async def _close_logs(self, logs: LogManager, controller: Controller) -> None:
         await logs.close(controller.broker_epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -207,6 +224,16 @@ class _ConfigPublisher:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         del delta, image
         self._services.config = self._config()
+
+
+def _partitions(image: MetadataImage, node_id: int) -> set[TopicPartition]:
+    """What the metadata assigns to this broker."""
+    return {
+        (topic.name, index)
+        for topic in image.topics.by_id.values()
+        for index, partition in topic.partitions.items()
+        if node_id in partition.replicas
+    }
 
 
 def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:

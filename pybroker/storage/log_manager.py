@@ -29,6 +29,7 @@ from pybroker.storage.partition_log import PartitionLog
 logger = logging.getLogger(__name__)
 
 _MIN_THREADS = 4
+_PROGRESS_INTERVAL_S = 2.0
 
 
 class Clock(Protocol):
@@ -56,6 +57,8 @@ class LogManager:
         self._log_counts = dict.fromkeys(self.directories, 0)
         thread_count = config.get_int("num.recovery.threads.per.data.dir") * len(self.directories)
         self.executor = ThreadPoolExecutor(max(_MIN_THREADS, thread_count), thread_name_prefix="log")
+        #: What recovery has read since the start.
+        self.scanned_bytes = 0
         self._removals: set[asyncio.TimerHandle] = set()
 
     # ---- start -----------------------------------------------------------------------------------------------------
@@ -79,6 +82,12 @@ class LogManager:
                 )
             for path in directory.deleted:
                 self._remove_later(path)
+
+    async def report_progress(self, total_count: int) -> None:
+        """Say every two seconds how far opening `total_count` logs is. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(_PROGRESS_INTERVAL_S)
+            logger.info("%d of %d logs are open, %d MiB checked", len(self.logs), total_count, self.scanned_bytes >> 20)
 
     async def set_strays_aside(self, wanted: Collection[TopicPartition]) -> None:
         """Rename directories of partitions that the metadata does not know; they stay on disk for people to look at."""
@@ -118,14 +127,9 @@ class LogManager:
                 log,
                 recovery.old_magic_offset,
             )
-        if existed and (recovery.truncated_bytes or recovery.rebuilt_index_count):
-            logger.info(
-                "%s recovered: %d bytes scanned, %d cut off, %d indexes rebuilt",
-                log,
-                recovery.scanned_bytes,
-                recovery.truncated_bytes,
-                recovery.rebuilt_index_count,
-            )
+        self.scanned_bytes += recovery.scanned_bytes
+        if existed and recovery.truncated_bytes > 0:
+            logger.warning("%s: the last %d bytes were no whole batches and are cut off", log, recovery.truncated_bytes)
         return log
 
     async def _place(
