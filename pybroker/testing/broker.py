@@ -59,12 +59,13 @@ class BrokerProcess:
         overrides: Mapping[str, str] | None = None,
         command_prefix: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        module: str = "pybroker",
         ready_timeout_seconds: float = 30.0,
     ) -> None:
         """Start a broker.
 
         `overrides` are server properties; `command_prefix` is put before the command (cgroup, taskset); `env` is added
-        to the environment. Without `log_dir` a temporary one is used and removed at the end.
+        to the environment; `module` is what Python runs. Without `log_dir` a temporary one is used and removed at the end.
         """
         self._temporary_dir = Path(tempfile.mkdtemp(prefix="pybroker-test-")) if log_dir is None else None
         self.log_dir = log_dir if self._temporary_dir is None else self._temporary_dir / "data"
@@ -72,6 +73,7 @@ class BrokerProcess:
         self._overrides = dict(overrides or {})
         self._command_prefix = list(command_prefix)
         self._env = dict(env or {})
+        self._module = module
         self._ready_timeout_seconds = ready_timeout_seconds
         assert self.log_dir is not None
         self.output_path = self.log_dir.parent / f"{self.log_dir.name}.out"
@@ -105,7 +107,7 @@ class BrokerProcess:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             **self._overrides,
         }
-        command = [*self._command_prefix, sys.executable, "-m", "pybroker", "serve"]
+        command = [*self._command_prefix, sys.executable, "-m", self._module, "serve"]
         for key, value in properties.items():
             command += ["--override", f"{key}={value}"]
         child = ChildProcess(command, self.output_path, self._env)
