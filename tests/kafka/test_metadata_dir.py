@@ -38,9 +38,9 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-async def _open(path: Path, controller_port: int) -> tuple[Controller, LogDirs]:
+async def _open(path: Path, controller_port: int, *overrides: str) -> tuple[Controller, LogDirs]:
     dirs = open_log_dirs([path], 1, _now_ms(), controller_listener=("CONTROLLER", "127.0.0.1", controller_port))
-    config = BrokerConfig.load(None, ["node.id=1", f"log.dirs={path}", _SNAPSHOT_OFTEN])
+    config = BrokerConfig.load(None, ["node.id=1", f"log.dirs={path}", _SNAPSHOT_OFTEN, *overrides])
     controller = await start_controller(config, dirs, _now_ms)
     endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0),)
     registration = Registration(random_uuid(), endpoints, None, (dirs.metadata.directory_id,))
@@ -63,9 +63,9 @@ async def _create(controller: Controller, name: str, **configs: str) -> None:
     assert response.topics[0].error_code == 0, response
 
 
-async def _write(path: Path, controller_port: int) -> MetadataImage:
+async def _write(path: Path, controller_port: int, *overrides: str) -> MetadataImage:
     """Twenty topics, some deleted, a config, a block of producer ids, and snapshots on the way."""
-    controller, dirs = await _open(path, controller_port)
+    controller, dirs = await _open(path, controller_port, *overrides)
     for number in range(20):
         await _create(controller, f"topic{number}", **{"retention.ms": str(1000 + number)})
     gone = [m.DeleteTopicsRequest.DeleteTopicState(name=f"topic{number}") for number in range(15)]
@@ -108,7 +108,10 @@ def test_kafka_opens_our_directory_and_we_open_it_again(tmp_path: Path) -> None:
     """The round: ours, Apache Kafka's with more topics and a snapshot of its own, ours again."""
     path = tmp_path / "data"
     controller_port = free_port()
-    before = asyncio.run(_write(path, controller_port))
+    # Small segments and little retention: Kafka has to start from a snapshot, the log's beginning is gone.
+    small = ("internal.metadata.log.segment.bytes=2000", "metadata.max.retention.bytes=6000")
+    before = asyncio.run(_write(path, controller_port, *small))
+    assert log_files.list_segments(path / log_files.PARTITION_DIRECTORY)[0].base_offset > 0
     overrides = dict([_SNAPSHOT_OFTEN.split("=")])
     with KafkaBroker(path, controller_port=controller_port, overrides=overrides) as kafka:
         described = kafka.tool(_TOPICS, "--describe").stdout.decode()
