@@ -131,7 +131,7 @@ def topic_row(cluster: ClusterImage, topic: TopicImage, variant: Variant) -> m.M
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition_row(cluster, index, each, variant) for index, each in topic.partitions.items()],
+        partitions=[partition_row(cluster, index, each, variant) for index, each in topic.partitions.items()],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS if variant.with_topic_operations else NO_OPERATIONS,
     )
 
@@ -144,9 +144,10 @@ def error_row(
     return Topic(error_code=code, name=name, topic_id=topic_id, is_internal=is_internal)
 
 
-def _partition_row(
+def partition_row(
     cluster: ClusterImage, index: int, partition: PartitionRegistration, variant: Variant
 ) -> m.MetadataResponse.MetadataResponsePartition:
+    """One partition's row, not encoded. A leader whom the client cannot reach is -1, with an error."""
     replicas, isr = list(partition.replicas), list(partition.isr)
     row = Partition(
         partition_index=index,

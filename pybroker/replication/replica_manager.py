@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pybroker.config.broker import BrokerConfig
@@ -295,12 +296,12 @@ class ReplicaManager:
     async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Move the log start offset to `before_offset` (-1: the high watermark); the new one. KafkaError."""
         log = self._leader(topic, partition)
+        if log.config.compact and not log.config.delete:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of topic {topic} has no delete")
         high_watermark = log.native.state.high_watermark
         offset = high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if not log.config.delete:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of topic {topic} has no delete")
         try:
             await log.run(log.native.delete_before, offset)
         except NativeError as error:
@@ -310,6 +311,18 @@ class ReplicaManager:
     def producers(self, topic: str, partition: int) -> list[ProducerState]:
         """The idempotent producers a partition knows. KafkaError."""
         return self._leader(topic, partition).native.producers()
+
+    def log_dirs(self) -> list[Path]:
+        """The log dirs of this broker."""
+        return [each.path for each in self._logs.directories]
+
+    def placements(
+        self, wanted: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, tuple[Path, PartitionState]]:
+        """(log dir, ends and sizes) of the partitions of `wanted` that are held here; None: of all of them."""
+        keys = self._replicas.keys() if wanted is None else [key for key in wanted if key in self._replicas]
+        logs = {key: self._replicas[key].log for key in keys}
+        return {key: (logs[key].directory.path, state) for key, state in self._logs.states(logs.values()).items()}
 
     def replicas(self) -> Iterable[Replica]:
         """All partitions held here."""

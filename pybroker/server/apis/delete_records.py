@@ -1,0 +1,50 @@
+"""DeleteRecords (21): move the start of partitions' logs up (KIP-107)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pybroker.metadata.cache import INTERNAL_TOPICS
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_UNKNOWN = -1
+
+_Row = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.DeleteRecordsRequest
+) -> m.DeleteRecordsResponse:
+    rows = await asyncio.gather(
+        *(
+            _delete(broker, topic.name, each.partition_index, each.offset)
+            for topic in request.topics
+            for each in topic.partitions
+        )
+    )
+    remaining = iter(rows)
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsResponse.DeleteRecordsTopicResult(
+                name=topic.name, partitions=[next(remaining) for _ in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _delete(
+    broker: BrokerServices, topic: str, partition: int, before_offset: int
+) -> m.DeleteRecordsResponse.DeleteRecordsPartitionResult:
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        low_watermark = await broker.replicas.delete_records(topic, partition, before_offset)
+    except KafkaError as failure:
+        return _Row(partition_index=partition, low_watermark=_UNKNOWN, error_code=failure.code)
+    return _Row(partition_index=partition, low_watermark=low_watermark)
+
+
+API = Api(m.DeleteRecordsRequest, 0, 2, handle)

@@ -1,0 +1,84 @@
+"""DescribeConfigs (32): the settings of topics and of this broker, and where they come from (KIP-133, KIP-226)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pybroker.config.describe import DescribedConfig, describe_broker, describe_default_broker, describe_topic
+from pybroker.controller.state import Refusal, invalid_request
+from pybroker.controller.topic_names import check_name
+from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+#: Resources that Kafka has and this broker does not: broker loggers, client metrics, groups.
+_UNSERVED: Mapping[int, str] = {8: "broker loggers", 16: "client metrics", 32: "groups"}
+
+_Result = m.DescribeConfigsResponse.DescribeConfigsResult
+_Config = m.DescribeConfigsResponse.DescribeConfigsResourceResult
+_Synonym = m.DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.DescribeConfigsRequest
+) -> m.DescribeConfigsResponse:
+    known = {RESOURCE_TOPIC, RESOURCE_BROKER, *_UNSERVED}
+    unknown = [each.resource_type for each in request.resources if each.resource_type not in known]
+    # As in Kafka, a type that nobody knows fails the whole request.
+    refusal = invalid_request(f"resource type {unknown[0]} is unknown") if unknown else None
+    return m.DescribeConfigsResponse(results=[_result(broker, request, each, refusal) for each in request.resources])
+
+
+def _result(
+    broker: BrokerServices,
+    request: m.DescribeConfigsRequest,
+    resource: m.DescribeConfigsRequest.DescribeConfigsResource,
+    refusal: Refusal | None,
+) -> m.DescribeConfigsResponse.DescribeConfigsResult:
+    result = _Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        if refusal is not None:
+            raise refusal
+        # An empty list means all of them, like null.
+        entries = _describe(broker, resource.resource_type, resource.resource_name, resource.configuration_keys or None)
+        result.configs = [_row(request, entry) for entry in entries]
+    except Refusal as failure:
+        result.error_code, result.error_message = failure.code, failure.message
+    return result
+
+
+def _describe(broker: BrokerServices, kind: int, name: str, keys: Collection[str] | None) -> list[DescribedConfig]:
+    if kind == RESOURCE_TOPIC:
+        check_name(name)
+        if name not in broker.metadata.image.topics.by_name:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+        return describe_topic(broker.metadata.image.topic_config(name), broker.config, keys)
+    if kind == RESOURCE_BROKER:
+        if not name:
+            return describe_default_broker(broker.config, keys)
+        if name != str(broker.config.node_id):
+            raise invalid_request(
+                f"this is broker {broker.config.node_id}, not {name!r}; an empty name means the defaults of all brokers"
+            )
+        return describe_broker(broker.config, keys)
+    raise invalid_request(f"settings of {_UNSERVED[kind]} are not served")
+
+
+def _row(
+    request: m.DescribeConfigsRequest, entry: DescribedConfig
+) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return _Config(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[_Synonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+        config_type=entry.type_id,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+API = Api(m.DescribeConfigsRequest, 1, 4, handle)

@@ -1,0 +1,53 @@
+"""DescribeLogDirs (35): the log dirs, how full they are, and the partitions in them (KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
+_Topic = m.DescribeLogDirsResponse.DescribeLogDirsTopic
+_Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.DescribeLogDirsRequest
+) -> m.DescribeLogDirsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    by_dir: dict[Path, dict[str, list[m.DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
+    for path in broker.replicas.log_dirs():
+        by_dir[path] = defaultdict(list)
+    for (topic, index), (path, state) in broker.replicas.placements(wanted).items():
+        # Only the copy of a log that moves to another dir can lag behind, and none does here.
+        by_dir[path][topic].append(_Partition(partition_index=index, partition_size=state.size_bytes, offset_lag=0))
+    results = await asyncio.gather(*(asyncio.to_thread(_result, *each) for each in by_dir.items()))
+    return m.DescribeLogDirsResponse(results=results)
+
+
+def _result(
+    path: Path, topics: dict[str, list[m.DescribeLogDirsResponse.DescribeLogDirsPartition]]
+) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
+    """Blocks on the file system."""
+    result = _Result(
+        log_dir=str(path.absolute()),
+        topics=[_Topic(name=name, partitions=rows) for name, rows in topics.items()],
+    )
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    result.total_bytes = volume.f_blocks * volume.f_frsize
+    result.usable_bytes = volume.f_bavail * volume.f_frsize
+    return result
+
+
+API = Api(m.DescribeLogDirsRequest, 1, 5, handle)
