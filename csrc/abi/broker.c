@@ -61,8 +61,10 @@ int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_nat
         .fetch_session_slots = options->fetch_session_slots,
         .fetch_max_bytes = options->fetch_max_bytes,
     };
-    if (options->max_request_bytes <= 0 || options->spin_us < 0 || options->connections_max_idle_ms > INT64_MAX / 1000000)
-        return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "a size or time in the broker's options is out of range"));
+    if (options->max_request_bytes <= 0 || options->spin_us < 0 ||
+        options->connections_max_idle_ms > INT64_MAX / 1000000)
+        return pb_abi_fail(failure, &inner,
+                           pb_fail(&inner, -EINVAL, "a size or time in the broker's options is out of range"));
     pb_io *io = NULL;
     int result = pb_io_open(options->backend, &io, &inner);
     if (result == 0)

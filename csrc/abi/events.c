@@ -27,7 +27,8 @@ static void fill_request(pb_event *out, const pb_request *request)
     out->body = address(request->body);
     out->body_length = request->body_length;
     out->client_id = address(request->header.client_id.data);
-    out->client_id_length = pb_slice_is_null(request->header.client_id) ? UINT32_MAX : (uint32_t)request->header.client_id.length;
+    out->client_id_length =
+        pb_slice_is_null(request->header.client_id) ? UINT32_MAX : (uint32_t)request->header.client_id.length;
     out->api_key = request->header.request_api_key;
     out->api_version = request->header.request_api_version;
     out->correlation_id = request->header.correlation_id;
@@ -105,5 +106,6 @@ int32_t pb_request_client_host(pb_broker *broker, uint64_t handle, char *out, si
 
 void pb_notice_release(uint64_t handle)
 {
-    pb_notice_free((pb_notice *)(uintptr_t)handle); /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
+    pb_notice_free(
+        (pb_notice *)(uintptr_t)handle); /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
 }

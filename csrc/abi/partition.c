@@ -18,7 +18,8 @@ static void report_failure(pb_partition *partition, int error)
 {
     pb_event_node *event = calloc(1, sizeof *event);
     if (event == NULL) {
-        pb_events_notice(&broker_of(partition)->events, "the log of %s-%d failed (error %d)", partition->topic, partition->index, error);
+        pb_events_notice(&broker_of(partition)->events, "the log of %s-%d failed (error %d)", partition->topic,
+                         partition->index, error);
         return;
     }
     event->kind = PB_NODE_OFFLINE;
@@ -50,7 +51,8 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
                        .timestamp_before_max_ms = config->timestamp_before_max_ms,
                        .timestamp_after_max_ms = config->timestamp_after_max_ms,
                        .compacted = config->compact != 0,
-                       .target_compression = config->compression < 0 ? PB_TARGET_COMPRESSION_PRODUCER : config->compression},
+                       .target_compression =
+                           config->compression < 0 ? PB_TARGET_COMPRESSION_PRODUCER : config->compression},
         .compression_level = config->compression_level,
         .min_insync_replicas = config->min_insync_replicas,
         .internal = config->internal != 0,
@@ -81,10 +83,13 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     if (result != 0)
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);
-    pb_partition *partition = pb_partition_create(broker->io, options->topic, options->topic_id, options->partition, log, &rules);
+    pb_partition *partition =
+        pb_partition_create(broker->io, options->topic, options->topic_id, options->partition, log, &rules);
     if (partition == NULL) {
         (void)pb_log_close(log, false, &inner);
-        return pb_abi_fail(failure, &inner, pb_fail(&inner, -ENOMEM, "cannot allocate partition %s-%d", options->topic, options->partition));
+        return pb_abi_fail(
+            failure, &inner,
+            pb_fail(&inner, -ENOMEM, "cannot allocate partition %s-%d", options->topic, options->partition));
     }
     partition->owner = broker;
     partition->tag = options->tag;
@@ -205,7 +210,8 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out,
     return result < 0 ? result : whole_batches(out, slice.length);
 }
 
-int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation, pb_partition_position *out)
+int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,
+                                 pb_partition_position *out)
 {
     pb_partition_ends ends;
     int result = pb_partition_enter(partition, -1, &ends);
@@ -230,7 +236,8 @@ int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, 
         result = PB_KAFKA_UNSUPPORTED_VERSION;
     }
     pb_partition_leave(partition);
-    *out = (pb_partition_position){.offset = found.offset, .timestamp_ms = found.timestamp_ms, .leader_epoch = found.leader_epoch};
+    *out = (pb_partition_position){
+        .offset = found.offset, .timestamp_ms = found.timestamp_ms, .leader_epoch = found.leader_epoch};
     return result;
 }
 
@@ -249,7 +256,8 @@ int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
     return pb_abi_fail(failure, &inner, pb_log_sync(partition->log, &guard, &inner));
 }
 
-int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms, pb_native_failure *failure)
+int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,
+                            pb_native_failure *failure)
 {
     pb_failure inner = {0};
     pb_log_guard guard = pb_partition_guard(partition);
@@ -280,7 +288,8 @@ int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out
     return count;
 }
 
-int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int32_t *deleted_segments, pb_native_failure *failure)
+int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int32_t *deleted_segments,
+                                   pb_native_failure *failure)
 {
     pb_failure inner = {0};
     int deleted = 0;

@@ -1,9 +1,9 @@
 /*
  * Result codes of the data plane.
  *
- * Every fallible function returns an int: 0 is success, a positive number is a Kafka protocol error code (the same number
- * that goes on the wire), a negative number is -errno. A function that also has something to tell a person fills a
- * pb_failure, which the boundary turns into one Python exception.
+ * Every fallible function returns an int: 0 is success, a positive number is a Kafka protocol error code (the same
+ * number that goes on the wire), a negative number is -errno. A function that also has something to tell a person fills
+ * a pb_failure, which the boundary turns into one Python exception.
  */
 #ifndef PB_BASE_ERROR_H
 #define PB_BASE_ERROR_H
@@ -18,7 +18,8 @@ typedef struct pb_failure {
     char text[PB_FAILURE_TEXT_BYTES];
 } pb_failure;
 
-/* Fill `failure` (may be NULL) with a code and a printf-style text; a negative code gets strerror appended. Returns `code`. */
+/* Fill `failure` (may be NULL) with a code and a printf-style text; a negative code gets strerror appended. Returns
+ * `code`. */
 int pb_fail(pb_failure *failure, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -15,7 +15,7 @@ typedef struct pb_link {
     struct pb_link *prev;
 } pb_link;
 
-#define PB_CONTAINER(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
+#define PB_CONTAINER(link, type, member) ((type *)(void *)((char *)(link) - offsetof(type, member)))
 
 /* An empty head, or a link that is on no list, points at itself. */
 static inline void pb_list_init(pb_link *head)

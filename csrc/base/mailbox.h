@@ -1,8 +1,8 @@
 /*
  * The one queue through which threads hand work over: many producers, one consumer, intrusive, lock-free.
  *
- * Put pushes on a stack with one compare-and-swap; take empties it with one exchange and turns it round, so the consumer sees
- * the order of the puts. Release on put and acquire on take order everything the producer wrote before.
+ * Put pushes on a stack with one compare-and-swap; take empties it with one exchange and turns it round, so the
+ * consumer sees the order of the puts. Release on put and acquire on take order everything the producer wrote before.
  */
 #ifndef PB_BASE_MAILBOX_H
 #define PB_BASE_MAILBOX_H
@@ -31,8 +31,8 @@ static inline bool pb_mailbox_put(pb_mailbox *mailbox, pb_node *node)
     pb_node *top = atomic_load_explicit(&mailbox->top, memory_order_relaxed);
     do
         node->next = top;
-    while (!atomic_compare_exchange_weak_explicit(&mailbox->top, &top, node, memory_order_seq_cst,
-                                                  memory_order_relaxed));
+    while (
+        !atomic_compare_exchange_weak_explicit(&mailbox->top, &top, node, memory_order_seq_cst, memory_order_relaxed));
     return top == NULL;
 }
 

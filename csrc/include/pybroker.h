@@ -1,11 +1,11 @@
 /*
  * The boundary between Python, which decides, and C, which moves bytes. Python's declarations are made from this file.
  *
- * Handles are opaque and live until the call named here ends them. Functions return 0, a positive Kafka error code or -errno
- * unless they say otherwise; those that take a pb_failure fill it with words for a person. Pointers given in are used only
- * during the call; pointers given out say how long they live. Unless marked "blocking" a call never waits for a disk or for
- * a reactor and may be made on the asyncio thread; blocking calls belong on a worker thread. All calls are thread safe
- * unless they end the handle they are given.
+ * Handles are opaque and live until the call named here ends them. Functions return 0, a positive Kafka error code or
+ * -errno unless they say otherwise; those that take a pb_failure fill it with words for a person. Pointers given in are
+ * used only during the call; pointers given out say how long they live. Unless marked "blocking" a call never waits for
+ * a disk or for a reactor and may be made on the asyncio thread; blocking calls belong on a worker thread. All calls
+ * are thread safe unless they end the handle they are given.
  */
 #ifndef PYBROKER_H
 #define PYBROKER_H
@@ -28,10 +28,12 @@ uint32_t pb_abi_version(void);
 
 uint32_t pb_native_crc32c(uint32_t crc, const uint8_t *data, size_t length);
 const char *pb_native_crc32c_name(void);
-/* Decompress a batch's records (codec: Kafka's attribute bits 1..4). Returns the length, or -errno: -E2BIG over capacity, -EINVAL corrupt. */
+/* Decompress a batch's records (codec: Kafka's attribute bits 1..4). Returns the length, or -errno: -E2BIG over
+ * capacity, -EINVAL corrupt. */
 int64_t pb_native_decompress(int32_t codec, const uint8_t *data, size_t length, uint8_t *out, size_t capacity);
 
-/* ---- broker -------------------------------------------------------------------------------------------------------- */
+/* ---- broker --------------------------------------------------------------------------------------------------------
+ */
 
 /* Words for a person about a failed call. Owner: the caller. */
 typedef struct pb_native_failure {
@@ -41,16 +43,16 @@ typedef struct pb_native_failure {
 
 /* Everything a broker is started with. Sizes in bytes. */
 typedef struct pb_broker_options {
-    const char *backend;                /* "auto", "io_uring" or "epoll" */
+    const char *backend; /* "auto", "io_uring" or "epoll" */
     int32_t node_id;
-    int32_t reactor_count;              /* >= 1 */
-    int32_t spin_us;                    /* busy wait before sleeping; 0 = never */
-    int64_t buffer_budget_bytes;        /* receive buffers over all connections; above it producers are held back */
-    int32_t max_request_bytes;          /* socket.request.max.bytes */
+    int32_t reactor_count;       /* >= 1 */
+    int32_t spin_us;             /* busy wait before sleeping; 0 = never */
+    int64_t buffer_budget_bytes; /* receive buffers over all connections; above it producers are held back */
+    int32_t max_request_bytes;   /* socket.request.max.bytes */
     int32_t max_connections;
     int64_t connections_max_idle_ms;
-    int32_t fetch_session_slots;        /* max.incremental.fetch.session.cache.slots */
-    int32_t fetch_max_bytes;            /* fetch.max.bytes */
+    int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
+    int32_t fetch_max_bytes;     /* fetch.max.bytes */
 } pb_broker_options;
 
 /* Open: loops, pools, background thread; nothing runs yet. */
@@ -64,7 +66,8 @@ void pb_broker_close(pb_broker *broker);
 /* "io_uring" or "epoll". Lives as long as the broker. */
 const char *pb_broker_backend(const pb_broker *broker);
 
-/* An API that Python serves (Produce and Fetch are served in C and are part of the list too, so that versions are checked). */
+/* An API that Python serves (Produce and Fetch are served in C and are part of the list too, so that versions are
+ * checked). */
 typedef struct pb_api_range {
     int16_t api_key;
     int16_t min_version;
@@ -77,31 +80,32 @@ int32_t pb_broker_serve_apis(pb_broker *broker, const pb_api_range *ranges, int3
 int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, int32_t port, int32_t *bound_port,
                          pb_native_failure *failure);
 
-/* ---- events: C to Python ------------------------------------------------------------------------------------------- */
+/* ---- events: C to Python -------------------------------------------------------------------------------------------
+ */
 
 enum pb_event_kind {
-    PB_EVENT_REQUEST = 1,   /* a request for Python: answer with pb_request_reply or pb_request_close, once */
-    PB_EVENT_APPENDED = 2,  /* a pb_partition_append finished: ticket, offset, error */
-    PB_EVENT_NOTICE = 3,    /* something to log: text; released with pb_notice_release */
-    PB_EVENT_OFFLINE = 4,   /* a partition's log failed: ticket = the partition's tag, error */
+    PB_EVENT_REQUEST = 1,  /* a request for Python: answer with pb_request_reply or pb_request_close, once */
+    PB_EVENT_APPENDED = 2, /* a pb_partition_append finished: ticket, offset, error */
+    PB_EVENT_NOTICE = 3,   /* something to log: text; released with pb_notice_release */
+    PB_EVENT_OFFLINE = 4,  /* a partition's log failed: ticket = the partition's tag, error */
 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */
 typedef struct pb_event {
     uint32_t kind;
     int32_t error;
-    uint64_t handle;          /* REQUEST: request; NOTICE: notice; APPENDED, OFFLINE: ticket or tag */
-    int64_t offset;           /* APPENDED: base offset */
-    int64_t connection_id;    /* REQUEST */
-    uint64_t body;            /* REQUEST: address of the body, valid until answered; NOTICE: address of the text */
-    uint64_t client_id;       /* REQUEST: address of the client id */
+    uint64_t handle;       /* REQUEST: request; NOTICE: notice; APPENDED, OFFLINE: ticket or tag */
+    int64_t offset;        /* APPENDED: base offset */
+    int64_t connection_id; /* REQUEST */
+    uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text */
+    uint64_t client_id;    /* REQUEST: address of the client id */
     uint32_t body_length;
     uint32_t client_id_length; /* UINT32_MAX: null */
     int16_t api_key;
     int16_t api_version;
     int32_t correlation_id;
-    uint32_t listener;        /* REQUEST: index of the listener, in order of pb_broker_listen */
-    uint32_t repeated;        /* NOTICE: how many like it were folded into this one */
+    uint32_t listener; /* REQUEST: index of the listener, in order of pb_broker_listen */
+    uint32_t repeated; /* NOTICE: how many like it were folded into this one */
 } pb_event;
 
 /* Readable while events wait. One reader. */
@@ -116,7 +120,8 @@ void pb_request_close(pb_broker *broker, uint64_t request);
 int32_t pb_request_client_host(pb_broker *broker, uint64_t request, char *out, size_t capacity);
 void pb_notice_release(uint64_t notice);
 
-/* ---- partitions ---------------------------------------------------------------------------------------------------- */
+/* ---- partitions ----------------------------------------------------------------------------------------------------
+ */
 
 /* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure. */
 typedef struct pb_partition_config {
@@ -132,25 +137,25 @@ typedef struct pb_partition_config {
     int64_t timestamp_after_max_ms;
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
-    int32_t timestamp_type;      /* 0 CreateTime, 1 LogAppendTime */
-    int32_t compression;         /* Kafka's codec id; -1 = producer's */
-    int32_t compression_level;   /* the codec's; INT32_MIN = its default */
-    int32_t compact;             /* cleanup.policy has compact */
+    int32_t timestamp_type;    /* 0 CreateTime, 1 LogAppendTime */
+    int32_t compression;       /* Kafka's codec id; -1 = producer's */
+    int32_t compression_level; /* the codec's; INT32_MIN = its default */
+    int32_t compact;           /* cleanup.policy has compact */
     int32_t preallocate;
-    int32_t internal;            /* clients may not produce to it */
+    int32_t internal; /* clients may not produce to it */
 } pb_partition_config;
 
 /* What pb_partition_open is told. */
 typedef struct pb_partition_options {
     const char *topic;
-    const uint8_t *topic_id;     /* PB_UUID_BYTES */
+    const uint8_t *topic_id; /* PB_UUID_BYTES */
     int32_t partition;
     int32_t leader_epoch;
-    const char *directory;       /* <log dir>/<topic>-<partition>; made when missing */
-    int32_t clean;               /* the log dir was shut down cleanly */
-    int64_t recovery_point;      /* 0 unknown */
-    int64_t log_start_offset;    /* -1 unknown */
-    uint64_t tag;                /* comes back in OFFLINE events */
+    const char *directory;    /* <log dir>/<topic>-<partition>; made when missing */
+    int32_t clean;            /* the log dir was shut down cleanly */
+    int64_t recovery_point;   /* 0 unknown */
+    int64_t log_start_offset; /* -1 unknown */
+    uint64_t tag;             /* comes back in OFFLINE events */
     pb_partition_config config;
 } pb_partition_options;
 
@@ -160,7 +165,7 @@ typedef struct pb_partition_recovery {
     int64_t truncated_bytes;
     int32_t segment_count;
     int32_t rebuilt_index_count;
-    int64_t old_magic_offset;    /* first batch older than magic 2; -1 none */
+    int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
 } pb_partition_recovery;
 
 /* Open and recover one log, not yet served. Blocking; many may run at once. */
@@ -168,7 +173,8 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
                           pb_partition_recovery *recovery, pb_native_failure *failure);
 /* Serve it to clients as its leader / at a new leader epoch. */
 int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
-/* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
+/* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
+ * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
 int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* End the handle. After resign. clean: sync, write indexes, epochs and a producer snapshot. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
@@ -183,20 +189,22 @@ typedef struct pb_partition_state {
     int64_t last_stable_offset;
     int64_t log_end_offset;
     int64_t durable_offset;
-    int64_t recovery_point;      /* where recovery may begin: for recovery-point-offset-checkpoint */
+    int64_t recovery_point; /* where recovery may begin: for recovery-point-offset-checkpoint */
     int64_t size_bytes;
     int32_t leader_epoch;
     int32_t reserved;
-    int64_t appended_bytes;      /* since open */
+    int64_t appended_bytes; /* since open */
     int64_t appended_records;
     int64_t fetched_bytes;
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);
 
-/* Append one whole batch made by Python (offsets are assigned here). Finishes with an APPENDED event carrying `ticket`, when the high watermark has passed it. An error return means no event comes. `bytes` are copied. */
+/* Append one whole batch made by Python (offsets are assigned here). Finishes with an APPENDED event carrying `ticket`,
+ * when the high watermark has passed it. An error return means no event comes. `bytes` are copied. */
 int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
-/* Copy whole batches from `offset`, below the high watermark. Returns bytes copied (0 at the end), or -code of Kafka - 100000, or -errno. Blocking. */
+/* Copy whole batches from `offset`, below the high watermark. Returns bytes copied (0 at the end), or -code of Kafka -
+ * 100000, or -errno. Blocking. */
 int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out, size_t capacity);
 
 /* An offset with its timestamp and leader epoch; offset -1 when there is none. */
@@ -207,15 +215,19 @@ typedef struct pb_partition_position {
     int32_t reserved;
 } pb_partition_position;
 enum pb_isolation { PB_READ_UNCOMMITTED = 0, PB_READ_COMMITTED = 1 };
-/* ListOffsets: first record at or after a timestamp; -1 latest, -2 earliest, -3 max timestamp (KIP-734). Blocking for timestamps >= 0 and -3. */
-int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation, pb_partition_position *out);
+/* ListOffsets: first record at or after a timestamp; -1 latest, -2 earliest, -3 max timestamp (KIP-734). Blocking for
+ * timestamps >= 0 and -3. */
+int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,
+                                 pb_partition_position *out);
 /* OffsetForLeaderEpoch: largest epoch <= leader_epoch, and its end offset; -1, -1 unknown. */
 int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset);
 
 /* Sync what is written; durable_offset moves (the recovery point). Blocking. */
 int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure);
-/* Background upkeep: index buffers, epochs, producer expiry, snapshots, unlinking files deleted before `purge_before_ms`. Blocking. */
-int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms, pb_native_failure *failure);
+/* Background upkeep: index buffers, epochs, producer expiry, snapshots, unlinking files deleted before
+ * `purge_before_ms`. Blocking. */
+int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,
+                            pb_native_failure *failure);
 /* One segment, for retention. */
 typedef struct pb_partition_segment {
     int64_t base_offset;
@@ -226,8 +238,10 @@ typedef struct pb_partition_segment {
 } pb_partition_segment;
 /* Oldest first; the last is the active one. Returns how many there are; fills at most `capacity`. */
 int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity);
-/* Move the log start offset up to `offset` (<= high watermark, else OFFSET_OUT_OF_RANGE) and take whole segments below it off the log. Blocking. */
-int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int32_t *deleted_segments, pb_native_failure *failure);
+/* Move the log start offset up to `offset` (<= high watermark, else OFFSET_OUT_OF_RANGE) and take whole segments below
+ * it off the log. Blocking. */
+int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int32_t *deleted_segments,
+                                   pb_native_failure *failure);
 /* Start a new segment. Blocking. */
 int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure);
 /* Cut the log so that `offset` is its end (not while it is served). Blocking. */
@@ -245,7 +259,8 @@ typedef struct pb_partition_producer {
 } pb_partition_producer;
 int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity);
 
-/* ---- metrics ------------------------------------------------------------------------------------------------------- */
+/* ---- metrics -------------------------------------------------------------------------------------------------------
+ */
 
 /* Counters since start, summed over reactors. */
 typedef struct pb_broker_stats {
@@ -261,8 +276,8 @@ typedef struct pb_broker_stats {
     int64_t appended_batches;
     int64_t writes;
     int64_t written_bytes;
-    int64_t buffer_bytes;         /* receive buffers held now */
-    int64_t delayed_fetches;      /* waiting now */
+    int64_t buffer_bytes;    /* receive buffers held now */
+    int64_t delayed_fetches; /* waiting now */
     int64_t fetch_sessions;
     int64_t cold_reads;
 } pb_broker_stats;
@@ -270,7 +285,8 @@ void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 
 /* The stages of a request, named as in Kafka's request metrics. */
 enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_STAGE_SEND = 3, PB_STAGE_TOTAL = 4 };
-/* Copy the histogram of (api, stage): counts per bucket of base-2 logarithm microseconds with 8 sub-buckets; the number of buckets. */
+/* Copy the histogram of (api, stage): counts per bucket of base-2 logarithm microseconds with 8 sub-buckets; the number
+ * of buckets. */
 int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity);
 
 #endif

@@ -6,8 +6,9 @@
  * Two kinds of calls:
  *  - blocking calls on files and directories, from any thread. Reactors use only those that do not wait for a disk: a
  *    buffered write, a read of resident pages, open/rename/unlink.
- *  - operations on a loop (sockets, large writes). A loop belongs to one thread. An operation is started with a pb_op that
- *    the caller owns and keeps alive; its `done` runs inside pb_loop_turn on the loop's thread, never inside the start call.
+ *  - operations on a loop (sockets, large writes). A loop belongs to one thread. An operation is started with a pb_op
+ * that the caller owns and keeps alive; its `done` runs inside pb_loop_turn on the loop's thread, never inside the
+ * start call.
  *
  * Results: >= 0 a count or a handle, < 0 -errno. Handles are small ints; only the backend that made one understands it.
  */
@@ -40,30 +41,31 @@ typedef struct pb_socket pb_socket;
 struct pb_op {
     void (*done)(pb_op *op, int64_t result);
     int64_t result;
-    pb_link link;       /* epoll, sim: finished operations that wait for delivery */
-    struct iovec *iov;  /* send, write: the caller's array, alive until done */
+    pb_link link;      /* epoll, sim: finished operations that wait for delivery */
+    struct iovec *iov; /* send, write: the caller's array, alive until done */
     int iov_count;
-    int64_t position;   /* write, sendfile */
-    size_t length;      /* recv, sendfile */
-    void *buffer;       /* recv */
-    int file;           /* write, sendfile */
-    uint8_t kind;       /* the backend's */
-    bool active;        /* started and not delivered */
-    bool more;          /* send: more follows at once, do not push a short packet */
+    int64_t position; /* write, sendfile */
+    size_t length;    /* recv, sendfile */
+    void *buffer;     /* recv */
+    int file;         /* write, sendfile */
+    uint8_t kind;     /* the backend's */
+    bool active;      /* started and not delivered */
+    bool more;        /* send: more follows at once, do not push a short packet */
     pb_socket *socket;
     pb_loop *loop;
 };
 
-/* One connected or listening socket on one loop. Owner: the caller. At most one recv/accept and one send/sendfile at a time. */
+/* One connected or listening socket on one loop. Owner: the caller. At most one recv/accept and one send/sendfile at a
+ * time. */
 struct pb_socket {
     int fd;
-    bool readable;  /* epoll: the last edge has not been drained */
+    bool readable; /* epoll: the last edge has not been drained */
     bool writable;
     bool watched;
     bool closed;
     struct msghdr message; /* io_uring: a send of several iovecs */
-    pb_op receive;  /* recv or accept; the caller sets .done */
-    pb_op transmit; /* send or sendfile; the caller sets .done */
+    pb_op receive;         /* recv or accept; the caller sets .done */
+    pb_op transmit;        /* send or sendfile; the caller sets .done */
 };
 
 /* What a thread's step says: run me again at once, or sleep until pb_thread_wake (or the deadline it set). */
@@ -72,9 +74,9 @@ typedef enum pb_step (*pb_step_fn)(void *context);
 
 enum pb_open_flags {
     PB_OPEN_READ = 0,
-    PB_OPEN_WRITE = 1,      /* read and write */
+    PB_OPEN_WRITE = 1, /* read and write */
     PB_OPEN_CREATE = 2,
-    PB_OPEN_EXCLUSIVE = 4,  /* with CREATE: it must not exist */
+    PB_OPEN_EXCLUSIVE = 4, /* with CREATE: it must not exist */
     PB_OPEN_TRUNCATE = 8,
 };
 
@@ -95,19 +97,20 @@ typedef struct pb_io_ops {
     int (*file_close)(pb_io *io, int file);
     int64_t (*file_read)(pb_io *io, int file, void *buffer, size_t length, int64_t position);
     int64_t (*file_write)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
-    int (*file_sync)(pb_io *io, int file);                                        /* data and what is needed to read it */
+    int (*file_sync)(pb_io *io, int file); /* data and what is needed to read it */
     int (*file_truncate)(pb_io *io, int file, int64_t size);
-    int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length);  /* keeps the size */
+    int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
     int64_t (*file_size)(pb_io *io, int file);
     int (*file_writeback)(pb_io *io, int file, int64_t position, int64_t length); /* start it, do not wait */
     int (*file_drop)(pb_io *io, int file, int64_t position, int64_t length);      /* forget clean pages */
-    int (*file_resident)(pb_io *io, int file, int64_t position, int64_t length);  /* 1 all in memory, 0 not, < 0 unknown */
+    int (*file_resident)(pb_io *io, int file, int64_t position,
+                         int64_t length); /* 1 all in memory, 0 not, < 0 unknown */
 
     /* Names. */
     int (*rename)(pb_io *io, const char *from, const char *to);
     int (*unlink)(pb_io *io, const char *path);
     int (*directory_make)(pb_io *io, const char *path);
-    int (*directory_remove)(pb_io *io, const char *path);  /* must be empty */
+    int (*directory_remove)(pb_io *io, const char *path); /* must be empty */
     int (*directory_sync)(pb_io *io, const char *path);
     int (*directory_list)(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 
@@ -120,20 +123,21 @@ typedef struct pb_io_ops {
     /* Loops. */
     int (*loop_open)(pb_io *io, pb_loop **out, pb_failure *failure);
     void (*loop_close)(pb_loop *loop);
-    int (*loop_turn)(pb_loop *loop, int64_t wait_ns);          /* deliver what is finished; count delivered */
-    void (*loop_wake)(pb_loop *loop);                          /* any thread: end the wait of the current or next turn */
+    int (*loop_turn)(pb_loop *loop, int64_t wait_ns); /* deliver what is finished; count delivered */
+    void (*loop_wake)(pb_loop *loop);                 /* any thread: end the wait of the current or next turn */
 
     /* Sockets on a loop. */
     int (*socket_listen)(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure); /* -> fd */
-    void (*socket_accept)(pb_loop *loop, pb_socket *listener);                   /* receive.done(fd of the peer) */
-    int (*socket_attach)(pb_loop *loop, pb_socket *socket);                      /* socket->fd is set */
-    int (*socket_peer)(pb_io *io, int fd, char *text, size_t size);              /* the peer's address in digits */
+    void (*socket_accept)(pb_loop *loop, pb_socket *listener);      /* receive.done(fd of the peer) */
+    int (*socket_attach)(pb_loop *loop, pb_socket *socket);         /* socket->fd is set */
+    int (*socket_peer)(pb_io *io, int fd, char *text, size_t size); /* the peer's address in digits */
     void (*socket_recv)(pb_loop *loop, pb_socket *socket, void *buffer, size_t length); /* NULL, 0: 1 when readable */
-    void (*socket_cancel)(pb_loop *loop, pb_socket *socket);    /* an active recv finishes soon, with -ECANCELED or bytes */
+    void (*socket_cancel)(pb_loop *loop,
+                          pb_socket *socket); /* an active recv finishes soon, with -ECANCELED or bytes */
     void (*socket_send)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more);
     void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length);
-    void (*socket_shutdown)(pb_loop *loop, pb_socket *socket);  /* started operations finish soon, with an error */
-    void (*socket_close)(pb_loop *loop, pb_socket *socket);     /* only when no operation is active */
+    void (*socket_shutdown)(pb_loop *loop, pb_socket *socket); /* started operations finish soon, with an error */
+    void (*socket_close)(pb_loop *loop, pb_socket *socket);    /* only when no operation is active */
 
     /* An append on a loop: finishes at once (returns its result) or later (PB_IO_PENDING, then op->done). */
     int64_t (*write_start)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);

@@ -1,9 +1,9 @@
 /*
  * The epoll backend: readiness underneath, completions on top. For containers and kernels that refuse io_uring.
  *
- * Sockets are non-blocking and edge-triggered. An operation is tried when it is started if the socket's last edge has not been
- * drained; otherwise when the next edge comes. Finished operations wait on a list until pb_loop_turn delivers them, so that
- * `done` never runs inside a start call. One thread per loop; only pb_loop_wake comes from others.
+ * Sockets are non-blocking and edge-triggered. An operation is tried when it is started if the socket's last edge has
+ * not been drained; otherwise when the next edge comes. Finished operations wait on a list until pb_loop_turn delivers
+ * them, so that `done` never runs inside a start call. One thread per loop; only pb_loop_wake comes from others.
  */
 #include <errno.h>
 #include <netinet/in.h>

@@ -21,13 +21,13 @@
 #define PAGE_BYTES 4096
 
 /* Run a system call until it is not interrupted; its result or -errno. */
-#define RETRY(call)                                                                                                    \
-    ({                                                                                                                 \
-        int64_t retry_result;                                                                                          \
-        do                                                                                                             \
-            retry_result = (int64_t)(call);                                                                            \
-        while (retry_result < 0 && errno == EINTR);                                                                    \
-        retry_result < 0 ? -(int64_t)errno : retry_result;                                                             \
+#define RETRY(call)                                        \
+    ({                                                     \
+        int64_t retry_result;                              \
+        do                                                 \
+            retry_result = (int64_t)(call);                \
+        while (retry_result < 0 && errno == EINTR);        \
+        retry_result < 0 ? -(int64_t)errno : retry_result; \
     })
 
 int64_t pb_posix_monotonic_ns(pb_io *io)
@@ -125,7 +125,8 @@ int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length)
     return -posix_fadvise(file, position, length, POSIX_FADV_DONTNEED);
 }
 
-/* cachestat where the kernel has it; else ask for the first byte without waiting, a hint that is right for sequential reads. */
+/* cachestat where the kernel has it; else ask for the first byte without waiting, a hint that is right for sequential
+ * reads. */
 int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length)
 {
     (void)io;

@@ -55,17 +55,17 @@ int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_por
 int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
 
 /* The shared part of a backend's table. */
-#define PB_POSIX_OPS                                                                                                   \
-    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                     \
-    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,               \
-    .file_write = pb_posix_file_write, .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate,       \
-    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size,                                          \
-    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
-    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
-    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
-    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \
-    .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
-    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
+#define PB_POSIX_OPS                                                                                             \
+    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,               \
+    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,         \
+    .file_write = pb_posix_file_write, .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, \
+    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size,                                    \
+    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                  \
+    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,               \
+    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                    \
+    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                        \
+    .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                  \
+    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                      \
     .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
 
 #endif

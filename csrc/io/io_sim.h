@@ -1,11 +1,12 @@
 /*
  * The simulated machine: a disk that forgets what was not synced, a network in memory, a clock that only waiting moves.
  *
- * Everything runs on the caller's thread: pb_sim_step picks one of the broker's threads by a seeded choice and runs its step,
- * so that one seed replays one run. Faults are seeded too. A crash is a copy of the disk as it would be found afterwards: the
- * old instance is then taken down in order, and nothing it still does reaches the copy.
+ * Everything runs on the caller's thread: pb_sim_step picks one of the broker's threads by a seeded choice and runs its
+ * step, so that one seed replays one run. Faults are seeded too. A crash is a copy of the disk as it would be found
+ * afterwards: the old instance is then taken down in order, and nothing it still does reaches the copy.
  *
- * Blocking calls that wait for another thread would wait for ever here: callers step until there is nothing to wait for.
+ * Blocking calls that wait for another thread would wait for ever here: callers step until there is nothing to wait
+ * for.
  */
 #ifndef PB_IO_IO_SIM_H
 #define PB_IO_IO_SIM_H

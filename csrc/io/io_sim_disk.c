@@ -1,6 +1,6 @@
 /*
- * The simulated disk. A write changes what readers see; a sync makes a file's bytes durable, a directory sync its names.
- * After a power cut each sector that was not durable is old or new by a seeded choice, and so is each name.
+ * The simulated disk. A write changes what readers see; a sync makes a file's bytes durable, a directory sync its
+ * names. After a power cut each sector that was not durable is old or new by a seeded choice, and so is each name.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -169,7 +169,8 @@ int sim_file_truncate(pb_io *io, int handle, int64_t size)
     return 0;
 }
 
-/* Allocating, starting writeback, dropping pages: nothing a reader or a crash could tell. Asking for residency: all is. */
+/* Allocating, starting writeback, dropping pages: nothing a reader or a crash could tell. Asking for residency: all is.
+ */
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length)
 {
     (void)file_of(io, handle);

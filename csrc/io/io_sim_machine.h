@@ -67,7 +67,7 @@ struct pb_thread {
 
 struct pb_loop {
     struct sim_machine *machine;
-    pb_link pending;  /* started, by order of start */
+    pb_link pending;   /* started, by order of start */
     pb_thread *thread; /* the one that turned it last */
     int64_t wait_until_ns;
     bool woken;

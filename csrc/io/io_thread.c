@@ -1,5 +1,6 @@
 /*
- * Threads of the real backends: a body is a step that is run again and again; between steps the thread sleeps on a gate.
+ * Threads of the real backends: a body is a step that is run again and again; between steps the thread sleeps on a
+ * gate.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /*
  * The io_uring backend: operations are queued as they start and reach the kernel in one io_uring_enter per loop turn.
  *
- * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that turns it
- * first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the call, so it is
- * called inline and the ring only waits until the socket is writable. Buffered appends on ext4 are handed to a kernel worker:
- * worth it for large ones, which then run beside the reactor, and ruinous for small ones, which are written inline.
+ * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that
+ * turns it first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the
+ * call, so it is called inline and the ring only waits until the socket is writable. Buffered appends on ext4 are
+ * handed to a kernel worker: worth it for large ones, which then run beside the reactor, and ruinous for small ones,
+ * which are written inline.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ struct pb_loop {
     uint64_t wake_counter; /* where the ring reads the wake-up's eventfd into */
     bool enabled;
     bool wake_armed;
-    pb_op cancelled;       /* stands for cancellations, whose own results say nothing */
+    pb_op cancelled; /* stands for cancellations, whose own results say nothing */
 };
 
 static struct io_uring_sqe *next_sqe(pb_loop *loop)
@@ -71,7 +72,8 @@ static void finish(pb_loop *loop, pb_op *op, int64_t result)
 static int setup_ring(struct io_uring *ring)
 {
     struct io_uring_params params = {
-        .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED | IORING_SETUP_CQSIZE,
+        .flags =
+            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED | IORING_SETUP_CQSIZE,
         .cq_entries = COMPLETION_ENTRIES,
     };
     return io_uring_queue_init_params(SUBMISSION_ENTRIES, ring, &params);
@@ -165,7 +167,8 @@ static void reap(pb_loop *loop)
 {
     struct io_uring_cqe *cqe;
     unsigned head, count = 0;
-    io_uring_for_each_cqe(&loop->ring, head, cqe) {
+    io_uring_for_each_cqe(&loop->ring, head, cqe)
+    {
         count++;
         pb_op *op = io_uring_cqe_get_data(cqe);
         if (op == NULL)

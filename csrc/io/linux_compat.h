@@ -1,6 +1,6 @@
 /*
- * Kernel constants newer than the C library and liburing of Debian 12. Each is probed at run time before it is relied on;
- * a kernel that lacks one answers -ENOSYS or -EINVAL and the caller falls back.
+ * Kernel constants newer than the C library and liburing of Debian 12. Each is probed at run time before it is relied
+ * on; a kernel that lacks one answers -ENOSYS or -EINVAL and the caller falls back.
  */
 #ifndef PB_IO_LINUX_COMPAT_H
 #define PB_IO_LINUX_COMPAT_H

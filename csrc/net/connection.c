@@ -1,9 +1,9 @@
 /*
  * A connection's two directions. Reactor thread only; see connection.h for the life of one.
  *
- * Receiving adapts to the traffic: small frames are read greedily, many per call; a large frame is received to its exact end
- * in a chunk of its own, so its bytes stay where they are until they are written. A connection with nothing buffered waits
- * without memory, so ten thousand idle ones cost little.
+ * Receiving adapts to the traffic: small frames are read greedily, many per call; a large frame is received to its
+ * exact end in a chunk of its own, so its bytes stay where they are until they are written. A connection with nothing
+ * buffered waits without memory, so ten thousand idle ones cost little.
  */
 #include "net/connection.h"
 
@@ -105,7 +105,8 @@ static bool take_frame(pb_connection *connection)
         return false;
     uint32_t length = bytes - FRAME_HEADER_BYTES;
     if (length > connection->handler->max_frame_bytes) {
-        fail_frame(connection, length > INT32_MAX ? "a negative request size" : "a request larger than socket.request.max.bytes");
+        fail_frame(connection,
+                   length > INT32_MAX ? "a negative request size" : "a request larger than socket.request.max.bytes");
         return false;
     }
     if (connection->end - connection->start < bytes)
@@ -276,8 +277,8 @@ static void transmit(pb_connection *connection)
         pb_output *output = &response->outputs[response->next_output];
         PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
         int64_t length = output->length < SENDFILE_MAX_BYTES ? output->length : SENDFILE_MAX_BYTES;
-        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket, output->file,
-                                         output->position, (size_t)length);
+        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
+                                         output->file, output->position, (size_t)length);
     }
 }
 
@@ -446,7 +447,8 @@ void pb_connection_sweep(pb_connection *connection)
     bool waiting = connection->socket.receive.active && pb_list_empty(&connection->responses);
     if (reactor->options.idle_close_ns > 0 && idle_ns > reactor->options.idle_close_ns) {
         pb_connection_kill(connection);
-    } else if (idle_ns > BUFFER_IDLE_NS && waiting && connection->chunk != NULL && connection->start == connection->end) {
+    } else if (idle_ns > BUFFER_IDLE_NS && waiting && connection->chunk != NULL &&
+               connection->start == connection->end) {
         io_of(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
     }
 }

@@ -1,9 +1,9 @@
 /*
  * One client connection: frames in, responses out, in order.
  *
- * Owned by its reactor; everything here runs on that reactor's thread. A frame is handed to the handler where it lies, in a
- * chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a response
- * that is not ready holds back those behind it.
+ * Owned by its reactor; everything here runs on that reactor's thread. A frame is handed to the handler where it lies,
+ * in a chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a
+ * response that is not ready holds back those behind it.
  *
  * Life: OPEN -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
  * -> when no operation is active and no response is queued: `closed` is told, the connection is freed.
@@ -57,27 +57,27 @@ struct pb_connection {
     pb_reactor *reactor;
     const pb_transport *transport;
     const pb_connection_handler *handler;
-    void *owner;              /* the handler's */
+    void *owner; /* the handler's */
     int64_t id;
     uint32_t listener;
     char host[PB_HOST_BYTES];
-    pb_link link;             /* reactor->connections */
+    pb_link link; /* reactor->connections */
     pb_link flush_link;
     pb_link starved_link;
     int64_t last_active_ns;
     /* Receiving. */
-    pb_chunk *chunk;          /* NULL while nothing is buffered and nothing is expected soon */
-    uint32_t start;           /* first byte not yet handed over */
-    uint32_t end;             /* first free byte */
+    pb_chunk *chunk; /* NULL while nothing is buffered and nothing is expected soon */
+    uint32_t start;  /* first byte not yet handed over */
+    uint32_t end;    /* first free byte */
     uint32_t last_frame_bytes;
-    uint32_t wanted_bytes;    /* starved: the chunk it waits for */
-    bool polling;             /* waiting without a buffer */
-    bool held;                /* the handler said HOLD */
-    bool delivering;          /* inside the frame loop */
+    uint32_t wanted_bytes; /* starved: the chunk it waits for */
+    bool polling;          /* waiting without a buffer */
+    bool held;             /* the handler said HOLD */
+    bool delivering;       /* inside the frame loop */
     bool closing;
     /* Sending. */
     pb_link responses;
-    int response_count;       /* queued */
+    int response_count; /* queued */
     struct iovec iov[PB_SEND_IOVECS];
 };
 

@@ -1,9 +1,9 @@
 /*
  * Receive buffers: reference-counted chunks from a pool with a budget, shared by all reactors.
  *
- * A chunk holds whole request frames; a produce request keeps its chunk until its bytes are written, so a batch goes from
- * the socket to the page cache with no copy between. Freed chunks are kept for reuse, because fresh memory costs ten times
- * what recycled memory does.
+ * A chunk holds whole request frames; a produce request keeps its chunk until its bytes are written, so a batch goes
+ * from the socket to the page cache with no copy between. Freed chunks are kept for reuse, because fresh memory costs
+ * ten times what recycled memory does.
  */
 #ifndef PB_NET_POOL_H
 #define PB_NET_POOL_H
@@ -34,7 +34,7 @@ struct pb_pool {
     int64_t budget_bytes;
     int64_t retained_bytes; /* on the free lists */
     _Atomic int64_t used_bytes;
-    bool overdrawn;         /* one overdraft chunk is out */
+    bool overdrawn; /* one overdraft chunk is out */
 };
 
 void pb_pool_init(pb_pool *pool, int64_t budget_bytes);

@@ -100,7 +100,8 @@ static void flush_connections(pb_reactor *reactor)
         pb_connection_flush(PB_CONTAINER(link, pb_connection, flush_link));
 }
 
-/* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. True: something came. */
+/* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. True: something
+ * came. */
 static bool spin(pb_reactor *reactor)
 {
     if (reactor->options.spin_ns == 0)
@@ -113,7 +114,8 @@ static bool spin(pb_reactor *reactor)
     do {
         int delivered = reactor->io->ops->loop_turn(reactor->loop, 0);
         if (delivered > 0 || !pb_mailbox_empty(&reactor->inbox)) {
-            reactor->spin_credit = reactor->spin_credit + 2 < SPIN_CREDIT_MAX ? reactor->spin_credit + 2 : SPIN_CREDIT_MAX;
+            reactor->spin_credit =
+                reactor->spin_credit + 2 < SPIN_CREDIT_MAX ? reactor->spin_credit + 2 : SPIN_CREDIT_MAX;
             return true;
         }
     } while (reactor->io->ops->monotonic_ns(reactor->io) < until);

@@ -1,9 +1,9 @@
 /*
  * A reactor: one thread, one loop, its connections for life.
  *
- * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn (where
- * appends are written, coalesced) -> start sends. A reactor never waits for Python, for a sync, for a cold read, or for a lock
- * that someone holds across I/O.
+ * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn
+ * (where appends are written, coalesced) -> start sends. A reactor never waits for Python, for a sync, for a cold read,
+ * or for a lock that someone holds across I/O.
  */
 #ifndef PB_NET_REACTOR_H
 #define PB_NET_REACTOR_H
@@ -47,15 +47,15 @@ struct pb_reactor {
     pb_thread *thread;
     pb_mailbox inbox;
     pb_timers timers;
-    pb_link connections;  /* all of them */
-    pb_link flush;        /* have something to send */
-    pb_link starved;      /* wait for buffer memory */
-    pb_timer sweep;       /* idle connections, starved ones */
-    int64_t now_ns;       /* at the start of this turn */
+    pb_link connections; /* all of them */
+    pb_link flush;       /* have something to send */
+    pb_link starved;     /* wait for buffer memory */
+    pb_timer sweep;      /* idle connections, starved ones */
+    int64_t now_ns;      /* at the start of this turn */
     int64_t wall_ms;
-    int spin_credit;      /* > 0: spinning has paid off lately */
+    int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;
-    int holds;            /* operations on the loop besides connections': listeners, writes in flight */
+    int holds; /* operations on the loop besides connections': listeners, writes in flight */
     atomic_bool stopping;
     pb_reactor_counters counters;
 };

@@ -229,8 +229,8 @@ static int update_session(pb_fetch_session *session, const pb_fetch_request *req
     return 0;
 }
 
-int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version, int64_t now_ms,
-                           pb_fetch_session **out, bool *full)
+int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version,
+                           int64_t now_ms, pb_fetch_session **out, bool *full)
 {
     *out = NULL;
     *full = request->session_epoch == PB_FETCH_INITIAL_EPOCH || request->session_epoch == PB_FETCH_FINAL_EPOCH;

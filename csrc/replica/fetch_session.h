@@ -1,9 +1,9 @@
 /*
- * Incremental fetch sessions (KIP-227): what a fetcher asked for before, so that it need not say it again, and what it was
- * told, so that it is told only what changed.
+ * Incremental fetch sessions (KIP-227): what a fetcher asked for before, so that it need not say it again, and what it
+ * was told, so that it is told only what changed.
  *
- * The table is shared by all reactors under one mutex. A session is used by one request at a time (`busy`); that request's
- * reactor may touch it without the mutex. A removed session lives until its user lets go.
+ * The table is shared by all reactors under one mutex. A session is used by one request at a time (`busy`); that
+ * request's reactor may touch it without the mutex. A removed session lives until its user lets go.
  */
 #ifndef PB_REPLICA_FETCH_SESSION_H
 #define PB_REPLICA_FETCH_SESSION_H
@@ -20,15 +20,15 @@
 
 /* One partition in a session. Owner: the session. */
 typedef struct pb_session_partition {
-    pb_link link; /* the session's order: who got data goes to the end */
+    pb_link link;                      /* the session's order: who got data goes to the end */
     struct pb_session_partition *next; /* hash chain */
-    char *topic;  /* by name (before version 13); NULL: by id */
+    char *topic;                       /* by name (before version 13); NULL: by id */
     pb_uuid topic_id;
     int32_t index;
     int32_t max_bytes;
     int32_t current_leader_epoch;
     int64_t fetch_offset;
-    int64_t sent_high_watermark;   /* -1: tell it next time, whatever it is */
+    int64_t sent_high_watermark; /* -1: tell it next time, whatever it is */
     int64_t sent_log_start_offset;
 } pb_session_partition;
 
@@ -36,7 +36,7 @@ typedef struct pb_fetch_session {
     struct pb_fetch_session *next; /* the table's hash chain */
     pb_link lru;                   /* least recently used first */
     int32_t id;
-    int32_t epoch;                 /* of the next request */
+    int32_t epoch; /* of the next request */
     bool by_id;
     bool busy;
     bool removed;
@@ -61,12 +61,12 @@ void pb_fetch_sessions_destroy(pb_fetch_sessions *sessions);
 int32_t pb_fetch_sessions_count(pb_fetch_sessions *sessions);
 
 /*
- * Begin a request. 0 with *out NULL: sessionless, everything is in the request. 0 with a session: it is busy now and holds the
- * partitions to fetch; *full tells whether all of them are answered (a new session) or only what changed. Else FETCH_SESSION_ID_NOT_FOUND,
- * INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, or -ENOMEM.
+ * Begin a request. 0 with *out NULL: sessionless, everything is in the request. 0 with a session: it is busy now and
+ * holds the partitions to fetch; *full tells whether all of them are answered (a new session) or only what changed.
+ * Else FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, or -ENOMEM.
  */
-int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version, int64_t now_ms,
-                           pb_fetch_session **out, bool *full);
+int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version,
+                           int64_t now_ms, pb_fetch_session **out, bool *full);
 /* Let go of it. */
 void pb_fetch_session_end(pb_fetch_sessions *sessions, pb_fetch_session *session);
 

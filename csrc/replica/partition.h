@@ -1,12 +1,12 @@
 /*
  * A partition as its leader sees it: the log, who may append, what readers may see, who waits.
  *
- * One short mutex guards the log, the watermarks and the waiters; it is never held across I/O. Appends are queued under it and
- * written by whichever reactor reaches the end of its turn first: one write at a time, taking all that has gathered.
- * The high watermark is the smallest written end over the in-sync replicas; alone, it is the leader's own.
+ * One short mutex guards the log, the watermarks and the waiters; it is never held across I/O. Appends are queued under
+ * it and written by whichever reactor reaches the end of its turn first: one write at a time, taking all that has
+ * gathered. The high watermark is the smallest written end over the in-sync replicas; alone, it is the leader's own.
  *
- * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads of
- * the finished prefix go on.
+ * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads
+ * of the finished prefix go on.
  */
 #ifndef PB_REPLICA_PARTITION_H
 #define PB_REPLICA_PARTITION_H
@@ -25,14 +25,14 @@ typedef struct pb_partition pb_partition;
 /* What may be appended, by whom. */
 typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
-    int compression_level; /* of the target codec, resolved */
+    int compression_level;          /* of the target codec, resolved */
     int32_t min_insync_replicas;
     bool internal; /* clients may not produce to it */
 } pb_partition_rules;
 
 /*
- * An append on its way. Owner: the caller until pb_partition_append queues it, then the partition until `done`, which runs on
- * the reactor that finished the write, without the lock.
+ * An append on its way. Owner: the caller until pb_partition_append queues it, then the partition until `done`, which
+ * runs on the reactor that finished the write, without the lock.
  */
 typedef struct pb_partition_append_op {
     pb_append append;
@@ -111,15 +111,15 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 
 /* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
-/* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this reactor
- * shall call pb_partition_pump at the end of its turn. */
+/* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this
+ * reactor shall call pb_partition_pump at the end of its turn. */
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);
 /* Write what has gathered. On a reactor. */
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
-/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told. expected_epoch -1:
- * not checked. */
+/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
+ * expected_epoch -1: not checked. */
 int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends);
 void pb_partition_leave(pb_partition *partition);
 /* Between the two: what a consumer at `offset` may be sent. 0 or a Kafka code or -errno. */

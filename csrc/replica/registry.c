@@ -176,8 +176,8 @@ void pb_registry_remove(pb_registry *registry, pb_partition *partition)
 {
     pthread_rwlock_wrlock(&registry->lock);
     pb_topic *topic = registry->by_name[name_slot(registry, partition->topic, strlen(partition->topic))];
-    bool found = topic != NULL && partition->index < topic->partition_count &&
-                 topic->partitions[partition->index] == partition;
+    bool found =
+        topic != NULL && partition->index < topic->partition_count && topic->partitions[partition->index] == partition;
     if (found) {
         topic->partitions[partition->index] = NULL;
         topic->held--;

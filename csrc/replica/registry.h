@@ -1,6 +1,6 @@
 /*
- * Which partitions this broker serves, by topic name and by topic id. Read by every reactor for every partition of every
- * request, changed by Python when the metadata image changes.
+ * Which partitions this broker serves, by topic name and by topic id. Read by every reactor for every partition of
+ * every request, changed by Python when the metadata image changes.
  */
 #ifndef PB_REPLICA_REGISTRY_H
 #define PB_REPLICA_REGISTRY_H
@@ -15,7 +15,7 @@ typedef struct pb_topic {
     uint8_t id[16];
     pb_partition **partitions; /* by index; NULL: not here */
     int32_t partition_count;
-    int32_t held;              /* how many are not NULL */
+    int32_t held; /* how many are not NULL */
 } pb_topic;
 
 /* Open addressing, linear probing, power-of-two sizes; both tables hold the same topics. */
@@ -38,7 +38,8 @@ void pb_registry_remove(pb_registry *registry, pb_partition *partition);
 
 /* A retained partition, or NULL. */
 pb_partition *pb_registry_by_name(pb_registry *registry, const char *name, size_t length, int32_t index);
-/* NULL with *topic_known telling whether it was the topic or the partition that is unknown. `name_out` (may be NULL) gets the topic's name. */
+/* NULL with *topic_known telling whether it was the topic or the partition that is unknown. `name_out` (may be NULL)
+ * gets the topic's name. */
 pb_partition *pb_registry_by_id(pb_registry *registry, const uint8_t id[16], int32_t index, bool *topic_known);
 
 #endif

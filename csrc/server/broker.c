@@ -58,7 +58,8 @@ static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
 static int check_settings(const pb_broker_settings *settings, pb_failure *failure)
 {
     if (settings->reactor_count < 1 || settings->reactor_count > PB_MAX_REACTORS)
-        return pb_fail(failure, -EINVAL, "pybroker.reactors must be 1 to %d, not %d", PB_MAX_REACTORS, settings->reactor_count);
+        return pb_fail(failure, -EINVAL, "pybroker.reactors must be 1 to %d, not %d", PB_MAX_REACTORS,
+                       settings->reactor_count);
     if (settings->buffer_budget_bytes < (int64_t)PB_CHUNK_UNIT_BYTES)
         return pb_fail(failure, -EINVAL, "pybroker.buffer.budget.bytes must be at least %d", PB_CHUNK_UNIT_BYTES);
     return 0;
@@ -81,7 +82,8 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
         broker->apis[i].max_version = -1;
     if (pb_registry_init(&broker->registry) < 0 || pb_events_init(&broker->events) < 0 ||
         pb_fetch_sessions_init(&broker->sessions, settings->fetch_session_slots) < 0)
-        return pb_fail(failure, -ENOMEM, "cannot allocate the broker's tables"); /* at start, before anything is open: the process ends */
+        return pb_fail(failure, -ENOMEM,
+                       "cannot allocate the broker's tables"); /* at start, before anything is open: the process ends */
     for (int i = 0; i < settings->reactor_count; i++)
         if ((result = make_reactor(broker, i, failure)) < 0)
             return result;
@@ -130,7 +132,8 @@ static void close_listeners(pb_task *task, pb_reactor *reactor)
         pb_listener_stop(&broker->listeners[i]);
 }
 
-/* Reactor 0 first: it accepts for the others. A request that Python has not answered keeps its connection, and so its reactor. */
+/* Reactor 0 first: it accepts for the others. A request that Python has not answered keeps its connection, and so its
+ * reactor. */
 void pb_broker_halt(pb_broker *broker)
 {
     if (!broker->started)

@@ -1,8 +1,8 @@
 /*
  * The broker's data plane as a whole: reactors, listeners, what they serve, and the queue towards Python.
  *
- * Everything in here is made by pb_broker_create and lives until pb_broker_destroy; each struct says which thread may touch
- * what. Layers below know nothing of it but an opaque owner pointer.
+ * Everything in here is made by pb_broker_create and lives until pb_broker_destroy; each struct says which thread may
+ * touch what. Layers below know nothing of it but an opaque owner pointer.
  */
 #ifndef PB_SERVER_BROKER_H
 #define PB_SERVER_BROKER_H
@@ -56,7 +56,7 @@ typedef struct pb_server_reactor {
     pb_codec *codec;
     pb_link free_requests; /* recycled */
     int free_count;
-    pb_partition **turn;   /* partitions to write at the end of this turn; retained */
+    pb_partition **turn; /* partitions to write at the end of this turn; retained */
     uint32_t turn_count;
     uint32_t turn_capacity;
     pb_server_counters counters;
@@ -84,7 +84,7 @@ struct pb_broker {
     pb_listener listeners[PB_MAX_LISTENERS];
     int listener_count;
     pb_task close_listeners;
-    atomic_bool closing;     /* no new connections */
+    atomic_bool closing; /* no new connections */
     pb_connection_handler handler;
     bool started;
     /* Which versions are served; -1 max: not at all. Written before start. */

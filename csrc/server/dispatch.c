@@ -1,9 +1,9 @@
 /*
  * What happens to a frame: order, versions, and who serves it. Reactor thread only.
  *
- * A connection's requests are executed as if one at a time. The one overlap: a Produce is appended while earlier Produces of
- * the same connection wait for their writes. Everything else waits for its turn, which also is the back-pressure on a client
- * that pipelines without reading.
+ * A connection's requests are executed as if one at a time. The one overlap: a Produce is appended while earlier
+ * Produces of the same connection wait for their writes. Everything else waits for its turn, which also is the
+ * back-pressure on a client that pipelines without reading.
  */
 #include <errno.h>
 #include <string.h>
@@ -69,18 +69,20 @@ static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *reque
     const pb_request_header *header = &request->header;
     pb_counter_add(&home->counters.bad_requests, 1);
     if (error != 0)
-        pb_events_notice(&home->broker->events, "closing the connection from %s: the request header of API key %d version %d cannot be read",
+        pb_events_notice(&home->broker->events,
+                         "closing the connection from %s: the request header of API key %d version %d cannot be read",
                          connection->host, header->request_api_key, header->request_api_version);
     else
-        pb_events_notice(&home->broker->events, "closing the connection from %s: %s version %d is not served", connection->host,
-                         request->api->name, header->request_api_version);
+        pb_events_notice(&home->broker->events, "closing the connection from %s: %s version %d is not served",
+                         connection->host, request->api->name, header->request_api_version);
     pb_list_push_back(&home->free_requests, &request->link);
     pb_arena_reset(&request->arena);
     home->free_count++;
     return PB_FRAME_REFUSE;
 }
 
-static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length)
+static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame,
+                                        uint32_t length)
 {
     pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
     if (!may_start(connection, is_produce(frame, length)))

@@ -72,8 +72,8 @@ void pb_events_notice(pb_events *events, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     pthread_mutex_lock(&events->notices);
-    bool fold = events->last != NULL &&
-                (strcmp(events->last->text, text) == 0 || events->notice_count >= PB_NOTICES_MAX);
+    bool fold =
+        events->last != NULL && (strcmp(events->last->text, text) == 0 || events->notice_count >= PB_NOTICES_MAX);
     pb_notice *notice = NULL;
     if (fold) {
         events->last->repeated++;

@@ -1,8 +1,8 @@
 /*
  * From C to Python: one queue of events and one eventfd in Python's loop.
  *
- * Any thread puts; Python takes in batches. The doorbell rings only when Python may be asleep. Notices (things to log) are
- * bounded and folded: a flood of the same complaint becomes one event with a count.
+ * Any thread puts; Python takes in batches. The doorbell rings only when Python may be asleep. Notices (things to log)
+ * are bounded and folded: a flood of the same complaint becomes one event with a count.
  */
 #ifndef PB_SERVER_EVENTS_H
 #define PB_SERVER_EVENTS_H
@@ -37,11 +37,11 @@ typedef struct pb_notice {
 typedef struct pb_events {
     pb_mailbox mailbox;
     int event_fd;
-    atomic_bool rung;        /* the eventfd is readable or about to be */
-    pb_node *taken;          /* Python's thread: taken from the mailbox, not yet handed out */
+    atomic_bool rung; /* the eventfd is readable or about to be */
+    pb_node *taken;   /* Python's thread: taken from the mailbox, not yet handed out */
     pthread_mutex_t notices;
-    pb_notice *last;         /* under `notices`: still in the queue, may be folded into */
-    int32_t notice_count;    /* under `notices` */
+    pb_notice *last;      /* under `notices`: still in the queue, may be folded into */
+    int32_t notice_count; /* under `notices` */
 } pb_events;
 
 int pb_events_init(pb_events *events);

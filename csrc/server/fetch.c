@@ -1,7 +1,7 @@
 /*
- * Fetch: parse -> session -> read -> answer, or wait for min.bytes (on the partitions and a timer) and read again, or have a
- * background thread bring cold pages in first. Reactor thread, but for `wake` (any thread, under a partition's lock) and the
- * warming job.
+ * Fetch: parse -> session -> read -> answer, or wait for min.bytes (on the partitions and a timer) and read again, or
+ * have a background thread bring cold pages in first. Reactor thread, but for `wake` (any thread, under a partition's
+ * lock) and the warming job.
  */
 #include "server/fetch.h"
 

@@ -10,17 +10,17 @@
 
 /* One partition to fetch. Owner: the request's arena. */
 typedef struct fetch_item {
-    pb_slice topic;                 /* by name (before version 13) */
+    pb_slice topic; /* by name (before version 13) */
     pb_uuid topic_id;
     int32_t index;
     int32_t max_bytes;
     int32_t current_leader_epoch;
     int32_t last_fetched_epoch;
     int64_t offset;
-    pb_session_partition *cached;   /* NULL: sessionless */
-    pb_partition *partition;        /* retained; NULL: unknown */
+    pb_session_partition *cached; /* NULL: sessionless */
+    pb_partition *partition;      /* retained; NULL: unknown */
     int error;
-    pb_log_slice slice;             /* what is sent; pinned */
+    pb_log_slice slice; /* what is sent; pinned */
     pb_partition_ends ends;
     pb_fetch_response_epoch_end_offset diverging;
     pb_aborted_transaction *aborted; /* malloc'd */
@@ -37,14 +37,14 @@ typedef struct fetch_state {
     pb_request *request;
     pb_fetch_request in;
     pb_fetch_session *session;
-    bool full;                     /* answer every partition */
+    bool full; /* answer every partition */
     bool read_committed;
     bool waiting;
-    bool hurried;                  /* the connection is closing: no more waiting */
+    bool hurried; /* the connection is closing: no more waiting */
     fetch_item *items;
     int32_t item_count;
-    int64_t bytes;                 /* found by the last read */
-    bool has_error;                /* of a partition: answered at once */
+    int64_t bytes;  /* found by the last read */
+    bool has_error; /* of a partition: answered at once */
     int64_t deadline_ns;
     pb_timer timer;
     _Atomic int64_t missing_bytes; /* until min.bytes */

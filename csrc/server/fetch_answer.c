@@ -1,6 +1,6 @@
 /*
- * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header, because
- * one send is cheaper than two calls. Reactor thread.
+ * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header,
+ * because one send is cheaper than two calls. Reactor thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -21,8 +21,9 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
         return (pb_slice){NULL, (int32_t)item->slice.length};
     pb_io *io = fetch->request->home->broker->io;
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)item->slice.length);
-    int result = copy == NULL ? -ENOMEM
-                              : pb_io_read_all(io, item->slice.file, copy, (size_t)item->slice.length, item->slice.position);
+    int result = copy == NULL
+                     ? -ENOMEM
+                     : pb_io_read_all(io, item->slice.file, copy, (size_t)item->slice.length, item->slice.position);
     pb_slice records = {copy, (int32_t)item->slice.length};
     if (result != 0) {
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
@@ -118,7 +119,8 @@ void pb_fetch_answer(fetch_state *fetch)
         if (is_answered(fetch, &fetch->items[i]))
             answered[count++] = &fetch->items[i];
     if (answered == NULL || files == NULL || fill_topics(fetch, answered, count, &out) < 0) {
-        pb_events_notice(&request->home->broker->events, "no memory for the answer to a Fetch request from %s; closing its connection",
+        pb_events_notice(&request->home->broker->events,
+                         "no memory for the answer to a Fetch request from %s; closing its connection",
                          request->connection->host);
         pb_request_abandon(request);
         return;

@@ -1,5 +1,6 @@
 /*
- * Accepting connections: on reactor 0, handed to the reactors in turn. Limits are checked here, before anything is allocated.
+ * Accepting connections: on reactor 0, handed to the reactors in turn. Limits are checked here, before anything is
+ * allocated.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,8 +27,7 @@ static void take_over(pb_task *task, pb_reactor *reactor)
     pb_listener *listener = given->listener;
     pb_broker *broker = listener->broker;
     int64_t id = atomic_fetch_add(&broker->next_connection_id, 1);
-    pb_connection *connection =
-        pb_connection_open(reactor, given->fd, &broker->handler, broker, id, listener->index);
+    pb_connection *connection = pb_connection_open(reactor, given->fd, &broker->handler, broker, id, listener->index);
     if (connection == NULL)
         count_out(broker);
     free(given);
@@ -58,7 +58,8 @@ static void accepted(pb_op *op, int64_t result)
         pb_socket refused = {.fd = (int)result};
         broker->io->ops->socket_close(first->loop, &refused);
         atomic_fetch_add(&broker->connections_refused, 1);
-        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open", broker->settings.max_connections);
+        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open",
+                         broker->settings.max_connections);
         free(given);
     } else if (result >= 0) {
         int64_t turn = atomic_fetch_add(&broker->connections_accepted, 1);
@@ -68,7 +69,8 @@ static void accepted(pb_op *op, int64_t result)
         given->fd = (int)result;
         pb_reactor_post(&broker->reactors[turn % broker->settings.reactor_count].reactor, &given->task);
     } else if (result != -EAGAIN && result != -ECONNABORTED) {
-        pb_events_notice(&broker->events, "cannot accept a connection on listener %s (%s)", listener->name, strerror((int)-result));
+        pb_events_notice(&broker->events, "cannot accept a connection on listener %s (%s)", listener->name,
+                         strerror((int)-result));
     }
     broker->io->ops->socket_accept(first->loop, socket);
 }

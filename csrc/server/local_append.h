@@ -1,6 +1,6 @@
 /*
- * Appends by Python: coordinator records. A ticket goes in, an event with the base offset or an error comes back when the
- * batch is written. Any thread.
+ * Appends by Python: coordinator records. A ticket goes in, an event with the base offset or an error comes back when
+ * the batch is written. Any thread.
  */
 #ifndef PB_SERVER_LOCAL_APPEND_H
 #define PB_SERVER_LOCAL_APPEND_H

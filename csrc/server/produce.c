@@ -1,8 +1,8 @@
 /*
  * Produce: validate in place, give out offsets, write at the end of the turn, answer when written.
  *
- * The batches stay in the connection's chunk, which the request retains until the last of them is written. A slot is one
- * partition of a request; slots finish on whichever reactor wrote them and come home by a task.
+ * The batches stay in the connection's chunk, which the request retains until the last of them is written. A slot is
+ * one partition of a request; slots finish on whichever reactor wrote them and come home by a task.
  */
 #include <errno.h>
 #include <string.h>
@@ -123,9 +123,11 @@ static void appended(pb_partition_append_op *op, pb_reactor *here)
     pb_reactor_post(&slot->request->home->reactor, &slot->task);
 }
 
-static void report_records(produce_slot *slot, const pb_validation *validation, const pb_partition_rules *rules, int64_t now_ms)
+static void report_records(produce_slot *slot, const pb_validation *validation, const pb_partition_rules *rules,
+                           int64_t now_ms)
 {
-    int32_t count = validation->record_error_count < PB_RECORD_ERROR_LIMIT ? validation->record_error_count : PB_RECORD_ERROR_LIMIT;
+    int32_t count =
+        validation->record_error_count < PB_RECORD_ERROR_LIMIT ? validation->record_error_count : PB_RECORD_ERROR_LIMIT;
     pb_produce_response_batch_index_and_error_message *errors =
         pb_arena_alloc_array(&slot->request->arena, (size_t)count, sizeof *errors);
     if (errors == NULL)
@@ -144,7 +146,8 @@ static void report_records(produce_slot *slot, const pb_validation *validation, 
 }
 
 /* Give the batch the topic's codec. 0, or why not. */
-static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length, pb_failure *failure)
+static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length,
+                      pb_failure *failure)
 {
     pb_server_reactor *home = slot->request->home;
     int32_t max_bytes = rules->validation.max_message_bytes;
@@ -152,15 +155,15 @@ static int recompress(produce_slot *slot, const pb_partition_rules *rules, const
     if (slot->rewritten == NULL)
         return pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
     size_t size_bytes = 0;
-    int result = pb_recompress(home->codec, bytes, length, rules->validation.target_compression, rules->compression_level,
-                               max_bytes, slot->rewritten->data, &size_bytes, failure);
+    int result = pb_recompress(home->codec, bytes, length, rules->validation.target_compression,
+                               rules->compression_level, max_bytes, slot->rewritten->data, &size_bytes, failure);
     slot->op.append.bytes = slot->rewritten->data;
     slot->op.append.length = (uint32_t)size_bytes;
     return result;
 }
 
-static void fill_append(pb_append *append, const pb_validation *validation, const pb_partition_rules *rules, uint8_t *bytes,
-                        int64_t now_ms)
+static void fill_append(pb_append *append, const pb_validation *validation, const pb_partition_rules *rules,
+                        uint8_t *bytes, int64_t now_ms)
 {
     append->bytes = bytes;
     append->length = (uint32_t)validation->size_bytes;
@@ -187,8 +190,8 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     uint8_t *bytes = (uint8_t *)(uintptr_t)records.data;
     pb_validation validation;
     pb_failure failure = {0};
-    int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec, bytes,
-                                     (size_t)records.length, &validation, &failure);
+    int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec,
+                                     bytes, (size_t)records.length, &validation, &failure);
     if (result == 0 && validation.is_transactional)
         result = pb_fail(&failure, PB_KAFKA_INVALID_TXN_STATE, "this broker has no transaction coordinator");
     if (result == 0) {
@@ -264,8 +267,9 @@ static void produce_topic(pb_request *request, const pb_produce_request_topic_pr
         pb_produce_response_partition_produce_response_init(slot->answer);
         slot->answer->index = data->index;
         bool known = false;
-        slot->partition = by_id ? pb_registry_by_id(registry, topic->topic_id.bytes, data->index, &known)
-                                : pb_registry_by_name(registry, topic->name.data, (size_t)topic->name.length, data->index);
+        slot->partition =
+            by_id ? pb_registry_by_id(registry, topic->topic_id.bytes, data->index, &known)
+                  : pb_registry_by_name(registry, topic->name.data, (size_t)topic->name.length, data->index);
         if (slot->partition != NULL)
             produce_partition(slot, data);
         else
@@ -280,7 +284,8 @@ static int allocate(pb_request *request, produce_state *state)
     int64_t partitions = 0;
     pb_produce_response_init(&state->out);
     state->out.responses_count = state->in.topic_data_count;
-    state->out.responses = pb_arena_alloc_array(arena, (size_t)state->in.topic_data_count, sizeof *state->out.responses);
+    state->out.responses =
+        pb_arena_alloc_array(arena, (size_t)state->in.topic_data_count, sizeof *state->out.responses);
     if (state->out.responses == NULL)
         return -ENOMEM;
     for (int32_t i = 0; i < state->in.topic_data_count; i++) {

@@ -93,7 +93,8 @@ int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length)
     if (request->api == NULL || api_key < 0 || api_key >= PB_API_KEYS)
         return -EBADMSG;
     request->served = version >= broker->apis[api_key].min_version && version <= broker->apis[api_key].max_version;
-    /* An ApiVersions of the future is answered with what we know, so its header must still be read: its client id is where it has always been. */
+    /* An ApiVersions of the future is answered with what we know, so its header must still be read: its client id is
+     * where it has always been. */
     int16_t header_version = request->served ? pb_request_header_version(request->api, version) : 1;
     pb_reader reader = pb_reader_of(frame, length);
     int result = pb_request_header_read(&reader, header_version, &request->arena, &request->header);
@@ -137,7 +138,8 @@ static bool lay_out(pb_request *request, const pb_log_slice *files, int file_cou
         while (file < file_count && files[file].segment == NULL)
             file++;
         PB_ASSERT(file < file_count && files[file].length == gap->length);
-        outputs[count++] = (pb_output){.file = files[file].file, .position = files[file].position, .length = gap->length};
+        outputs[count++] =
+            (pb_output){.file = files[file].file, .position = files[file].position, .length = gap->length};
         position = gap->position;
         file++;
     }
@@ -152,8 +154,9 @@ void pb_request_finish_answer(pb_request *request, const pb_log_slice *files, in
     pb_writer *writer = &request->writer;
     size_t frame_bytes = writer->length + writer->gap_bytes - sizeof(int32_t);
     if (writer->error != 0 || frame_bytes > INT32_MAX || !lay_out(request, files, file_count)) {
-        pb_events_notice(&request->home->broker->events, "no memory for the answer to a %s request from %s; closing its connection",
-                         request->api->name, request->connection->host);
+        pb_events_notice(&request->home->broker->events,
+                         "no memory for the answer to a %s request from %s; closing its connection", request->api->name,
+                         request->connection->host);
         pb_request_abandon(request);
         return;
     }

@@ -1,8 +1,8 @@
 /*
  * One request from the frame to the last byte of its answer.
  *
- * Owned by its connection's reactor and recycled there. While Python or another reactor works on it, only `task` and the
- * fields named there may be touched by them; they hand it back by posting `task`.
+ * Owned by its connection's reactor and recycled there. While Python or another reactor works on it, only `task` and
+ * the fields named there may be touched by them; they hand it back by posting `task`.
  */
 #ifndef PB_SERVER_REQUEST_H
 #define PB_SERVER_REQUEST_H
@@ -14,13 +14,13 @@
 enum pb_stage_index { PB_AT_RECEIVED, PB_AT_STARTED, PB_AT_LOCAL_DONE, PB_AT_READY, PB_AT_SENDING, PB_AT_COUNT };
 
 struct pb_request {
-    pb_link link;               /* the reactor's free list */
-    pb_event_node event;        /* towards Python */
-    pb_task task;               /* back to the reactor */
+    pb_link link;        /* the reactor's free list */
+    pb_event_node event; /* towards Python */
+    pb_task task;        /* back to the reactor */
     pb_response response;
     pb_connection *connection;
     pb_server_reactor *home;
-    pb_chunk *chunk;            /* retained: header and body lie in it; NULL once they are not needed */
+    pb_chunk *chunk; /* retained: header and body lie in it; NULL once they are not needed */
     pb_request_header header;
     const pb_api_info *api;
     const uint8_t *body;
@@ -28,11 +28,11 @@ struct pb_request {
     bool served;                /* the version is one we serve (ApiVersions is answered even if not) */
     int64_t at_ns[PB_AT_COUNT]; /* Kafka's stages of a request */
     pb_arena arena;
-    pb_writer writer;           /* the answer's bytes in memory */
-    uint8_t *reply;             /* Python's answer: malloc'd body */
+    pb_writer writer; /* the answer's bytes in memory */
+    uint8_t *reply;   /* Python's answer: malloc'd body */
     size_t reply_length;
-    bool close_instead;         /* Python refused it */
-    void *state;                /* the API's own, in the arena */
+    bool close_instead;                   /* Python refused it */
+    void *state;                          /* the API's own, in the arena */
     void (*cleanup)(pb_request *request); /* the API's: releases pins before recycling; may be NULL */
 };
 

@@ -6,7 +6,8 @@
 
 #include "server/request.h"
 
-/* Any thread, once per request: `body` (malloc'd, taken over) is the answer; NULL with `close` closes the connection. */
+/* Any thread, once per request: `body` (malloc'd, taken over) is the answer; NULL with `close` closes the connection.
+ */
 void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close);
 
 #endif

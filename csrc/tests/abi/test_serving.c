@@ -207,7 +207,10 @@ TEST(garbage_closes_the_connection_and_is_noticed)
     const struct {
         const char *bytes;
         size_t length;
-    } cases[] = {{"GET / HTTP/1.1\r\n\r\n", 18}, {"\xff\xff\xff\xff", 4}, {"\0\0\0\2\0\0", 6}, {"\0\0\0\x0a\x7f\0\0\0\0\0\0\0\xff\xff", 14}};
+    } cases[] = {{"GET / HTTP/1.1\r\n\r\n", 18},
+                 {"\xff\xff\xff\xff", 4},
+                 {"\0\0\0\2\0\0", 6},
+                 {"\0\0\0\x0a\x7f\0\0\0\0\0\0\0\xff\xff", 14}};
     served it;
     serve(&it, "io_uring", 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,7 +1,7 @@
 /*
- * The whole data plane on the simulated machine: many clients, short reads and writes, late and failing appends, SIGKILL and
- * power cuts, all from a seed. What was acknowledged is there, once and in its place; what was synced survives a power cut.
- * A seed to replay: PB_SIM_SEED=n PB_SIM_RUNS=1.
+ * The whole data plane on the simulated machine: many clients, short reads and writes, late and failing appends,
+ * SIGKILL and power cuts, all from a seed. What was acknowledged is there, once and in its place; what was synced
+ * survives a power cut. A seed to replay: PB_SIM_SEED=n PB_SIM_RUNS=1.
  */
 #include <endian.h>
 #include <errno.h>
@@ -135,11 +135,13 @@ static void send_next(world *it, sim_client *client)
 
 static void take_answers(world *it, sim_client *client)
 {
-    int64_t got = pb_sim_client_receive(it->io, client->id, client->buffer + client->buffered, ANSWER_BYTES - client->buffered);
+    int64_t got =
+        pb_sim_client_receive(it->io, client->id, client->buffer + client->buffered, ANSWER_BYTES - client->buffered);
     CHECK(got >= 0); /* the broker closes no connection of a well-behaved client */
     client->buffered += (size_t)got;
     uint32_t size;
-    while (client->buffered >= 4 && (memcpy(&size, client->buffer, 4), size = be32toh(size), client->buffered >= 4 + size)) {
+    while (client->buffered >= 4 &&
+           (memcpy(&size, client->buffer, 4), size = be32toh(size), client->buffered >= 4 + size)) {
         pb_arena arena;
         pb_arena_init(&arena, 1 << 20);
         pb_produce_response response;

@@ -25,7 +25,8 @@ void mini_client_open(mini_client *client, int port)
     memset(client, 0, sizeof *client);
     pb_arena_init(&client->arena, ARENA_BYTES);
     client->fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     CHECK(client->fd >= 0);
     CHECK(connect(client->fd, (struct sockaddr *)&address, sizeof address) == 0);
 }
@@ -133,8 +134,11 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
     pb_produce_request_partition_produce_data data = {.index = partition, .records = {batch, (int32_t)length}};
     pb_produce_request_topic_produce_data topic_data = {
         .name = pb_slice_of_text(topic), .partition_data = &data, .partition_data_count = 1};
-    pb_produce_request request = {
-        .transactional_id = PB_NULL_SLICE, .acks = acks, .timeout_ms = 1000, .topic_data = &topic_data, .topic_data_count = 1};
+    pb_produce_request request = {.transactional_id = PB_NULL_SLICE,
+                                  .acks = acks,
+                                  .timeout_ms = 1000,
+                                  .topic_data = &topic_data,
+                                  .topic_data_count = 1};
     CHECK_INT(pb_produce_request_write(writer, version, &request), 0);
     finish(writer);
 }
@@ -148,7 +152,8 @@ void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t versio
     asked.partition = partition;
     asked.fetch_offset = offset;
     asked.partition_max_bytes = 1 << 20;
-    pb_fetch_request_fetch_topic topic_data = {.topic = pb_slice_of_text(topic), .partitions = &asked, .partitions_count = 1};
+    pb_fetch_request_fetch_topic topic_data = {
+        .topic = pb_slice_of_text(topic), .partitions = &asked, .partitions_count = 1};
     pb_fetch_request request;
     pb_fetch_request_init(&request);
     request.max_wait_ms = max_wait_ms;
@@ -171,7 +176,8 @@ static pb_reader open_answer(const uint8_t *answer, size_t length, int16_t api_k
     return reader;
 }
 
-void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_produce_response *out)
+void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena,
+                         pb_produce_response *out)
 {
     pb_reader reader = open_answer(answer, length, PB_API_PRODUCE, version, arena);
     CHECK_INT(pb_produce_response_read(&reader, version, arena, out), 0);
@@ -203,7 +209,8 @@ void mini_client_send_fetch(mini_client *client, int16_t version, const char *to
                             int32_t min_bytes, int32_t max_wait_ms)
 {
     pb_writer writer;
-    mini_encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, min_bytes, max_wait_ms);
+    mini_encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, min_bytes,
+                      max_wait_ms);
     send_frame(client, &writer);
 }
 

@@ -15,7 +15,7 @@ typedef struct mini_client {
     int32_t next_correlation_id;
     uint8_t *answer; /* the last one, behind its size */
     size_t answer_length;
-    pb_arena arena;  /* of the last decoded answer */
+    pb_arena arena; /* of the last decoded answer */
 } mini_client;
 
 /* Connects to 127.0.0.1; ends the test when it cannot. */
@@ -34,7 +34,8 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
 void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
                        int64_t offset, int32_t min_bytes, int32_t max_wait_ms);
 /* `answer` is what follows the size. */
-void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_produce_response *out);
+void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena,
+                         pb_produce_response *out);
 void mini_decode_fetch(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_fetch_response *out);
 
 void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
