@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -323,10 +323,6 @@ class ReplicaManager:
         keys = self._replicas.keys() if wanted is None else [key for key in wanted if key in self._replicas]
         logs = {key: self._replicas[key].log for key in keys}
         return {key: (logs[key].directory.path, state) for key, state in self._logs.states(logs.values()).items()}
-
-    def replicas(self) -> Iterable[Replica]:
-        """All partitions held here."""
-        return self._replicas.values()
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

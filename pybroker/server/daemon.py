@@ -45,6 +45,7 @@ from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+_SLOW_OPENING_MS = 1_000
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -153,13 +154,10 @@ class Daemon:
         finally:
             progress.cancel()
         await logs.set_strays_aside(assigned)
-        logger.info(
-            "%d of %d logs opened in %d ms, %d bytes checked",
-            len(logs.logs),
-            len(assigned),
-            self.clock.monotonic_ms() - started_ms,
-            logs.scanned_bytes,
-        )
+        took_ms = self.clock.monotonic_ms() - started_ms
+        if logs.scanned_bytes > 0 or took_ms >= _SLOW_OPENING_MS:
+            counts = (len(logs.logs), len(assigned))
+            logger.info("%d of %d logs opened in %d ms, %d bytes checked", *counts, took_ms, logs.scanned_bytes)
 
     async def _close_logs(self, logs: LogManager, controller: Controller) -> None:
         await logs.close(controller.broker_epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
