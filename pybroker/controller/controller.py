@@ -115,6 +115,10 @@ class Controller:
         record = VersionedRecord(m.AbortTransactionRecord(reason="the controller was restarted"), 0)
         await self._log.append([record], self._clock_ms())
 
+    def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
+        """Advertised (host, port) of a live broker on that listener, by the published image."""
+        return self.image.endpoint(node_id, listener)
+
     # --- the one way records take -------------------------------------------------------------------------------------
 
     @property

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class MetadataLogConfig:
     """Kafka's settings of the metadata log: metadata.log.segment.bytes,
-    metadata.log.max.record.bytes.between.snapshots, metadata.max.retention.bytes, metadata.max.retention.ms (negative:
-    no bound)."""
+    metadata.log.max.record.bytes.between.snapshots, metadata.log.max.snapshot.interval.ms (0: never),
+    metadata.max.retention.bytes, metadata.max.retention.ms (negative: no bound)."""
 
     segment_bytes: int = 1 << 30
     max_bytes_between_snapshots: int = 20 << 20

@@ -169,6 +169,12 @@ class MetadataImage:
         """Overrides of one topic."""
         return self.config(RESOURCE_TOPIC, name)
 
+    def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
+        """(host, port) of a broker on that listener; None when it is unknown, fenced, or has no such listener."""
+        broker = self.cluster.brokers.get(node_id)
+        endpoint = None if broker is None or broker.fenced else broker.endpoint(listener)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
     def at(self, provenance: Provenance) -> "MetadataImage":
         """The same content, known to hold up to a later offset."""
         return replace(self, provenance=provenance)

@@ -22,6 +22,7 @@ from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage import clean_shutdown
+from pybroker.storage.errors import StorageError
 from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port
 
@@ -114,6 +115,8 @@ def test_kafka_opens_our_directory_and_we_open_it_again(tmp_path: Path) -> None:
     assert log_files.list_segments(path / log_files.PARTITION_DIRECTORY)[0].base_offset > 0
     overrides = dict([_SNAPSHOT_OFTEN.split("=")])
     with KafkaBroker(path, controller_port=controller_port, overrides=overrides) as kafka:
+        with pytest.raises(StorageError, match="in use by another broker"):
+            open_log_dirs([path], 1, _now_ms())
         described = kafka.tool(_TOPICS, "--describe").stdout.decode()
         for topic in before.topics.by_name.values():
             assert f"Topic: {topic.name}" in described

@@ -109,6 +109,9 @@ def test_broker_registration_changes(image: MetadataImage, replay: Replay) -> No
         broker_id=1, broker_epoch=5, fenced=-1, log_dirs=[b"e" * 16], cordoned_log_dirs=[b"e" * 16]
     )
     after = replay(replay(image, change), moved).cluster.brokers[1]
+    assert replay(image, change).endpoint(1, "PLAINTEXT") is None
+    assert image.endpoint(1, "PLAINTEXT") == ("h", 9092)
+    assert image.endpoint(1, "OTHER") is None is image.endpoint(2, "PLAINTEXT")
     assert not after.fenced and after.directories == (b"e" * 16,) == after.cordoned_directories
     legacy = replay(image, m.FenceBrokerRecord(id=1, epoch=5), m.UnfenceBrokerRecord(id=1, epoch=5))
     assert not legacy.cluster.brokers[1].fenced
