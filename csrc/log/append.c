@@ -1,9 +1,9 @@
 /*
  * Appends: the checks and decisions under the lock, and the three steps of a write.
  *
- * pb_log_append decides everything that depends on order: sequence, offsets, whether a new segment begins, which batches
- * get an index entry, the producer snapshot of a roll. The write then only moves bytes; pb_log_write_end makes them and
- * their index entries visible, or fails all that is queued. Nothing under the lock makes I/O.
+ * pb_log_append decides everything that depends on order: sequence, offsets, whether a new segment begins, which
+ * batches get an index entry, the producer snapshot of a roll. The write then only moves bytes; pb_log_write_end makes
+ * them and their index entries visible, or fails all that is queued. Nothing under the lock makes I/O.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t t
         return last_offset - tail->base_offset > INT32_MAX;
     if (tail->size_bytes + append->length > config->segment_bytes || last_offset - tail->base_offset > INT32_MAX)
         return true;
-    int64_t waited_ms = tail->first_timestamp_ms >= 0 ? timestamp_ms - tail->first_timestamp_ms
-                                                      : append->now_ms - tail->created_ms;
+    int64_t waited_ms =
+        tail->first_timestamp_ms >= 0 ? timestamp_ms - tail->first_timestamp_ms : append->now_ms - tail->created_ms;
     if (waited_ms > config->segment_ms - tail->jitter_ms)
         return true;
     /* The time index keeps room for the entry that seals it. */
@@ -37,8 +37,8 @@ static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t t
 
 static int64_t roll_jitter_ms(const pb_log *log)
 {
-    int64_t most = log->config.segment_jitter_ms < log->config.segment_ms ? log->config.segment_jitter_ms
-                                                                          : log->config.segment_ms;
+    int64_t most =
+        log->config.segment_jitter_ms < log->config.segment_ms ? log->config.segment_jitter_ms : log->config.segment_ms;
     uint64_t random = 0;
     if (most <= 0 || log->io->ops->random(log->io, &random, sizeof(random)) < 0)
         return 0;
@@ -242,8 +242,7 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
     while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
         pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);
-        if (append != first &&
-            (append->place.rolls || write->length + append->length > log->engine->write_max_bytes))
+        if (append != first && (append->place.rolls || write->length + append->length > log->engine->write_max_bytes))
             break;
         PB_ASSERT(append->place.position == write->position + write->length);
         pb_list_remove(&append->link);

@@ -77,7 +77,7 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
     (void)pb_leader_epochs_assign(&log->epochs, log->leader_epoch, end_offset);
     rc = unlink_snapshots_above(log, end_offset, failure);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, NULL, failure);
+        rc = pb_log_flush_derived(log, NULL, false, failure);
     if (rc == 0)
         rc = pb_replay_producers(log, end_offset, failure);
     if (rc != 0)
@@ -216,7 +216,7 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
     if (segment->file >= 0)
         log->io->ops->file_close(log->io, segment->file);
     segment->file = file;
-    segment->finished = false;
+    segment->indexes = PB_UNSAVED;
     rc = cut_indexes(segment, offset);
     int64_t position = 0;
     if (rc == 0 && !pb_offset_index_find_pending(segment, offset, &position))
@@ -235,8 +235,12 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
         *end_offset = pb_batch_last_offset(&header) + 1;
         position += header.size_bytes;
     }
+    if (rc == 0 && position > segment->size_bytes)
+        rc = -EBADMSG; /* the index lies */
+    if (rc != 0)
+        return rc;
     segment->size_bytes = position;
-    return rc == 0 ? find_largest_timestamp(segment, file) : rc;
+    return find_largest_timestamp(segment, file);
 }
 
 static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)

@@ -224,7 +224,8 @@ int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *fail
     bool same = strncmp(text, wanted, (size_t)wanted_length) == 0 &&
                 strspn(text + wanted_length, "\r\n") == length - (size_t)wanted_length;
     if (!same)
-        rc = pb_fail(failure, -EEXIST, "%s belongs to another topic: its partition.metadata says \"%.80s\", wanted is topic id %s",
+        rc = pb_fail(failure, -EEXIST,
+                     "%s belongs to another topic: its partition.metadata says \"%.80s\", wanted is topic id %s",
                      log->directory, text, id);
     free(text);
     return rc;

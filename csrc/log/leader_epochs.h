@@ -1,7 +1,7 @@
 /*
  * The leader epochs of a log: which epoch began at which offset, oldest first, both strictly growing; kept in the file
- * leader-epoch-checkpoint (text: version 0, a count, then "epoch start-offset" lines). [lock], but for the text functions,
- * which work on copies.
+ * leader-epoch-checkpoint (text: version 0, a count, then "epoch start-offset" lines). [lock], but for the text
+ * functions, which work on copies.
  */
 #ifndef PB_LOG_LEADER_EPOCHS_H
 #define PB_LOG_LEADER_EPOCHS_H
@@ -31,7 +31,7 @@ int pb_leader_epochs_assign(pb_leader_epochs *epochs, int32_t epoch, int64_t sta
 void pb_leader_epochs_truncate_end(pb_leader_epochs *epochs, int64_t end_offset);
 /* The log now begins at `start_offset`: the epoch that holds it begins there, older ones are forgotten. */
 void pb_leader_epochs_truncate_start(pb_leader_epochs *epochs, int64_t start_offset);
-int32_t pb_leader_epochs_latest(const pb_leader_epochs *epochs); /* -1: none */
+int32_t pb_leader_epochs_latest(const pb_leader_epochs *epochs);             /* -1: none */
 int32_t pb_leader_epochs_at(const pb_leader_epochs *epochs, int64_t offset); /* -1: unknown */
 /* Largest epoch <= `epoch` and its end (log_end_offset for the latest); -1, -1 when unknown (KIP-101, KIP-279). */
 void pb_leader_epochs_end_offset(const pb_leader_epochs *epochs, int32_t epoch, int64_t log_end_offset,

@@ -80,15 +80,16 @@ static int close_derived(pb_log *log, pb_failure *failure)
     pb_segment *active = pb_log_active(log);
     int rc = pb_segment_seal_time_index(active);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, NULL, failure);
+        rc = pb_log_flush_derived(log, NULL, true, failure);
     if (rc != 0 || log->snapshot_offset >= log->written_end)
         return rc;
     size_t length;
     uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
     if (bytes == NULL)
         return pb_log_fail(log, failure, -ENOMEM, "cannot make the producer snapshot");
-    rc = pb_producer_snapshot_write(log->io, log->directory, log->written_end, bytes, length);
+    rc = pb_producer_snapshot_write(log->io, log->directory, log->written_end, bytes, length, true);
     free(bytes);
+    log->directory_dirty = true;
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the producer snapshot");
 }
 
@@ -106,7 +107,7 @@ int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
         pb_segment *active = pb_log_active(log);
         if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
             rc = pb_log_fail(log, failure, rc, "cannot cut the active segment to its length");
-        if (rc == 0 && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
+        if (rc == 0 && log->directory_dirty && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
             rc = pb_log_fail(log, failure, rc, "cannot sync the directory");
     }
     log_free(log);
@@ -150,7 +151,7 @@ int64_t pb_log_recovery_point(const pb_log *log)
 {
     int64_t point = log->durable_end;
     for (uint32_t i = 0; i + 1 < log->segment_count && log->segments[i]->base_offset < point; i++) {
-        if (!log->segments[i]->finished)
+        if (log->segments[i]->indexes != PB_SYNCED)
             return log->segments[i]->base_offset;
     }
     /* An epoch that is not in its checkpoint is found again in the batches that carry it. */

@@ -4,16 +4,16 @@
  * Three ends: `appended` (offsets given out), `written` (in the file: survives SIGKILL), `durable` (synced).
  * Readers see only what is written.
  *
- * Locking. The log has no lock of its own: the partition that owns it has one short mutex. Functions marked [lock] are called
- * with it held and make no I/O. Functions marked [writer] are called by the one thread that holds the write token
- * (pb_log_write_begin gave it out, pb_log_write_end takes it back) without the lock. Functions marked [any] need neither:
- * they work on a pinned segment. Functions marked [quiet] are called while nothing else can touch the log (open, close,
- * truncate) or say themselves what they need.
+ * Locking. The log has no lock of its own: the partition that owns it has one short mutex. Functions marked [lock] are
+ * called with it held and make no I/O. Functions marked [writer] are called by the one thread that holds the write
+ * token (pb_log_write_begin gave it out, pb_log_write_end takes it back) without the lock. Functions marked [any] need
+ * neither: they work on a pinned segment. Functions marked [quiet] are called while nothing else can touch the log
+ * (open, close, truncate) or say themselves what they need.
  *
  * An append runs: validate (record/validate.h, no lock) -> pb_log_append [lock] assigns offsets and queues the bytes ->
- * pb_log_write_begin [lock] takes what has gathered and the write token -> pb_log_write_prepare [writer] rolls when needed and
- * names file and position -> the caller writes -> pb_log_write_end [lock] moves `written`, or on failure cuts the log to the
- * finished prefix and hands back every queued append as failed.
+ * pb_log_write_begin [lock] takes what has gathered and the write token -> pb_log_write_prepare [writer] rolls when
+ * needed and names file and position -> the caller writes -> pb_log_write_end [lock] moves `written`, or on failure
+ * cuts the log to the finished prefix and hands back every queued append as failed.
  */
 #ifndef PB_LOG_LOG_H
 #define PB_LOG_LOG_H
@@ -28,7 +28,8 @@
 typedef struct pb_log pb_log;
 typedef struct pb_segment pb_segment;
 
-/* Settings of one log; times in ms, sizes in bytes, -1 = no limit where Kafka says so. Replaced whole by pb_log_configure. */
+/* Settings of one log; times in ms, sizes in bytes, -1 = no limit where Kafka says so. Replaced whole by
+ * pb_log_configure. */
 typedef struct pb_log_config {
     int64_t segment_bytes;
     int64_t segment_ms;
@@ -36,7 +37,7 @@ typedef struct pb_log_config {
     int64_t segment_index_bytes;
     int64_t index_interval_bytes;
     int64_t producer_expiration_ms;
-    int64_t flush_messages;  /* records between syncs; INT64_MAX = leave it to the operating system */
+    int64_t flush_messages; /* records between syncs; INT64_MAX = leave it to the operating system */
     int64_t flush_ms;
     bool preallocate;
 } pb_log_config;
@@ -45,7 +46,8 @@ typedef struct pb_log_config {
 typedef struct pb_log_options {
     pb_io *io;
     const char *directory;
-    const uint8_t *topic_id;  /* 16 bytes; written to partition.metadata when that is missing, compared when it is there */
+    const uint8_t
+        *topic_id; /* 16 bytes; written to partition.metadata when that is missing, compared when it is there */
     pb_log_config config;
     bool clean;               /* the log dir was shut down cleanly: trust the files */
     int64_t recovery_point;   /* from recovery-point-offset-checkpoint; 0 when unknown */
@@ -58,40 +60,40 @@ typedef struct pb_log_recovery {
     int64_t truncated_bytes;
     int32_t segment_count;
     int32_t rebuilt_index_count;
-    bool old_magic_found;       /* batches older than magic 2 lie in this log; they cannot be served */
+    bool old_magic_found; /* batches older than magic 2 lie in this log; they cannot be served */
     int64_t old_magic_offset;
 } pb_log_recovery;
 
 /* Where pb_log_append has put a batch; index entries become visible with the bytes, so they wait here until then. */
 typedef struct pb_append_place {
-    int64_t position;              /* in the segment's file */
+    int64_t position; /* in the segment's file */
     int64_t last_offset;
-    int64_t time_entry_ms;         /* with index_entry: largest timestamp so far, and the batch that has it */
+    int64_t time_entry_ms; /* with index_entry: largest timestamp so far, and the batch that has it */
     int64_t time_entry_offset;
-    int64_t aborted_first_offset;  /* an abort marker: entry of the transaction index; -1: none */
+    int64_t aborted_first_offset; /* an abort marker: entry of the transaction index; -1: none */
     int64_t aborted_stable_offset;
-    bool rolls;                    /* first batch of a new segment */
-    bool index_entry;              /* an entry of the offset index points here */
+    bool rolls;       /* first batch of a new segment */
+    bool index_entry; /* an entry of the offset index points here */
 } pb_append_place;
 
 /*
- * One batch on its way into the log. Owner: the caller, from pb_log_append until it comes back through a `finished` list.
- * `bytes` stay alive and unchanged by others until then. The caller fills the first group from validation.
+ * One batch on its way into the log. Owner: the caller, from pb_log_append until it comes back through a `finished`
+ * list. `bytes` stay alive and unchanged by others until then. The caller fills the first group from validation.
  */
 typedef struct pb_append {
     pb_link link;
-    uint8_t *bytes;             /* one whole magic-2 batch; header fields are set in place */
+    uint8_t *bytes; /* one whole magic-2 batch; header fields are set in place */
     uint32_t length;
-    int32_t record_count;       /* last offset delta + 1 */
+    int32_t record_count; /* last offset delta + 1 */
     int64_t max_timestamp_ms;
     int64_t max_timestamp_offset_delta; /* which record carries it; -1: the last one */
-    int64_t producer_id;        /* -1: none */
+    int64_t producer_id;                /* -1: none */
     int16_t producer_epoch;
     int32_t base_sequence;
     bool is_transactional;
     bool is_control;
-    bool is_replica;            /* from a leader: base offset and epoch are taken from the bytes, nothing is checked but order */
-    bool log_append_time;       /* set now_ms as the batch's timestamp (attributes, max timestamp, CRC) */
+    bool is_replica; /* from a leader: base offset and epoch are taken from the bytes, nothing is checked but order */
+    bool log_append_time; /* set now_ms as the batch's timestamp (attributes, max timestamp, CRC) */
     int64_t now_ms;
     int32_t leader_epoch;
     /* Results. */
@@ -107,11 +109,11 @@ typedef struct pb_append {
 
 /* A range of a segment file, pinned: release with pb_segment_release. */
 typedef struct pb_log_slice {
-    pb_segment *segment;  /* NULL when empty */
+    pb_segment *segment; /* NULL when empty */
     int file;
     int64_t position;
     int64_t length;
-    int64_t base_offset;  /* of the first batch in it */
+    int64_t base_offset; /* of the first batch in it */
 } pb_log_slice;
 
 typedef struct pb_log_position {
@@ -129,7 +131,7 @@ typedef struct pb_aborted_transaction {
 /* For retention, which Python decides. */
 typedef struct pb_segment_info {
     int64_t base_offset;
-    int64_t end_offset;           /* of the next segment; for the active one the written end */
+    int64_t end_offset; /* of the next segment; for the active one the written end */
     int64_t size_bytes;
     int64_t largest_timestamp_ms; /* -1 when it has no record */
     int64_t modified_ms;
@@ -137,28 +139,32 @@ typedef struct pb_segment_info {
 
 /* Open, and recover when needed. [quiet] Blocking: not on a reactor. */
 int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure);
-/* Flush indexes, epochs and, when `clean`, data and a producer snapshot; then free. [quiet] Nothing may be pinned or queued. */
+/* Flush indexes, epochs and, when `clean`, data and a producer snapshot; then free. [quiet] Nothing may be pinned or
+ * queued. */
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure);
 void pb_log_configure(pb_log *log, const pb_log_config *config); /* [lock] */
 
-int64_t pb_log_start_offset(const pb_log *log);   /* [lock] */
-int64_t pb_log_appended_end(const pb_log *log);   /* [lock] the log end offset */
-int64_t pb_log_written_end(const pb_log *log);    /* [lock] */
-int64_t pb_log_durable_end(const pb_log *log);    /* [lock] */
-/* Recovery after an unclean stop may begin here: <= durable end, and all that is derived from below it is in its files. [lock] */
+int64_t pb_log_start_offset(const pb_log *log); /* [lock] */
+int64_t pb_log_appended_end(const pb_log *log); /* [lock] the log end offset */
+int64_t pb_log_written_end(const pb_log *log);  /* [lock] */
+int64_t pb_log_durable_end(const pb_log *log);  /* [lock] */
+/* Recovery after an unclean stop may begin here: <= durable end, and all that is derived from below it is in its files.
+ * [lock] */
 int64_t pb_log_recovery_point(const pb_log *log);
-int64_t pb_log_size_bytes(const pb_log *log);     /* [lock] */
-int64_t pb_log_first_unstable_offset(const pb_log *log); /* [lock] start of the oldest open transaction; INT64_MAX: none */
+int64_t pb_log_size_bytes(const pb_log *log); /* [lock] */
+int64_t pb_log_first_unstable_offset(
+    const pb_log *log); /* [lock] start of the oldest open transaction; INT64_MAX: none */
 /* What a read-committed reader may see: start of the oldest transaction that is open or ended at or above the high
  * watermark, at most the high watermark. Forgets transactions that ended below it: it must not go back. [lock] */
 int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark);
-int32_t pb_log_latest_epoch(const pb_log *log);   /* [lock] */
+int32_t pb_log_latest_epoch(const pb_log *log); /* [lock] */
 
 /* Become leader at an epoch: it begins at the appended end. [lock] */
 void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
 
 /* Check sequence and epoch of the producer, give out offsets, set header fields, queue. [lock]
- * 0: queued; PB_LOG_DUPLICATE: not queued, results filled; else a Kafka code (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, ...): not queued. */
+ * 0: queued; PB_LOG_DUPLICATE: not queued, results filled; else a Kafka code (OUT_OF_ORDER_SEQUENCE_NUMBER,
+ * INVALID_PRODUCER_EPOCH, ...): not queued. */
 int pb_log_append(pb_log *log, pb_append *append);
 
 /* One write: what has gathered for one segment. */
@@ -170,18 +176,21 @@ typedef struct pb_log_write {
     int64_t length;
 } pb_log_write;
 
-/* Take the write token and what is queued (bounded by the iovecs, and by the end of a segment). [lock] false: nothing queued or someone else writes. */
+/* Take the write token and what is queued (bounded by the iovecs, and by the end of a segment). [lock] false: nothing
+ * queued or someone else writes. */
 bool pb_log_write_begin(pb_log *log, pb_log_write *write);
 /* Roll when what was taken belongs into a new segment; names file and position. [writer] */
 int pb_log_write_prepare(pb_log *log, pb_log_write *write);
-/* result: bytes written, or < 0. Moves finished appends (error set when failed) to `finished`; gives the token back. [lock]
- * After a failure everything queued fails too and the caller runs pb_log_repair before the next append. */
+/* result: bytes written, or < 0. Moves finished appends (error set when failed) to `finished`; gives the token back.
+ * [lock] After a failure everything queued fails too and the caller runs pb_log_repair before the next append. */
 void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link *finished);
-bool pb_log_needs_repair(const pb_log *log);  /* [lock] */
-/* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are refused meanwhile. [quiet] */
+bool pb_log_needs_repair(const pb_log *log); /* [lock] */
+/* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are
+ * refused meanwhile. [quiet] */
 int pb_log_repair(pb_log *log, pb_failure *failure);
 
-/* Sync data up to the written end at call time; then pb_log_durable_end moves. Blocking. [any] except that `lock`/`unlock` are called with `context` around the short inner parts. */
+/* Sync data up to the written end at call time; then pb_log_durable_end moves. Blocking. [any] except that
+ * `lock`/`unlock` are called with `context` around the short inner parts. */
 typedef struct pb_log_guard {
     void (*lock)(void *context);
     void (*unlock)(void *context);
@@ -189,16 +198,18 @@ typedef struct pb_log_guard {
 } pb_log_guard;
 int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 
-/* Find the bytes to send to a reader at `offset`, up to `max_bytes` and below `upper_offset` (high watermark or last stable
- * offset, <= written end). The first batch is found even when larger than max_bytes if `at_least_one`. Takes the lock through
- * guard for the look-up of the segment, then reads the index and batch headers without it. 0, or OFFSET_OUT_OF_RANGE, or -errno. */
+/* Find the bytes to send to a reader at `offset`, up to `max_bytes` and below `upper_offset` (high watermark or last
+ * stable offset, <= written end). The first batch is found even when larger than max_bytes if `at_least_one`. Takes the
+ * lock through guard for the look-up of the segment, then reads the index and batch headers without it. 0, or
+ * OFFSET_OUT_OF_RANGE, or -errno. */
 int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t max_bytes, int64_t upper_offset,
                 bool at_least_one, pb_log_slice *out);
-void pb_segment_retain(pb_segment *segment);   /* [any] */
-void pb_segment_release(pb_segment *segment);  /* [any] the last release closes files and, when deleted, nothing else */
+void pb_segment_retain(pb_segment *segment);  /* [any] */
+void pb_segment_release(pb_segment *segment); /* [any] the last release closes files and, when deleted, nothing else */
 
 /* First record with timestamp >= timestamp_ms below upper_offset; offset -1 when none. Blocking. */
-int pb_log_offset_for_timestamp(pb_log *log, const pb_log_guard *guard, int64_t timestamp_ms, int64_t upper_offset, pb_log_position *out);
+int pb_log_offset_for_timestamp(pb_log *log, const pb_log_guard *guard, int64_t timestamp_ms, int64_t upper_offset,
+                                pb_log_position *out);
 /* The record with the largest timestamp (ListOffsets -3, KIP-734). Blocking. */
 int pb_log_offset_of_max_timestamp(pb_log *log, const pb_log_guard *guard, int64_t upper_offset, pb_log_position *out);
 /* OffsetForLeaderEpoch: the largest epoch <= leader_epoch and its end offset; -1, -1 when unknown. [lock] */
@@ -211,13 +222,16 @@ int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t 
 
 /* Segments, oldest first; allocates *out (free()). [lock] */
 int pb_log_segments(const pb_log *log, pb_segment_info **out, int *count);
-/* Close the active segment and start a new one (retention of the active segment, AdminClient semantics). Takes the write token itself. Blocking. 0 or -EBUSY when a write is in flight. */
+/* Close the active segment and start a new one (retention of the active segment, AdminClient semantics). Takes the
+ * write token itself. Blocking. 0 or -EBUSY when a write is in flight. */
 int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Move the log start offset up (DeleteRecords, retention). [lock] */
 int pb_log_set_start_offset(pb_log *log, int64_t offset);
-/* Take every non-active segment that lies wholly below the log start offset off the log: files get Kafka's `.deleted` suffix; they are unlinked by pb_log_purge after file.delete.delay.ms. Blocking. */
+/* Take every non-active segment that lies wholly below the log start offset off the log: files get Kafka's `.deleted`
+ * suffix; they are unlinked by pb_log_purge after file.delete.delay.ms. Blocking. */
 int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_count, pb_failure *failure);
-int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
+int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms,
+                 pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
 /* Cut the log so that `offset` is its end. Blocking; [quiet] under the write token, which it takes. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
 /* Background upkeep: flush index buffers, epochs, expire producers, producer snapshot when one is due. Blocking. */

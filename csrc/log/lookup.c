@@ -1,6 +1,6 @@
 /*
- * Looking records up by time, and aborted transactions by offset. Blocking reads on any thread; the lock only through the
- * guard, for choosing segments.
+ * Looking records up by time, and aborted transactions by offset. Blocking reads on any thread; the lock only through
+ * the guard, for choosing segments.
  */
 #include <errno.h>
 #include <stdlib.h>

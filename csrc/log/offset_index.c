@@ -1,5 +1,6 @@
 /*
- * The offset index. Locks as said in offset_index.h; a file that cannot be read is an error, one that lies is rebuilt at open.
+ * The offset index. Locks as said in offset_index.h; a file that cannot be read is an error, one that lies is rebuilt
+ * at open.
  */
 #include "log/offset_index.h"
 
@@ -13,6 +14,7 @@ int pb_offset_index_push(pb_segment *segment, int64_t last_offset, int64_t posit
     uint8_t entry[PB_OFFSET_INDEX_ENTRY_BYTES];
     pb_be32_store(entry, (uint32_t)(last_offset - segment->base_offset));
     pb_be32_store(entry + 4, (uint32_t)position);
+    segment->indexes = PB_UNSAVED;
     return pb_index_push(&segment->offset_index, entry, sizeof(entry));
 }
 
@@ -40,8 +42,8 @@ int pb_offset_index_find_flushed(pb_segment *segment, uint32_t flushed_count, in
     if (file < 0)
         return file;
     uint8_t entry[PB_OFFSET_INDEX_ENTRY_BYTES];
-    int64_t found = pb_index_search_file(segment->io, file, flushed_count, sizeof(entry), 4,
-                                         offset - segment->base_offset, entry);
+    int64_t found =
+        pb_index_search_file(segment->io, file, flushed_count, sizeof(entry), 4, offset - segment->base_offset, entry);
     if (found > 0)
         *position = pb_be32_load(entry + 4);
     segment->io->ops->file_close(segment->io, file);

@@ -1,6 +1,6 @@
 /*
- * The offset index: entries of 8 bytes, big-endian: offset relative to the segment's base (of the last record of a batch),
- * position of that batch in the .log file. Format of Apache Kafka's .index files.
+ * The offset index: entries of 8 bytes, big-endian: offset relative to the segment's base (of the last record of a
+ * batch), position of that batch in the .log file. Format of Apache Kafka's .index files.
  */
 #ifndef PB_LOG_OFFSET_INDEX_H
 #define PB_LOG_OFFSET_INDEX_H

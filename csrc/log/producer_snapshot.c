@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "cpu/crc32c.h"
-#include "record/bytes.h"
 #include "log/segment.h"
+#include "record/bytes.h"
 
 enum {
     SNAPSHOT_VERSION = 1,
@@ -73,7 +73,7 @@ uint8_t *pb_producer_snapshot_format(const pb_producers *producers, size_t *leng
     pb_be16_store(bytes, SNAPSHOT_VERSION);
     pb_be32_store(bytes + SNAPSHOT_COUNT_POSITION, producers->count);
     pb_be32_store(bytes + SNAPSHOT_CRC_POSITION,
-               pb_crc32c(0, bytes + SNAPSHOT_COUNT_POSITION, *length - SNAPSHOT_COUNT_POSITION));
+                  pb_crc32c(0, bytes + SNAPSHOT_COUNT_POSITION, *length - SNAPSHOT_COUNT_POSITION));
     return bytes;
 }
 
@@ -106,7 +106,8 @@ int pb_producer_snapshot_parse(pb_producers *producers, const uint8_t *bytes, si
     return 0;
 }
 
-int pb_producer_snapshot_write(pb_io *io, const char *directory, int64_t offset, const uint8_t *bytes, size_t length)
+int pb_producer_snapshot_write(pb_io *io, const char *directory, int64_t offset, const uint8_t *bytes, size_t length,
+                               bool sync)
 {
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, directory, offset, PB_FILE_SNAPSHOT, "");
@@ -117,7 +118,7 @@ int pb_producer_snapshot_write(pb_io *io, const char *directory, int64_t offset,
         return file;
     struct iovec iov = {(void *)(uintptr_t)bytes, length};
     rc = pb_io_write_all(io, file, &iov, 1, 0);
-    if (rc == 0)
+    if (rc == 0 && sync)
         rc = io->ops->file_sync(io, file);
     int close_rc = io->ops->file_close(io, file);
     return rc != 0 ? rc : close_rc;

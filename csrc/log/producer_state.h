@@ -99,7 +99,7 @@ int64_t pb_producers_first_unstable(const pb_producers *producers, int64_t high_
 void pb_producers_forget_ended(pb_producers *producers, int64_t high_watermark);
 void pb_producers_clear(pb_producers *producers);
 
-int32_t pb_sequence_add(int32_t sequence, int32_t increment); /* wraps from 2^31-1 to 0 */
+int32_t pb_sequence_add(int32_t sequence, int32_t increment);   /* wraps from 2^31-1 to 0 */
 int32_t pb_producer_last_sequence(const pb_producer *producer); /* -1: none */
 
 /*

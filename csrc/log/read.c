@@ -154,8 +154,8 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
 }
 
 /*
- * How much of the bytes between start and limit fits max_bytes: whole batches when they are few, so that the next read is
- * known to begin at *next_offset (-1: not known); otherwise a cut that readers drop, as they must.
+ * How much of the bytes between start and limit fits max_bytes: whole batches when they are few, so that the next read
+ * is known to begin at *next_offset (-1: not known); otherwise a cut that readers drop, as they must.
  */
 static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int64_t *length, int64_t *next_offset)
 {

@@ -1,10 +1,10 @@
 /*
  * Opening what lies in a log's directory. One thread that has the log to itself.
  *
- * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind the
- * active segment's last index entry is walked. After any other stop every batch from the recovery point on is read and its
- * CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is built again.
- * An index that does not pass Kafka's sanity rules is built again wherever it lies.
+ * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind
+ * the active segment's last index entry is walked. After any other stop every batch from the recovery point on is read
+ * and its CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is
+ * built again. An index that does not pass Kafka's sanity rules is built again wherever it lies.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -73,8 +73,10 @@ static bool load_indexes(pb_segment *segment, int64_t log_bytes)
     segment->largest_timestamp_offset = last.offset;
     segment->last_time_entry_ms = last.timestamp_ms;
     file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
-    if (file == -ENOENT)
+    if (file == -ENOENT) {
+        segment->indexes = PB_SYNCED;
         return true;
+    }
     if (file < 0)
         return false;
     io->ops->file_close(io, file);
@@ -84,6 +86,8 @@ static bool load_indexes(pb_segment *segment, int64_t log_bytes)
            pb_transaction_index_load(segment, segment->transaction_index.flushed_count, &entries) == 0;
     if (good)
         free(entries);
+    if (good)
+        segment->indexes = PB_SYNCED;
     return good;
 }
 
@@ -102,6 +106,7 @@ static int store_indexes(pb_segment *segment)
         if (rc == 0)
             pb_index_flushed(index, index->pending_count, entry_bytes);
     }
+    segment->indexes = rc == 0 ? PB_SYNCED : PB_UNSAVED;
     return rc;
 }
 
@@ -114,6 +119,7 @@ static int reset_indexes(recovery *r, pb_segment *segment)
     segment->largest_timestamp_ms = -1;
     segment->largest_timestamp_offset = segment->base_offset;
     segment->last_time_entry_ms = -1;
+    segment->indexes = PB_UNSAVED;
     r->report->rebuilt_index_count++;
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_TRANSACTION_INDEX, "");
@@ -181,7 +187,6 @@ static int add_segment(recovery *r, int64_t base_offset, bool last)
         return rc;
     segment->size_bytes = log->io->ops->file_size(log->io, segment->file);
     segment->modified_ms = log->io->ops->wall_ms(log->io);
-    segment->finished = !last;
     if (segment->size_bytes < 0)
         return fail_segment(r, segment, (int)segment->size_bytes, "cannot tell the size of");
     pb_scan scan;
@@ -345,7 +350,8 @@ static int drop_stray_snapshots(recovery *r)
     for (uint32_t i = 0; rc == 0 && i < snapshots.count; i++) {
         int64_t offset = snapshots.values[i];
         int index = pb_log_segment_floor(log, offset);
-        if (offset == newest || (offset <= log->written_end && index >= 0 && log->segments[index]->base_offset == offset))
+        if (offset == newest ||
+            (offset <= log->written_end && index >= 0 && log->segments[index]->base_offset == offset))
             continue;
         char path[PB_LOG_PATH_BYTES];
         rc = pb_segment_path(path, log->directory, offset, PB_FILE_SNAPSHOT, "");
@@ -407,7 +413,6 @@ static int recover_segments(recovery *r)
         rc = open_file(r, pb_log_active(log));
     if (rc != 0)
         return rc;
-    pb_log_active(log)->finished = false;
     log->written_end = end;
     log->durable_end = !scanned ? end : options->recovery_point < end ? options->recovery_point : end;
     if (log->durable_end < log->start_offset)
@@ -417,7 +422,7 @@ static int recover_segments(recovery *r)
     /* The snapshot that was loaded lies below what was scanned. */
     size_t length;
     uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
-    rc = bytes == NULL ? -ENOMEM : pb_producer_snapshot_write(log->io, log->directory, end, bytes, length);
+    rc = bytes == NULL ? -ENOMEM : pb_producer_snapshot_write(log->io, log->directory, end, bytes, length, false);
     free(bytes);
     log->snapshot_offset = end;
     return rc == 0 ? 0 : pb_log_fail(log, r->failure, rc, "cannot write the producer snapshot");

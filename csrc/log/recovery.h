@@ -22,8 +22,8 @@ int pb_directory_load(pb_log *log, pb_offsets *segments, pb_offsets *snapshots, 
 int pb_directory_snapshots(pb_log *log, pb_offsets *snapshots, pb_failure *failure);
 
 enum {
-    PB_REPLAY_CRC = 1,       /* check every CRC: stop at the first that is wrong */
-    PB_REPLAY_INDEXES = 2,   /* build the segment's indexes and largest timestamp */
+    PB_REPLAY_CRC = 1,     /* check every CRC: stop at the first that is wrong */
+    PB_REPLAY_INDEXES = 2, /* build the segment's indexes and largest timestamp */
     PB_REPLAY_EPOCHS = 4,
     PB_REPLAY_PRODUCERS = 8,
 };
@@ -33,8 +33,8 @@ typedef struct pb_replay {
     pb_segment *segment;
     int file;
     int64_t file_bytes;
-    int64_t position;    /* in: where to begin, at a batch. out: where the good batches end */
-    int64_t next_offset; /* in: batches below have been seen, or base offset. out: behind the last good batch */
+    int64_t position;           /* in: where to begin, at a batch. out: where the good batches end */
+    int64_t next_offset;        /* in: batches below have been seen, or base offset. out: behind the last good batch */
     int64_t first_timestamp_ms; /* out: of the first batch replayed; -1 none */
     int64_t old_magic_offset;   /* out: of the first batch older than magic 2; -1 none */
     int flags;

@@ -69,8 +69,8 @@ static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header 
             *indexed_position = replay->position;
             rc = pb_offset_index_push(segment, last_offset, replay->position);
             if (rc == 0)
-                rc = pb_time_index_maybe_push(segment, segment->largest_timestamp_ms,
-                                              segment->largest_timestamp_offset);
+                rc =
+                    pb_time_index_maybe_push(segment, segment->largest_timestamp_ms, segment->largest_timestamp_offset);
         }
     }
     if (rc == 0 && (replay->flags & PB_REPLAY_EPOCHS) != 0)
@@ -99,8 +99,7 @@ int pb_replay_run(pb_replay *replay)
         bool seen = last_offset < replay->next_offset;
         if (seen && (replay->flags & PB_REPLAY_CRC) != 0)
             return 0;
-        if (header.base_offset < replay->segment->base_offset ||
-            last_offset - replay->segment->base_offset > INT32_MAX)
+        if (header.base_offset < replay->segment->base_offset || last_offset - replay->segment->base_offset > INT32_MAX)
             return 0;
         bool good = true;
         if ((replay->flags & PB_REPLAY_CRC) != 0 && header.magic == PB_BATCH_MAGIC)

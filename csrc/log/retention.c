@@ -1,6 +1,6 @@
 /*
- * The front of a log: start offset, deletion of segments, and the roll that retention asks for. Python decides when; this
- * does it. Blocking parts run without the lock under the maintenance token.
+ * The front of a log: start offset, deletion of segments, and the roll that retention asks for. Python decides when;
+ * this does it. Blocking parts run without the lock under the maintenance token.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ int pb_log_set_start_offset(pb_log *log, int64_t offset)
     return 0;
 }
 
-/* The first segment, when it lies wholly below the start offset and is not active; off the list, its reference passes on. */
+/* The first segment, when it lies wholly below the start offset and is not active; off the list, its reference passes
+ * on. */
 static pb_segment *take_deletable(pb_log *log, const pb_log_guard *guard)
 {
     pb_segment *segment = NULL;

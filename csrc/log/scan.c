@@ -39,13 +39,12 @@ int pb_scan_header(pb_scan *scan, int64_t position, pb_batch_header *header)
     int rc = pb_scan_bytes(scan, position, PB_BATCH_HEADER_BYTES, &bytes, &length);
     if (rc != 0 || length <= PB_BATCH_MAGIC_POSITION)
         return rc;
-    /* Only the header is read, so the parser may be told that the rest of the file is there as well. A batch that is cut
-     * off inside its header cannot be whole and does not get past the parser's own check of the claimed length. */
+    /* Only the header is read, so the parser may be told that the rest of the file is there as well. A batch that is
+     * cut off inside its header cannot be whole and does not get past the parser's own check of the claimed length. */
     rc = pb_batch_parse(bytes, (size_t)(scan->limit - position), header);
     if (rc != 0 || header->size_bytes == 0)
         return rc;
-    if (header->base_offset < 0 || header->last_offset_delta < 0 ||
-        header->base_offset > INT64_MAX - INT32_MAX)
+    if (header->base_offset < 0 || header->last_offset_delta < 0 || header->base_offset > INT64_MAX - INT32_MAX)
         return PB_CORRUPT_MESSAGE;
     if (header->magic != PB_BATCH_MAGIC) {
         header->max_timestamp = PB_NO_TIMESTAMP;

@@ -25,7 +25,8 @@ static inline void pb_scan_init(pb_scan *scan, pb_io *io, int file, int64_t limi
     *scan = (pb_scan){.io = io, .file = file, .limit = limit, .buffer = buffer, .capacity = capacity};
 }
 
-/* `*bytes` points at min(wanted, capacity, limit - position) bytes at `position`; *length says how many. 0 or -errno. */
+/* `*bytes` points at min(wanted, capacity, limit - position) bytes at `position`; *length says how many. 0 or -errno.
+ */
 int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t **bytes, size_t *length);
 /*
  * The header of the batch at `position`. 0 with header->size_bytes = 0 when no whole batch lies there below `limit`;

@@ -36,6 +36,7 @@ pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset
     segment->largest_timestamp_ms = -1;
     segment->largest_timestamp_offset = base_offset;
     segment->last_time_entry_ms = -1;
+    segment->indexes = PB_UNSAVED;
     return segment;
 }
 
@@ -61,8 +62,8 @@ void pb_segment_release(pb_segment *segment)
 
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra)
 {
-    int length = snprintf(path, PB_LOG_PATH_BYTES, "%s/%020" PRId64 "%s%s", directory, base_offset, KIND_SUFFIX[kind],
-                          extra);
+    int length =
+        snprintf(path, PB_LOG_PATH_BYTES, "%s/%020" PRId64 "%s%s", directory, base_offset, KIND_SUFFIX[kind], extra);
     return length < PB_LOG_PATH_BYTES ? 0 : -ENAMETOOLONG;
 }
 

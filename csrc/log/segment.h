@@ -34,11 +34,19 @@ typedef enum pb_file_kind {
     PB_FILE_KIND_COUNT,
 } pb_file_kind;
 
+/* How far a segment's indexes have come. */
+typedef enum pb_saved {
+    PB_UNSAVED, /* entries are pending, or a file does not exist yet */
+    PB_SAVING,  /* upkeep writes what was pending; a push meanwhile makes it UNSAVED again */
+    PB_SAVED,   /* in their files */
+    PB_SYNCED,
+} pb_saved;
+
 struct pb_segment {
     pb_io *io;
     const char *directory;
     atomic_int references;
-    int file;                         /* -1: not open. Closed only under the lock, when nobody else has a reference */
+    int file; /* -1: not open. Closed only under the lock, when nobody else has a reference */
     int64_t base_offset;
     int64_t size_bytes;               /* written bytes */
     int64_t largest_timestamp_ms;     /* -1: no record */
@@ -49,7 +57,7 @@ struct pb_segment {
     pb_index_buffer time_index;
     pb_index_buffer transaction_index;
     uint32_t used; /* the log's use count when a reader last came: the oldest is closed first */
-    bool finished; /* sealed, and its indexes are in their files and synced */
+    pb_saved indexes;
     bool old_magic; /* begins with a batch older than magic 2: cannot be served */
 };
 
@@ -58,7 +66,8 @@ pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset
 
 /* "<directory>/<20 digits><suffix of kind><extra>"; extra "" or ".deleted". -ENAMETOOLONG when it does not fit. */
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra);
-/* Take a file name apart: true when it is <20 digits><a kind's suffix><extra>; *extra points into the name ("" mostly). */
+/* Take a file name apart: true when it is <20 digits><a kind's suffix><extra>; *extra points into the name ("" mostly).
+ */
 bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind *kind, const char **extra);
 
 /* The buffer and entry size of an index kind. */

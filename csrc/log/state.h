@@ -36,7 +36,7 @@ typedef struct pb_tail {
     int64_t base_offset;
     int64_t size_bytes;
     int64_t bytes_since_index;
-    int64_t first_timestamp_ms;   /* of its first batch; -1: none yet, or unknown */
+    int64_t first_timestamp_ms; /* of its first batch; -1: none yet, or unknown */
     int64_t created_ms;
     int64_t largest_timestamp_ms;
     int64_t largest_timestamp_offset;
@@ -81,7 +81,7 @@ struct pb_log {
     pb_link queue;     /* appends that wait for a writer */
     pb_link in_flight; /* appends of the write under way */
     bool writing;
-    bool broken;      /* a write failed: pb_log_repair is due */
+    bool broken; /* a write failed: pb_log_repair is due */
     bool maintaining;
     bool directory_dirty; /* a new segment's directory entry has not been synced */
     uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
@@ -89,8 +89,8 @@ struct pb_log {
     int64_t write_preallocate_bytes;
 
     pb_tail tail;
-    pb_link rolls;         /* pb_roll: queued */
-    pb_link snapshots_due; /* pb_roll: done, snapshot not yet in its file */
+    pb_link rolls;           /* pb_roll: queued */
+    pb_link snapshots_due;   /* pb_roll: done, snapshot not yet in its file */
     int64_t snapshot_offset; /* the newest snapshot taken, in a file or on one of the lists; -1: none */
     int64_t next_expiry_ms;
     int64_t paced_position; /* the active segment's size at the last upkeep */
@@ -157,9 +157,9 @@ int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard);
 void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
 /*
  * Bring due snapshots, pending index entries and the epoch checkpoint into their files; what belongs to sealed segments
- * is synced and marks them finished. Maintenance token.
+ * is synced and marks them finished; `sync_active` syncs the active one's indexes too. Maintenance token.
  */
-int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_active, pb_failure *failure);
 /* Give every file of a segment the suffix `.deleted`, or unlink them with the suffix `extra`; missing ones are fine. */
 int pb_log_rename_segment_files(pb_log *log, int64_t base_offset);
 int pb_log_unlink_segment_files(pb_log *log, int64_t base_offset, const char *extra);

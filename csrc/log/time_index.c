@@ -20,6 +20,7 @@ int pb_time_index_maybe_push(pb_segment *segment, int64_t timestamp_ms, int64_t 
     pb_be64_store(entry, (uint64_t)timestamp_ms);
     pb_be32_store(entry + 8, (uint32_t)(offset - segment->base_offset));
     int rc = pb_index_push(&segment->time_index, entry, sizeof(entry));
+    segment->indexes = PB_UNSAVED;
     if (rc == 0)
         segment->last_time_entry_ms = timestamp_ms;
     return rc;
@@ -28,8 +29,7 @@ int pb_time_index_maybe_push(pb_segment *segment, int64_t timestamp_ms, int64_t 
 bool pb_time_index_find_pending(const pb_segment *segment, int64_t timestamp_ms, pb_time_entry *out)
 {
     const pb_index_buffer *index = &segment->time_index;
-    uint32_t found =
-        pb_index_search(index->pending, index->pending_count, PB_TIME_INDEX_ENTRY_BYTES, 8, timestamp_ms);
+    uint32_t found = pb_index_search(index->pending, index->pending_count, PB_TIME_INDEX_ENTRY_BYTES, 8, timestamp_ms);
     if (found == 0)
         return false;
     *out = entry_decode(segment, index->pending + (size_t)(found - 1) * PB_TIME_INDEX_ENTRY_BYTES);
@@ -49,8 +49,7 @@ int pb_time_index_find_flushed(pb_segment *segment, uint32_t flushed_count, int6
     if (file < 0)
         return file;
     uint8_t entry[PB_TIME_INDEX_ENTRY_BYTES];
-    int64_t found =
-        pb_index_search_file(segment->io, file, flushed_count, sizeof(entry), 8, timestamp_ms, entry);
+    int64_t found = pb_index_search_file(segment->io, file, flushed_count, sizeof(entry), 8, timestamp_ms, entry);
     if (found > 0)
         *out = entry_decode(segment, entry);
     segment->io->ops->file_close(segment->io, file);

@@ -1,6 +1,7 @@
 /*
- * The time index: entries of 12 bytes, big-endian: largest timestamp so far, and the offset, relative to the segment's base,
- * of the last record of the batch that carries it. Both grow from entry to entry. Format of Kafka's .timeindex files.
+ * The time index: entries of 12 bytes, big-endian: largest timestamp so far, and the offset, relative to the segment's
+ * base, of the last record of the batch that carries it. Both grow from entry to entry. Format of Kafka's .timeindex
+ * files.
  */
 #ifndef PB_LOG_TIME_INDEX_H
 #define PB_LOG_TIME_INDEX_H

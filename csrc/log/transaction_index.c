@@ -20,6 +20,7 @@ int pb_transaction_index_push(pb_segment *segment, const pb_transaction_entry *e
     pb_be64_store(bytes + 10, (uint64_t)entry->first_offset);
     pb_be64_store(bytes + 18, (uint64_t)entry->last_offset);
     pb_be64_store(bytes + 26, (uint64_t)entry->last_stable_offset);
+    segment->indexes = PB_UNSAVED;
     return pb_index_push(&segment->transaction_index, bytes, sizeof(bytes));
 }
 

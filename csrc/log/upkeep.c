@@ -1,6 +1,7 @@
 /*
- * Background work on a log: syncs, pacing, and bringing what is derived into its files. Blocking calls without the lock;
- * the lock is taken through the guard for the short parts between them. An error leaves the work for the next time.
+ * Background work on a log: syncs, pacing, and bringing what is derived into its files. Blocking calls without the
+ * lock; the lock is taken through the guard for the short parts between them. An error leaves the work for the next
+ * time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,38 +58,50 @@ static int flush_index(const pb_log_guard *guard, pb_segment *segment, pb_file_k
     return rc;
 }
 
-/* The oldest segment whose indexes are due: sealed and not finished, or the active one; with a reference. */
-static pb_segment *next_unfinished(pb_log *log, const pb_log_guard *guard, bool *sealed)
+/* The oldest segment whose indexes are due, with a reference; NULL when none is. [lock] inside */
+static pb_segment *next_unsaved(pb_log *log, const pb_log_guard *guard, bool sync_active, bool *sync)
 {
+    pb_segment *found = NULL;
     pb_log_lock(guard);
-    pb_segment *found = pb_log_active(log);
-    *sealed = false;
-    /* Unfinished ones are the newest: walk back until a finished one. */
-    for (uint32_t i = log->segment_count - 1; i > 0 && !log->segments[i - 1]->finished; i--) {
+    pb_segment *active = pb_log_active(log);
+    *sync = sync_active;
+    if (active->indexes < (sync_active ? PB_SYNCED : PB_SAVED))
+        found = active;
+    /* Unsaved ones are the newest: walk back until one that is synced. */
+    for (uint32_t i = log->segment_count - 1; i > 0 && log->segments[i - 1]->indexes != PB_SYNCED; i--) {
         found = log->segments[i - 1];
-        *sealed = true;
+        *sync = true;
     }
-    pb_segment_retain(found);
+    if (found != NULL) {
+        pb_segment_retain(found);
+        found->indexes = PB_SAVING;
+        /* The files may be new. */
+        if (found->offset_index.flushed_count == 0 || found->time_index.flushed_count == 0 ||
+            found->transaction_index.pending_count > 0)
+            log->directory_dirty = true;
+    }
     pb_log_unlock(guard);
     return found;
 }
 
-static int flush_indexes(pb_log *log, const pb_log_guard *guard)
+static int flush_indexes(pb_log *log, const pb_log_guard *guard, bool sync_active)
 {
-    bool sealed = true;
-    int rc = 0;
-    while (rc == 0 && sealed) {
-        pb_segment *segment = next_unfinished(log, guard, &sealed);
+    bool sync;
+    pb_segment *segment;
+    while ((segment = next_unsaved(log, guard, sync_active, &sync)) != NULL) {
+        int rc = 0;
         for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++)
-            rc = flush_index(guard, segment, (pb_file_kind)kind, sealed);
-        if (rc == 0 && sealed) {
-            pb_log_lock(guard);
-            segment->finished = true;
-            pb_log_unlock(guard);
-        }
+            rc = flush_index(guard, segment, (pb_file_kind)kind, sync);
+        pb_log_lock(guard);
+        bool again = rc != 0 || segment->indexes != PB_SAVING;
+        segment->indexes = again ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;
+        pb_log_unlock(guard);
         pb_segment_release(segment);
+        /* What was pushed meanwhile is for the next time: a busy log would hold us here for ever. */
+        if (again)
+            return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
@@ -101,7 +114,7 @@ static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
             return 0;
         pb_roll *roll = PB_CONTAINER(link, pb_roll, link);
         int rc = pb_producer_snapshot_write(log->io, log->directory, roll->base_offset, roll->snapshot,
-                                            roll->snapshot_length);
+                                            roll->snapshot_length, true);
         /* A snapshot that could not be written is not missed: an older one and the batches after it say the same. */
         pb_roll_free(roll);
         if (rc != 0)
@@ -131,7 +144,7 @@ static int flush_epochs(pb_log *log, const pb_log_guard *guard)
     return rc;
 }
 
-int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_active, pb_failure *failure)
 {
     /* Snapshots and epochs first: a finished segment moves the recovery point past what they are derived from. */
     int rc = flush_snapshots(log, guard);
@@ -140,7 +153,7 @@ int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_failure *fai
     rc = flush_epochs(log, guard);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot write leader-epoch-checkpoint");
-    rc = flush_indexes(log, guard);
+    rc = flush_indexes(log, guard, sync_active);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
 }
 
@@ -162,7 +175,7 @@ bool pb_log_needs_upkeep(const pb_log *log)
     const pb_segment *active = pb_log_active(log);
     if (!pb_list_empty(&log->snapshots_due) || log->epochs.version != log->epochs.saved_version)
         return true;
-    if (log->segment_count > 1 && !log->segments[log->segment_count - 2]->finished)
+    if (log->segment_count > 1 && log->segments[log->segment_count - 2]->indexes != PB_SYNCED)
         return true;
     return active->size_bytes - log->paced_position >= log->engine->pace_bytes;
 }
@@ -183,7 +196,7 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
     if (rc != 0)
         rc = pb_log_fail(log, failure, rc, "cannot start writeback");
     else
-        rc = pb_log_flush_derived(log, guard, failure);
+        rc = pb_log_flush_derived(log, guard, false, failure);
     pb_log_end_maintenance(log, guard);
     return rc;
 }

@@ -4,7 +4,10 @@
 
 static int64_t produce(fixture *f, int16_t epoch, int32_t sequence, int count)
 {
-    return log_append(f, (batch_spec){.record_count = count, .timestamp = 1000, .producer_id = 1, .producer_epoch = epoch,
+    return log_append(f, (batch_spec){.record_count = count,
+                                      .timestamp = 1000,
+                                      .producer_id = 1,
+                                      .producer_epoch = epoch,
                                       .base_sequence = sequence});
 }
 

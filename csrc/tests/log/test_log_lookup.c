@@ -116,7 +116,8 @@ TEST(aborted_transactions_are_listed)
     data.producer_id = 2;
     CHECK_INT(log_append(&f, data), 1);
     CHECK_INT(pb_log_first_unstable_offset(f.log), 0);
-    CHECK_INT(log_append(&f, (batch_spec){.producer_id = 2, .base_sequence = 1, .timestamp = 2}), -PB_INVALID_TXN_STATE);
+    CHECK_INT(log_append(&f, (batch_spec){.producer_id = 2, .base_sequence = 1, .timestamp = 2}),
+              -PB_INVALID_TXN_STATE);
     CHECK_INT(log_append(&f, (batch_spec){.producer_id = 1, .marker = 1, .timestamp = 2}), 2);
     CHECK_INT(pb_log_last_stable_offset(f.log, 2), 0);
     CHECK_INT(pb_log_last_stable_offset(f.log, 3), 1);
@@ -193,7 +194,8 @@ TEST(index_files_hold_what_kafka_writes)
     fixture_close(&f, true);
     size_t length;
     uint8_t *bytes = file_load(&f, "00000000000000000000.index", &length);
-    uint8_t index[16] = {0, 0, 0, 3, 0, 0, 0, (uint8_t)size, 0, 0, 0, 5, 0, 0, (uint8_t)(2 * size >> 8), (uint8_t)(2 * size)};
+    uint8_t index[16] = {
+        0, 0, 0, 3, 0, 0, 0, (uint8_t)size, 0, 0, 0, 5, 0, 0, (uint8_t)(2 * size >> 8), (uint8_t)(2 * size)};
     CHECK_INT(length, 16);
     CHECK_MEM(bytes, index, 16);
     free(bytes);
@@ -209,13 +211,15 @@ TEST(a_snapshot_holds_what_kafka_writes)
 {
     fixture f;
     fixture_start(&f);
-    (void)log_append(&f, (batch_spec){.record_count = 4, .timestamp = 500, .producer_id = 77, .producer_epoch = 2,
-                                      .is_transactional = true});
+    (void)log_append(
+        &f, (batch_spec){
+                .record_count = 4, .timestamp = 500, .producer_id = 77, .producer_epoch = 2, .is_transactional = true});
     f.options.config.producer_expiration_ms = INT64_MAX;
     fixture_close(&f, true);
-    static const uint8_t ENTRY[50] = {0, 0, 0, 1, /* count */
-                                      0, 0, 0, 0, 0, 0, 0, 77, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 3,
-                                      0, 0, 0, 0, 0, 0, 1, 0xf7, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t ENTRY[50] = {0, 0,    0,    1, /* count */
+                                      0, 0,    0,    0,    0,    0,    0, 77, 0, 2, 0, 0, 0, 3, 0, 0,
+                                      0, 0,    0,    0,    0,    3,    0, 0,  0, 3, 0, 0, 0, 0, 0, 0,
+                                      1, 0xf7, 0xff, 0xff, 0xff, 0xff, 0, 0,  0, 0, 0, 0, 0, 0};
     size_t length;
     uint8_t *bytes = file_load(&f, "00000000000000000004.snapshot", &length);
     CHECK_INT(length, 56);

@@ -6,8 +6,12 @@
 static void fill(fixture *f, int count)
 {
     for (int i = 0; i < count; i++)
-        (void)log_append(f, (batch_spec){.record_count = 3, .value_length = 300, .timestamp = 1000 + i,
-                                         .producer_id = 5, .base_sequence = i * 3, .leader_epoch = i / 10});
+        (void)log_append(f, (batch_spec){.record_count = 3,
+                                         .value_length = 300,
+                                         .timestamp = 1000 + i,
+                                         .producer_id = 5,
+                                         .base_sequence = i * 3,
+                                         .leader_epoch = i / 10});
 }
 
 static void damage(const fixture *f, const char *name, long position)
@@ -269,8 +273,12 @@ TEST(a_failed_write_is_repaired)
     for (int64_t limit = 0; limit < 4000; limit += 333) {
         int64_t end = pb_log_written_end(f.log);
         for (int i = 0; i < 8; i++) {
-            pb_append *append = append_make((batch_spec){.record_count = 1, .value_length = 900, .timestamp = 2000,
-                                                         .producer_id = 9, .base_sequence = i, .producer_epoch = (int16_t)(limit / 333)});
+            pb_append *append = append_make((batch_spec){.record_count = 1,
+                                                         .value_length = 900,
+                                                         .timestamp = 2000,
+                                                         .producer_id = 9,
+                                                         .base_sequence = i,
+                                                         .producer_epoch = (int16_t)(limit / 333)});
             CHECK_INT(pb_log_append(f.log, append), 0);
         }
         pb_link finished;

@@ -1,4 +1,5 @@
-/* One writer, tail readers and background work at once: meant for the thread sanitizer, and for what readers may see. */
+/* One writer, tail readers and background work at once: meant for the thread sanitizer, and for what readers may see.
+ */
 #include <sched.h>
 
 #include "tests/log/log_fixture.h"
@@ -14,8 +15,8 @@ static void *write_batches(void *context)
 {
     shared *s = context;
     for (int i = 0; i < THREAD_BATCHES; i++) {
-        pb_append *append = append_make((batch_spec){.record_count = 2, .value_length = 200, .timestamp = i,
-                                                     .producer_id = 1, .base_sequence = 2 * i});
+        pb_append *append = append_make((batch_spec){
+            .record_count = 2, .value_length = 200, .timestamp = i, .producer_id = 1, .base_sequence = 2 * i});
         pb_log_write write;
         pb_link finished;
         pb_list_init(&finished);
