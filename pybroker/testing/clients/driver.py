@@ -57,6 +57,8 @@ class Client:
 
     name: str
     pattern = _PLAIN
+    # True when a record that arrives after SIGTERM is committed but not printed: such a member must leave while idle.
+    drops_on_sigterm = False
 
     def check(self) -> None:
         """Raise `ClientMissing` when it cannot run here; build what has to be built."""
@@ -85,6 +87,7 @@ class Kcat(Client):
     """kcat, on whatever librdkafka it was linked with."""
 
     name = "kcat"
+    drops_on_sigterm = True
 
     def check(self) -> None:
         """kcat is a package of the distribution."""

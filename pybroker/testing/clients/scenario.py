@@ -61,11 +61,13 @@ class Group:
         self._members.append(ChildProcess(command, path.with_suffix(".records"), errors_path=errors))
 
     def leave(self, index: int) -> None:
-        """Ask a member to leave; it is not waited for."""
+        """Ask a member to leave; it is waited for only when its client would lose what arrives meanwhile."""
         member = self._members[index]
         if not member.running:
             raise ProcessFailed(f"{self.client.name}: member {index} had ended by itself:\n{self._errors(member)}")
         member.signal(signal.SIGTERM)
+        if self.client.drops_on_sigterm:
+            member.wait(_STOP_SECONDS)
 
     def close(self, failed: bool) -> None:
         """End all members; unless something failed before, each must end by SIGTERM in time."""

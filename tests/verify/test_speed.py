@@ -1,0 +1,31 @@
+"""The promises about speed and footprint: the comparison with Apache Kafka and the absolute limits, each row a check.
+
+Needs root for memory cgroups, about 30 GB of disk for a moment, and an otherwise quiet machine. The rows and every
+measurement stay in build/bench/compare-*.json.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from bench.peers import compare, footprint
+from pybroker.testing.fixtures import backends
+
+
+@pytest.mark.parametrize("section", compare.SECTIONS)
+def test_beside_apache_kafka(section: str) -> None:
+    """Every row of a section holds its limit."""
+    arguments = ["--sections", section, "--output", f"build/bench/compare-{section}.json"]
+    if "io_uring" not in backends():
+        arguments += ["--backend", "epoll", "--other-backend", "none"]
+    assert compare.main(arguments) == 0, f"rows fail: see build/bench/compare-{section}.json"
+
+
+@pytest.mark.parametrize("backend", backends())
+def test_footprint(backend: str) -> None:
+    """Time to the first record, memory, and CPU when idle."""
+    rows = footprint.measure(backend, Path(tempfile.gettempdir()), seconds=10)
+    assert [row.as_json() for row in rows if not row.passed] == []
