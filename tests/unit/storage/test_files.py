@@ -39,7 +39,9 @@ def test_meta_properties_round_trip_and_kafkas_comments(tmp_path: Path) -> None:
     properties = MetaProperties(3, "cluster", random_uuid())
     properties.write(tmp_path)
     assert MetaProperties.read(tmp_path) == properties
-    text = f"#Sat Nov 21\nnode.id=3\ndirectory.id={uuid_to_text(properties.directory_id)}\nversion=1\ncluster.id=cluster\n"
+    text = (
+        f"#Sat Nov 21\nnode.id=3\ndirectory.id={uuid_to_text(properties.directory_id)}\nversion=1\ncluster.id=cluster\n"
+    )
     (tmp_path / "meta.properties").write_text(text)
     assert MetaProperties.read(tmp_path) == properties
 
