@@ -112,10 +112,10 @@ class ReplicaManager:
     async def _apply(self, change: _Change) -> None:
         try:
             self._logs.config = self._config()
+            self._topic_configs.clear()
             await self._delete_gone(change)
             if change.configured is None or change.configured:
                 self._reconfigure(change)
-            self._topic_configs.clear()
             work = [
                 self._update(topic, index, registration, change.image)
                 for _, topic in change.topics
