@@ -35,6 +35,13 @@ def _first_produce_seconds(pbload: Path, data: Path, backend: str) -> float:
         peer.close()
 
 
+def _mebibytes(text: str) -> int:
+    """Bytes of the ready line's buffer budget, which is printed like `64MiB`."""
+    if not text.endswith("MiB"):
+        raise ValueError(f"the ready line says buffers={text}; it should be a number of MiB")
+    return int(text.removesuffix("MiB")) << 20
+
+
 def _loaded_rss_bytes(peer: Peer, seconds: float) -> float:
     """The highest RSS seen during large and during small produces."""
     highest = 0
@@ -80,8 +87,7 @@ def measure(backend: str, data: Path, seconds: float) -> list[Row]:
         time.sleep(1)
         add("RSS, idle", "MB", peer.broker.rss_bytes() / 1e6, IDLE_RSS_LIMIT_BYTES / 1e6)
         add("CPU, idle", "core", _idle_cpu(peer, seconds), IDLE_CPU_LIMIT)
-        budget = peer.facts.get("buffer_budget_bytes", "0")
-        limit = LOADED_RSS_LIMIT_BYTES + (float(budget) if budget.isdigit() else 0)
+        limit = LOADED_RSS_LIMIT_BYTES + _mebibytes(peer.facts["buffers"])
         add("RSS, loaded", "MB", _loaded_rss_bytes(peer, seconds) / 1e6, limit / 1e6)
     finally:
         peer.close()

@@ -192,10 +192,10 @@ def start_pybroker(
     )
     facts = {
         "profile": broker.ready.get("profile"),
-        "io_backend": broker.ready.get("io_backend", "backend"),
-        "append_engine": broker.ready.get("append_engine", "engine"),
+        "io_backend": broker.ready.get("io"),
+        "append_engine": broker.ready.get("engine"),
         "durability": broker.ready.get("durability"),
-        "buffer_budget_bytes": broker.ready.get("buffer_budget_bytes", "buffer_budget"),
+        "buffers": broker.ready.get("buffers"),
         "ready_line": broker.ready.text,
     }
     return Peer(name, broker, cgroup, directory, pbload, facts)
