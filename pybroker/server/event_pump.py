@@ -198,9 +198,10 @@ def _error_body(context: RequestContext, error: KafkaError) -> bytes | None:
         return None
     try:
         body: bytes = kind(error_code=error.code).encode(context.api_version)
+        # Older versions may have no such field and leave it out: that would be an answer without any error.
+        return None if body == kind().encode(context.api_version) else body
     except ProtocolError:
         return None
-    return body
 
 
 def _described(context: RequestContext) -> str:

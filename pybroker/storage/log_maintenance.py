@@ -143,15 +143,22 @@ class LogMaintenance:
 
     async def _flush_regularly(self) -> None:
         while True:
-            timed = [log for log in self._manager.logs.values() if log.flushes and not log.closing]
-            shortest_ms = min((_flush_ms(log) for log in timed), default=_FLUSH_TICK_MS[1])
+            shortest_ms = min((_flush_ms(log) for log in self._timed_logs()), default=_FLUSH_TICK_MS[1])
             await asyncio.sleep(max(_FLUSH_TICK_MS[0], min(shortest_ms, _FLUSH_TICK_MS[1])) / 1000)
-            await self._flush(timed)
+            try:
+                await self.flush()
+            except Exception:
+                logger.exception("syncing by time failed; it is tried again")
 
-    async def _flush(self, logs: list[PartitionLog]) -> None:
+    def _timed_logs(self) -> list[PartitionLog]:
+        return [log for log in self._manager.logs.values() if log.flushes and not log.closing]
+
+    async def flush(self) -> None:
+        """Sync the logs whose oldest unsynced record is old enough, or that have enough of them."""
         now_ms = self._clock.monotonic_ms()
+        logs = self._timed_logs()
         states = self._manager.states(logs)
-        due = [log for log in logs if log.key in states and self._is_due(log, states[log.key], now_ms)]
+        due = [log for log in logs if self._is_due(log, states[log.key], now_ms)]
         for log in due:
             self._flushed_ms[log] = now_ms
         if due:

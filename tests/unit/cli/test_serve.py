@@ -1,0 +1,102 @@
+"""`pybroker serve` as a process: its ready line, its exit status, its words when it cannot start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pybroker.storage import clean_shutdown
+
+COMMAND = [sys.executable, "-m", "pybroker", "serve"]
+TIMEOUT_S = 60
+
+
+def overrides(log_dir: Path, **more: str) -> list[str]:
+    settings = {"log.dirs": str(log_dir), "listeners": "PLAINTEXT://127.0.0.1:0", **more}
+    return [part for name, value in settings.items() for part in ("--override", f"{name}={value}")]
+
+
+def fails(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard error of a command that must not serve."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker and its ready line."""
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serves_until_a_signal_and_closes_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("no.such.setting=1\nnum.partitions=2\n")
+    with serving(str(properties), *overrides(tmp_path / "data")) as (process, ready):
+        assert ready.startswith("pybroker ready listeners=PLAINTEXT://127.0.0.1:")
+        os.kill(process.pid, number)
+        output, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    assert output == "", "one line only"
+    assert f"{properties}:1: no.such.setting is not a known setting" in errors
+    assert clean_shutdown.read(tmp_path / "data") is not None
+
+
+def test_a_bad_value_names_file_key_and_what_is_accepted(tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("\nlog.cleanup.policy=sometimes\n")
+    status, errors = fails(str(properties), *overrides(tmp_path / "data"))
+    assert status == 2
+    assert f"{properties}:2" in errors
+    assert all(word in errors for word in ("log.cleanup.policy", "sometimes", "delete", "compact"))
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_bad_profile_names_those_there_are(tmp_path: Path) -> None:
+    status, errors = fails(*overrides(tmp_path / "data", **{"pybroker.profile": "toaster"}))
+    assert (status, "toaster" in errors, "generic" in errors) == (2, True, True)
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, errors = fails(*overrides(tmp_path / "data", listeners=f"PLAINTEXT://127.0.0.1:{port}"))
+    assert status == 1
+    assert str(port) in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_log_dir_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, errors = fails(*overrides(tmp_path / "file" / "data"))
+    assert status == 1
+    assert str(tmp_path / "file" / "data") in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_log_dir_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with serving(*overrides(tmp_path / "data")) as (process, ready):
+        assert ready
+        status, errors = fails(*overrides(tmp_path / "data"))
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert status == 1
+    assert "in use by another broker" in errors
+    assert len(errors.strip().splitlines()) == 1

@@ -1,0 +1,291 @@
+"""The dispatcher over a data plane that is a list of events: which answers leave, when, and what errors cost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pybroker.native.bindings import ffi
+from pybroker.native.broker import (
+    EVENT_APPENDED,
+    EVENT_NOTICE,
+    EVENT_OFFLINE,
+    EVENT_REQUEST,
+    NULL_LENGTH,
+    RawEvent,
+)
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, RequestContext
+from pybroker.server.event_pump import EventPump
+
+HEARTBEAT = 12
+METADATA = 3
+
+Handler = Callable[[Any, RequestContext, Any], Coroutine[Any, Any, Any]]
+
+
+class FakeNative:
+    """Hands out queued events; keeps what was answered."""
+
+    def __init__(self) -> None:
+        self.event_fd, self._write_fd = os.pipe()
+        self.events: list[RawEvent] = []
+        self.replies: dict[int, bytes] = {}
+        self.closed: list[int] = []
+        self.host_lookup_count = 0
+        self._kept: list[Any] = []
+
+    def put(self, *event: int) -> None:
+        self.events.append((*event, *([0] * (14 - len(event)))))  # type: ignore[arg-type]  # 14 numbers
+        os.write(self._write_fd, b"x")
+
+    def request(
+        self, handle: int, body: bytes, *, api_key: int = HEARTBEAT, version: int = 4, connection: int = 1
+    ) -> None:
+        memory, client = ffi.from_buffer(body), ffi.from_buffer(b"me")
+        self._kept += [memory, client]
+        addresses = [int(ffi.cast("uintptr_t", each)) for each in (memory, client)]
+        self.put(EVENT_REQUEST, 0, handle, 0, connection, *addresses, len(body), 2, api_key, version, 9, 0)
+
+    def take_events(self) -> Iterator[RawEvent]:
+        os.read(self.event_fd, 1000)
+        taken, self.events = self.events, []
+        return iter(taken)
+
+    def reply(self, handle: int, body: bytes) -> None:
+        assert handle not in self.replies
+        self.replies[handle] = body
+
+    def close_request(self, handle: int) -> None:
+        self.closed.append(handle)
+
+    def client_host(self, handle: int) -> str:
+        self.host_lookup_count += 1
+        return "10.0.0.1"
+
+    def take_notice(self, notice: int, text: int) -> str:
+        return f"notice {notice}"
+
+    def close(self) -> None:
+        os.close(self.event_fd)
+        os.close(self._write_fd)
+
+
+class Replicas:
+    def __init__(self) -> None:
+        self.appended: list[tuple[int, int, int]] = []
+        self.offline: list[tuple[int, int]] = []
+
+    def on_appended(self, ticket: int, offset: int, error: int) -> None:
+        self.appended.append((ticket, offset, error))
+
+    async def on_offline(self, tag: int, error: int) -> None:
+        self.offline.append((tag, error))
+
+
+def pumped(
+    handler: Handler, scenario: Callable[[FakeNative, EventPump, Replicas], Coroutine[Any, Any, None]]
+) -> FakeNative:
+    """Run a scenario against a pump whose APIs are all handled by `handler`."""
+
+    async def run() -> FakeNative:
+        native, replicas = FakeNative(), Replicas()
+        apis: Any = {
+            HEARTBEAT: Api(m.HeartbeatRequest, 0, 4, handler),
+            METADATA: Api(m.MetadataRequest, 0, 13, handler),
+        }
+        services: Any = SimpleNamespace(replicas=replicas)
+        pump = EventPump(native, apis, services, ["PLAINTEXT"])  # type: ignore[arg-type]  # a double
+        pump.start()
+        try:
+            await scenario(native, pump, replicas)
+        finally:
+            await pump.stop()
+            os.write(native._write_fd, b"x")
+            pump.drain()
+            native.close()
+        return native
+
+    return asyncio.run(run())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+BODY = m.HeartbeatRequest(group_id="g", generation_id=3, member_id="m").encode(4)
+OK = m.HeartbeatResponse(error_code=0).encode(4)
+
+
+def test_an_answer_that_is_ready_leaves_without_a_task() -> None:
+    contexts: list[RequestContext] = []
+
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        assert (request.group_id, request.generation_id) == ("g", 3)
+        contexts.append(context)
+        return m.HeartbeatResponse(error_code=0)
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY)
+        native.request(2, BODY)
+        before = asyncio.all_tasks()
+        pump._on_events()
+        assert asyncio.all_tasks() == before
+        assert native.replies == {1: OK, 2: OK}
+
+    native = pumped(handler, scenario)
+    assert contexts[0] == RequestContext(HEARTBEAT, 4, 9, "me", "10.0.0.1", "PLAINTEXT", "User:ANONYMOUS", 1)
+    assert native.host_lookup_count == 1, "once per connection"
+
+
+def test_one_that_waits_does_not_hold_up_others() -> None:
+    gates: dict[str, asyncio.Future[bytes]] = {}
+
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        if request.group_id != "waits":
+            return OK
+        gates["first"] = asyncio.get_running_loop().create_future()
+        first = await gates["first"]
+        gates["second"] = asyncio.get_running_loop().create_future()
+        return first + await gates["second"]
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, m.HeartbeatRequest(group_id="waits").encode(4))
+        native.request(2, BODY)
+        await turns()
+        assert native.replies == {2: OK}
+        gates["first"].set_result(b"a")
+        await turns()
+        gates["second"].set_result(b"b")
+        await turns()
+        assert native.replies == {1: b"ab", 2: OK}
+
+    pumped(handler, scenario)
+
+
+def test_a_failure_while_waiting_reaches_the_handler() -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        try:
+            await gate
+        except KafkaError as failure:
+            return m.HeartbeatResponse(error_code=failure.code)
+
+    gate: Any = None
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        nonlocal gate
+        gate = asyncio.get_running_loop().create_future()
+        native.request(1, BODY)
+        await turns()
+        gate.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
+        await turns()
+        assert m.HeartbeatResponse.decode(4, native.replies[1])[0].error_code == ErrorCode.NOT_COORDINATOR
+
+    pumped(handler, scenario)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_errors_cost(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        if waits:
+            await asyncio.sleep(0)
+        if context.correlation_id and isinstance(request, m.MetadataRequest):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        raise {"kafka": KafkaError(ErrorCode.NOT_COORDINATOR), "defect": RuntimeError("oops")}[request.group_id]
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, m.HeartbeatRequest(group_id="kafka").encode(4))
+        native.request(2, m.HeartbeatRequest(group_id="defect").encode(4))
+        native.request(3, m.MetadataRequest().encode(12), api_key=METADATA, version=12)
+        await turns(8)
+        assert m.HeartbeatResponse.decode(4, native.replies.pop(1))[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert sorted(native.closed) == [2, 3], "no error code that would fit, so the connection"
+        assert native.replies == {}
+
+    with caplog.at_level(logging.WARNING):
+        pumped(handler, scenario)
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["oops", "NOT_COORDINATOR"]
+
+
+def test_a_malformed_request_costs_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        raise AssertionError("never called")
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, b"\xff")
+        await turns()
+        assert native.closed == [1]
+
+    with caplog.at_level(logging.INFO):
+        pumped(handler, scenario)
+    assert len(caplog.records) == 1
+    assert "10.0.0.1" in caplog.text
+    assert "malformed" in caplog.text
+
+
+def test_an_answer_that_its_version_cannot_hold_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        return m.HeartbeatResponse(error_code=10**9)
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY)
+        await turns()
+        assert native.closed == [1]
+
+    pumped(handler, scenario)
+    assert "cannot be encoded" in str(caplog.records[0].exc_info)
+
+
+def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        raise AssertionError("never called")
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.put(EVENT_APPENDED, 0, 77, 1000)
+        native.put(EVENT_OFFLINE, -5, 3)
+        native.put(EVENT_NOTICE, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6)
+        await turns()
+        assert replicas.appended == [(77, 1000, 0)]
+        assert replicas.offline == [(3, -5)]
+
+    pumped(handler, scenario)
+    assert "notice 4 (and 6 times more)" in caplog.text
+
+
+def test_stop_closes_what_waits_and_what_comes_after() -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY)
+        await turns()
+        await pump.stop()
+        assert native.closed == [1]
+        native.request(2, BODY)
+        await turns()
+        assert native.closed == [1, 2]
+
+    assert pumped(handler, scenario).replies == {}
+
+
+def test_a_client_without_id() -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        assert context.client_id is None
+        return OK
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY)
+        event = native.events[0]
+        native.events[0] = (*event[:8], NULL_LENGTH, *event[9:])
+        await turns()
+        assert native.replies == {1: OK}
+
+    pumped(handler, scenario)

@@ -1,0 +1,211 @@
+"""Open logs over the real data plane: retention, upkeep, syncing by time, checkpoints, closing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.topic import TopicConfig
+from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.protocol import record_batch
+from pybroker.protocol.record_batch import Record
+from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_maintenance import LogMaintenance
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.partition_log import PartitionLog
+
+TOPIC_ID = bytes(range(16))
+NOT_LEADER = 6
+
+
+class ManualClock:
+    now_ms = 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class Setup:
+    """A data plane, a log manager over dirs below `root`, and what tests do with them."""
+
+    def __init__(self, root: Path, names: tuple[str, ...]) -> None:
+        self.config = BrokerConfig.load(None, [])
+        self.clock = ManualClock()
+        self.native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+        self.native.start()
+        directories = []
+        for number, name in enumerate(names):
+            (root / name).mkdir(exist_ok=True)
+            directories.append(LogDirectory(root / name, bytes([number + 1]) * 16))
+        self.manager = LogManager(self.native, directories, self.config, self.clock)
+        self.maintenance = LogMaintenance(self.manager)
+
+    async def open(self, topic: str = "t", partition: int = 0, **overrides: str) -> PartitionLog:
+        config = TopicConfig.resolve({name.replace("_", "."): each for name, each in overrides.items()}, self.config)
+        log = await self.manager.open((topic, partition), TOPIC_ID, bytes(16), 0, config)
+        log.native.lead(0)
+        return log
+
+    async def append(self, log: PartitionLog, timestamp_ms: int = 0, size_bytes: int = 10) -> None:
+        batch = record_batch.build(0, 0, [Record(None, bytes(size_bytes))], timestamp_ms=timestamp_ms or 1)
+        log.native.append(batch, 1)
+        for _ in range(1000):
+            events = [event for event in self.native.take_events() if event[0] == EVENT_APPENDED]
+            if events:
+                assert [event[1] for event in events] == [0]
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("the append did not finish")
+
+    async def close(self) -> None:
+        await self.manager.close(broker_epoch=5, resigned_error=NOT_LEADER)
+
+
+@asynccontextmanager
+async def setup(root: Path, *names: str) -> AsyncIterator[Setup]:
+    made = Setup(root, names or ("d",))
+    try:
+        await made.manager.load()
+        yield made
+        await made.close()
+    finally:
+        for log in made.manager.logs.values():
+            await log.close(error=NOT_LEADER, clean=False)
+        made.native.stop()
+        made.native.close()
+
+
+def test_retention_by_time_and_size(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            aged = await made.open("aged", retention_ms="1000")
+            sized = await made.open("sized", retention_ms="-1", retention_bytes="2000")
+            kept = await made.open("kept", cleanup_policy="compact", retention_ms="1", retention_bytes="1")
+            for log in (aged, sized, kept):
+                for number in range(4):
+                    await made.append(log, made.clock.now_ms - 3000 + number * 1000, 900)
+                    await log.run(log.native.roll)
+            await made.maintenance.apply_retention()
+            assert aged.native.state.log_start_offset == 2, "1000 ms is not more than 1000 ms"
+            assert sized.native.state.log_start_offset == 1, "without another segment it would be below the bound"
+            assert kept.native.state.log_start_offset == 0
+            made.clock.now_ms += 10_000
+            await made.maintenance.apply_retention()
+            assert aged.native.state.log_start_offset == 4
+
+    asyncio.run(run())
+
+
+def test_retention_rolls_an_active_segment_that_is_too_old(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(retention_ms="1000", file_delete_delay_ms="60000")
+            await made.append(log, made.clock.now_ms - 5000)
+            await made.maintenance.apply_retention()
+            assert log.native.state[:2] == (1, 1)
+            assert len(list(log.path.glob("*.log.deleted"))) == 1
+            assert [each.base_offset for each in log.native.segments()] == [1]
+
+    asyncio.run(run())
+
+
+def test_upkeep_runs_over_all_logs(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            logs = [await made.open(partition=index) for index in range(70)]
+            grown = await made.open("grown", segment_bytes="1048576")
+            for _ in range(3):
+                await made.append(grown, size_bytes=500_000)
+            await made.maintenance.upkeep()
+            assert grown.native.state.durable_offset == 3, "as much as a segment is synced in the background"
+            assert all(log.native.state.durable_offset == 0 for log in logs)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "appended_count", "waited_ms", "is_synced"),
+    [
+        ({"flush_messages": "2"}, 1, 10**6, False),
+        ({"flush_messages": "2"}, 2, 0, True),
+        ({"flush_ms": "500"}, 1, 499, False),
+        ({"flush_ms": "500"}, 1, 500, True),
+        ({"pybroker_durability": "interval"}, 1, 999, False),
+        ({"pybroker_durability": "interval"}, 1, 1000, True),
+        ({}, 5, 10**9, False),
+    ],
+)
+def test_syncing_by_time_and_count(
+    tmp_path: Path, overrides: dict[str, str], appended_count: int, waited_ms: int, is_synced: bool
+) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(**overrides)
+            await made.maintenance.flush()
+            for _ in range(appended_count):
+                await made.append(log)
+            made.clock.now_ms += waited_ms
+            await made.maintenance.flush()
+            assert log.native.state.durable_offset == (appended_count if is_synced else 0)
+
+    asyncio.run(run())
+
+
+def test_a_clean_close_and_its_checkpoints(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, "a", "b") as made:
+            logs = [await made.open(partition=index) for index in range(3)]
+            assert sorted(log.directory.path.name for log in logs) == ["a", "a", "b"]
+            for log in logs:
+                await made.append(log)
+            await made.manager.write_checkpoints()
+            written = [offset_checkpoint.read(tmp_path / each / offset_checkpoint.HIGH_WATERMARK) for each in "ab"]
+            assert written[0] | written[1] == {("t", index): 1 for index in range(3)}
+        for each in "ab":
+            assert clean_shutdown.read(tmp_path / each) == 5
+            points = offset_checkpoint.read(tmp_path / each / offset_checkpoint.RECOVERY_POINT)
+            assert set(points.values()) == {1}
+        async with setup(tmp_path, "a", "b") as made:
+            log = await made.open(partition=2)
+            assert log.native.state.log_end_offset == 1
+            assert log.native.recovery.scanned_bytes == 0
+
+    asyncio.run(run())
+
+
+def test_a_partition_in_two_log_dirs_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+
+    async def run() -> None:
+        async with setup(tmp_path, "a", "b"):
+            raise AssertionError("it must not start")
+
+    with pytest.raises(StorageError, match="same partition"):
+        asyncio.run(run())
+
+
+def test_closing_waits_for_calls_under_way(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            log.hold()
+            closing = asyncio.create_task(made.manager.delete(log))
+            await asyncio.sleep(0.02)
+            assert not closing.done()
+            assert log.native.state.log_end_offset == 0, "the handle is still good"
+            log.release()
+            await closing
+            assert not log.path.exists()
+
+    asyncio.run(run())
