@@ -36,7 +36,7 @@ def _result(
     resource: m.DescribeConfigsRequest.DescribeConfigsResource,
     refusal: Refusal | None,
 ) -> m.DescribeConfigsResponse.DescribeConfigsResult:
-    result = _Result(error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name)
+    result = _Result(error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
         if refusal is not None:
             raise refusal

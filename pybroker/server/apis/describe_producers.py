@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pybroker.controller.topic_names import check_name
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
@@ -25,6 +26,7 @@ async def handle(
 
 def _row(broker: BrokerServices, topic: str, partition: int) -> m.DescribeProducersResponse.PartitionResponse:
     try:
+        check_name(topic)
         producers = broker.replicas.producers(topic, partition)
     except KafkaError as failure:
         return _Row(partition_index=partition, error_code=failure.code, error_message=failure.message)

@@ -25,7 +25,7 @@ async def handle(
     begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     asked = {topic.name for topic in request.topics}
     if begin[1] < 0 or (asked and cursor is not None and cursor.topic_name not in asked):
-        refused = [_error_row(image, topic.name, ErrorCode.INVALID_REQUEST) for topic in request.topics]
+        refused = [_Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name) for topic in request.topics]
         return m.DescribeTopicPartitionsResponse(topics=refused)
     most = broker.config.get_int("max.request.partition.size.limit")
     limit = max(1, min(most, request.response_partition_limit))
@@ -45,7 +45,9 @@ def _page(
             break
         topic = image.topics.by_name.get(name)
         if topic is None:
-            response.topics.append(_error_row(image, name, _why_unknown(name)))
+            row = _Topic(error_code=_why_unknown(name), name=name, is_internal=name in INTERNAL_TOPICS)
+            row.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            response.topics.append(row)
             continue
         first = begin[1] if name == begin[0] else 0
         end = min(len(topic.partitions), first + limit)
@@ -87,17 +89,6 @@ def _why_unknown(name: str) -> ErrorCode:
     except Refusal as refusal:
         return refusal.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _error_row(
-    image: MetadataImage, name: str, error: ErrorCode
-) -> m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    return _Topic(
-        error_code=error,
-        name=name,
-        is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
-    )
 
 
 API = Api(m.DescribeTopicPartitionsRequest, 0, 0, handle)

@@ -1,0 +1,52 @@
+"""The same admin requests to this broker and to Apache Kafka: the answers are the same but for ids, times and texts."""
+
+from __future__ import annotations
+
+import difflib
+import pprint
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.kafka import KafkaBroker
+from pybroker.testing.protocol_client import ProtocolClient
+
+sys.path.insert(0, str(Path(__file__).parent))
+from admin_script import NODE_ID, Session, Step, comparable, script
+
+_CATCH_UP_SECONDS = 3.0
+
+
+def _difference(ours: Any, kafkas: Any) -> str:
+    lines = [pprint.pformat(each, width=110).splitlines() for each in (kafkas, ours)]
+    return "\n".join(difflib.unified_diff(*lines, "Kafka", "pybroker", lineterm="", n=2))
+
+
+def _compare(step: Step, ours: Session, kafka: Session) -> str | None:
+    """What is different, in words; None when nothing is."""
+    own = comparable(ours.client.call(step.request(ours), step.version))
+    request = step.request(kafka)
+    deadline = time.monotonic() + (_CATCH_UP_SECONDS if step.reads else 0)
+    while True:
+        kafkas = comparable(kafka.client.call(request, step.version))
+        if own == kafkas:
+            return None
+        if time.monotonic() >= deadline:
+            return f"--- {step.name}\n{_difference(own, kafkas)}"
+        time.sleep(0.1)
+
+
+def test_answers_are_like_kafkas() -> None:
+    steps = list(script())
+    assert len(steps) > 200
+    with (
+        KafkaBroker(node_id=NODE_ID) as kafka_broker,
+        BrokerProcess(overrides={"node.id": str(NODE_ID)}) as broker,
+        ProtocolClient(kafka_broker.port) as kafka,
+        ProtocolClient(broker.port) as own,
+    ):
+        sessions = Session(own), Session(kafka)
+        differences = [difference for step in steps if (difference := _compare(step, *sessions)) is not None]
+    assert not differences, "\n".join(differences)
