@@ -20,7 +20,7 @@ from pybroker.storage.retention import RetentionDecision, decide
 
 logger = logging.getLogger(__name__)
 
-_UPKEEP_INTERVAL_MS = 30_000
+_MAX_UPKEEP_INTERVAL_MS = 30_000
 _LOGS_PER_JOB = 64
 _DEFAULT_FLUSH_MS = 1_000
 _FLUSH_TICK_MS = (50, 1_000)
@@ -44,12 +44,14 @@ class LogMaintenance:
             config.get_int("log.flush.offset.checkpoint.interval.ms"),
             config.get_int("log.flush.start.offset.checkpoint.interval.ms"),
         )
+        # A recovery point is only worth writing when what is derived from the log below it is in its files.
+        upkeep_ms = max(1, min(_MAX_UPKEEP_INTERVAL_MS, checkpoint_ms))
         retention_ms = config.get_int("log.retention.check.interval.ms")
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._regularly(self.apply_retention, delay_ms, retention_ms), name="retention"),
             loop.create_task(self._regularly(self._checkpoint, delay_ms, max(1, checkpoint_ms)), name="checkpoints"),
-            loop.create_task(self._regularly(self.upkeep, _UPKEEP_INTERVAL_MS, _UPKEEP_INTERVAL_MS), name="upkeep"),
+            loop.create_task(self._regularly(self.upkeep, upkeep_ms, upkeep_ms), name="upkeep"),
             loop.create_task(self._flush_regularly(), name="flush"),
         ]
 

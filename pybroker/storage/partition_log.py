@@ -68,7 +68,7 @@ class PartitionLog:
     def configure(self, config: TopicConfig) -> None:
         """Remember the topic's configuration; `flushes` says whether the log is synced from time to time."""
         self.config = config
-        self.flushes = config.durability == "interval"
+        self.flushes = config.durability != "none"
 
     def __str__(self) -> str:
         return f"{self.key[0]}-{self.key[1]}"

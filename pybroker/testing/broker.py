@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,17 +66,17 @@ class BrokerProcess:
         """Start a broker.
 
         `overrides` are server properties; `command_prefix` is put before the command (cgroup, taskset); `env` is added
-        to the environment; `module` is what Python runs. Without `log_dir` a temporary one is used and removed at the end.
+        to the environment; `module` is what Python runs. Without `log_dir` a temporary one is used, and removed in the
+        end.
         """
         self._temporary_dir = Path(tempfile.mkdtemp(prefix="pybroker-test-")) if log_dir is None else None
-        self.log_dir = log_dir if self._temporary_dir is None else self._temporary_dir / "data"
+        self.log_dir = log_dir or Path(self._temporary_dir or "", "data")
         self.port = port if port is not None else free_port()
         self._overrides = dict(overrides or {})
         self._command_prefix = list(command_prefix)
         self._env = dict(env or {})
         self._module = module
         self._ready_timeout_seconds = ready_timeout_seconds
-        assert self.log_dir is not None
         self.output_path = self.log_dir.parent / f"{self.log_dir.name}.out"
         self._child: ChildProcess | None = None
         self.ready = self.start()
@@ -99,6 +100,22 @@ class BrokerProcess:
 
     def start(self) -> ReadyLine:
         """Start (again) over the same dir and port; returns the ready line."""
+        child = self._spawn()
+        try:
+            self.ready = child.wait_for_line(parse_ready_line, self._ready_timeout_seconds)
+        except BaseException:
+            child.kill()
+            raise
+        self._child = child
+        return self.ready
+
+    def start_and_kill(self, after_seconds: float) -> None:
+        """Start, and SIGKILL without waiting for the ready line."""
+        child = self._spawn()
+        time.sleep(after_seconds)
+        child.kill()
+
+    def _spawn(self) -> ChildProcess:
         if self._child is not None:
             raise ProcessFailed(f"the broker already runs as process {self._child.pid}")
         properties = {
@@ -110,14 +127,11 @@ class BrokerProcess:
         command = [*self._command_prefix, sys.executable, "-m", self._module, "serve"]
         for key, value in properties.items():
             command += ["--override", f"{key}={value}"]
-        child = ChildProcess(command, self.output_path, self._env)
-        try:
-            self.ready = child.wait_for_line(parse_ready_line, self._ready_timeout_seconds)
-        except BaseException:
-            child.kill()
-            raise
-        self._child = child
-        return self.ready
+        return ChildProcess(command, self.output_path, self._env)
+
+    def set_override(self, key: str, value: str) -> None:
+        """Change a server property for the next start."""
+        self._overrides[key] = value
 
     def stop(self, timeout_seconds: float = 30.0) -> int:
         """SIGTERM and wait; returns the exit status (0 after a clean stop)."""
