@@ -17,6 +17,12 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define BUFFER_IDLE_NS 2000000000LL
+/* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really come. */
+#define EXACT_FRAME_BYTES (1024 * 1024)
+#define FEED_NS 5000000LL
+/* While others wait for memory, an unfinished frame must come at least this fast after a first while. */
+#define STALL_NS 2000000000LL
+#define STALL_BYTES_PER_S (32 * 1024)
 
 static void receive(pb_connection *connection);
 static void parse(pb_connection *connection);
@@ -46,15 +52,38 @@ static uint32_t frame_bytes(const pb_connection *connection)
     return be32toh(length) + FRAME_HEADER_BYTES;
 }
 
+static bool is_starved(const pb_connection *connection)
+{
+    return connection->starved_link.next != &connection->starved_link;
+}
+
+/* Wait for memory: it is asked for again soon, on behalf of all that wait. */
+static void starve(pb_connection *connection)
+{
+    pb_reactor *reactor = connection->reactor;
+    PB_ASSERT(!is_starved(connection));
+    pb_list_push_back(&reactor->starved, &connection->starved_link);
+    atomic_fetch_add_explicit(&reactor->options.pool->starved, 1, memory_order_relaxed);
+    if (!pb_timer_is_set(&reactor->feed) &&
+        pb_timer_set(&reactor->timers, &reactor->feed, reactor->now_ns + FEED_NS) < 0)
+        pb_connection_kill(connection); /* nobody would feed it */
+}
+
+static void unstarve(pb_connection *connection)
+{
+    if (!is_starved(connection))
+        return;
+    pb_list_remove(&connection->starved_link);
+    atomic_fetch_sub_explicit(&connection->reactor->options.pool->starved, 1, memory_order_relaxed);
+}
+
 /* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
 static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
 {
     PB_ASSERT(bytes >= connection->end - connection->start);
     pb_chunk *chunk = pb_pool_take(connection->reactor->options.pool, bytes, overdraft);
     if (chunk == NULL) {
-        connection->wanted_bytes = bytes;
-        pb_list_remove(&connection->starved_link);
-        pb_list_push_back(&connection->reactor->starved, &connection->starved_link);
+        starve(connection);
         return false;
     }
     uint32_t have = connection->end - connection->start;
@@ -64,6 +93,25 @@ static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool ov
     connection->chunk = chunk;
     connection->end = have;
     return true;
+}
+
+/* How many bytes, from `start` on, the chunk of the next receive has to hold. */
+static uint32_t bytes_needed(const pb_connection *connection, uint32_t frame, bool overdraft)
+{
+    uint32_t have = connection->end - connection->start;
+    if (have == 0) {
+        uint32_t last = connection->last_frame_bytes;
+        bool expects_large = last > LARGE_FRAME_BYTES && last <= EXACT_FRAME_BYTES;
+        return expects_large && !pb_pool_is_tight(connection->reactor->options.pool) ? last : GREEDY_BYTES;
+    }
+    if (frame == 0)
+        return have + FRAME_HEADER_BYTES;
+    if (frame <= EXACT_FRAME_BYTES || overdraft) /* an overdraft is granted once: it must do for the whole frame */
+        return frame;
+    if (connection->end < connection->chunk->capacity)
+        return have + 1;
+    uint32_t larger = have <= EXACT_FRAME_BYTES / 4 ? EXACT_FRAME_BYTES : have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
+    return larger < frame ? larger : frame;
 }
 
 /* Make sure the next receive has somewhere to put the bytes; how many it may take, or 0 when starved. */
@@ -79,16 +127,16 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
     }
     uint32_t frame = connection->chunk != NULL ? frame_bytes(connection) : 0;
     uint32_t have = connection->end - connection->start;
-    uint32_t expected = connection->last_frame_bytes > LARGE_FRAME_BYTES ? connection->last_frame_bytes : GREEDY_BYTES;
-    uint32_t need = frame != 0 ? frame : have == 0 ? expected : have + FRAME_HEADER_BYTES;
+    uint32_t need = bytes_needed(connection, frame, overdraft);
     bool fits = connection->chunk != NULL && connection->chunk->capacity - connection->start >= need;
     if (!fits && !move_to_new_chunk(connection, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
         return 0;
+    uint32_t room = connection->chunk->capacity - connection->end;
     if (frame > LARGE_FRAME_BYTES)
-        return frame - have;
+        return frame - have < room ? frame - have : room;
     if (have == 0 && need > GREEDY_BYTES)
         return need;
-    return connection->chunk->capacity - connection->end;
+    return room;
 }
 
 static void fail_frame(pb_connection *connection, const char *what)
@@ -105,6 +153,10 @@ static bool take_frame(pb_connection *connection)
         return false;
     uint32_t length = bytes - FRAME_HEADER_BYTES;
     if (length > connection->handler->max_frame_bytes) {
+        if (!pb_list_empty(&connection->responses)) { /* what came before is answered first */
+            connection->held = true;
+            return false;
+        }
         fail_frame(connection,
                    length > INT32_MAX ? "a negative request size" : "a request larger than socket.request.max.bytes");
         return false;
@@ -124,6 +176,7 @@ static bool take_frame(pb_connection *connection)
     }
     connection->start += bytes;
     connection->last_frame_bytes = bytes;
+    connection->unfinished_since_ns = 0;
     return !connection->closing;
 }
 
@@ -135,7 +188,19 @@ static void parse(pb_connection *connection)
     while (connection->chunk != NULL && !connection->closing && !connection->held && take_frame(connection))
         ;
     connection->delivering = false;
+    if (connection->start == connection->end || connection->held)
+        connection->unfinished_since_ns = 0;
+    else if (connection->unfinished_since_ns == 0)
+        connection->unfinished_since_ns = connection->reactor->now_ns;
     receive(connection);
+}
+
+/* With memory short, a connection that has nothing buffered waits without a buffer. */
+static void spare_buffer(pb_connection *connection)
+{
+    if (connection->chunk != NULL && connection->start == connection->end &&
+        pb_pool_is_tight(connection->reactor->options.pool))
+        drop_chunk(connection);
 }
 
 static void start_receive(pb_connection *connection, bool overdraft)
@@ -158,8 +223,9 @@ static void start_receive(pb_connection *connection, bool overdraft)
 static void receive(pb_connection *connection)
 {
     if (connection->closing || connection->held || connection->socket.receive.active ||
-        !pb_list_empty(&connection->starved_link))
+        is_starved(connection))
         return;
+    spare_buffer(connection);
     start_receive(connection, false);
 }
 
@@ -373,9 +439,9 @@ static void settle(pb_connection *connection)
     if (response != NULL)
         return;
     drop_chunk(connection);
+    unstarve(connection);
     pb_list_remove(&connection->link);
     pb_list_remove(&connection->flush_link);
-    pb_list_remove(&connection->starved_link);
     io_of(connection)->ops->socket_close(connection->reactor->loop, &connection->socket);
     connection->handler->closed(connection);
     free(connection);
@@ -385,7 +451,7 @@ void pb_connection_kill(pb_connection *connection)
 {
     if (!connection->closing) {
         connection->closing = true;
-        pb_list_remove(&connection->starved_link);
+        unstarve(connection);
         io_of(connection)->ops->socket_shutdown(connection->reactor->loop, &connection->socket);
     }
     mark(connection);
@@ -431,9 +497,24 @@ void pb_connection_flush(pb_connection *connection)
 
 void pb_connection_feed(pb_connection *connection)
 {
-    pb_list_remove(&connection->starved_link);
-    if (!connection->closing && !connection->held && !connection->socket.receive.active)
-        start_receive(connection, true);
+    unstarve(connection);
+    if (connection->closing || connection->held || connection->socket.receive.active)
+        return;
+    connection->polling = connection->chunk == NULL; /* it was readable when it found no memory */
+    if (connection->unfinished_since_ns != 0)
+        connection->unfinished_since_ns = connection->reactor->now_ns; /* until now it was we who kept it waiting */
+    start_receive(connection, true);
+}
+
+/* Does it hold memory others wait for, for a frame that does not come? */
+static bool is_stalled(const pb_connection *connection)
+{
+    int64_t since_ns = connection->unfinished_since_ns;
+    int64_t age_ns = connection->reactor->now_ns - since_ns;
+    if (since_ns == 0 || age_ns < STALL_NS || !connection->socket.receive.active ||
+        atomic_load_explicit(&connection->reactor->options.pool->starved, memory_order_relaxed) == 0)
+        return false;
+    return connection->end - connection->start < age_ns / 1000000000 * STALL_BYTES_PER_S;
 }
 
 void pb_connection_sweep(pb_connection *connection)
@@ -444,11 +525,13 @@ void pb_connection_sweep(pb_connection *connection)
     }
     pb_reactor *reactor = connection->reactor;
     int64_t idle_ns = reactor->now_ns - connection->last_active_ns;
-    bool waiting = connection->socket.receive.active && pb_list_empty(&connection->responses);
+    bool is_empty = connection->chunk != NULL && connection->start == connection->end;
     if (reactor->options.idle_close_ns > 0 && idle_ns > reactor->options.idle_close_ns) {
         pb_connection_kill(connection);
-    } else if (idle_ns > BUFFER_IDLE_NS && waiting && connection->chunk != NULL &&
-               connection->start == connection->end) {
+    } else if (is_stalled(connection)) {
+        fail_frame(connection, "an unfinished request that holds buffer memory others wait for");
+    } else if (connection->socket.receive.active && is_empty &&
+               (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(reactor->options.pool))) {
         io_of(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
     }
 }

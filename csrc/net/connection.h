@@ -70,7 +70,7 @@ struct pb_connection {
     uint32_t start;  /* first byte not yet handed over */
     uint32_t end;    /* first free byte */
     uint32_t last_frame_bytes;
-    uint32_t wanted_bytes; /* starved: the chunk it waits for */
+    int64_t unfinished_since_ns; /* when the frame at `start` was first found incomplete; 0: there is none */
     bool polling;          /* waiting without a buffer */
     bool held;             /* the handler said HOLD */
     bool delivering;       /* inside the frame loop */

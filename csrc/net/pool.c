@@ -13,8 +13,10 @@ void pb_pool_init(pb_pool *pool, int64_t budget_bytes)
         pool->free[i] = NULL;
     pool->budget_bytes = budget_bytes;
     pool->retained_bytes = 0;
+    pool->overdraft_bytes = 0;
     pool->overdrawn = false;
     atomic_init(&pool->used_bytes, 0);
+    atomic_init(&pool->starved, 0);
 }
 
 static void destroy_chunk(pb_chunk *chunk)
@@ -63,17 +65,20 @@ static pb_chunk *make_chunk(pb_pool *pool, uint32_t capacity)
 
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft)
 {
-    PB_ASSERT(bytes > 0 && bytes <= INT32_MAX);
+    PB_ASSERT(bytes > 0 && bytes <= (uint32_t)INT32_MAX + PB_CHUNK_UNIT_BYTES);
     uint32_t units = (bytes + PB_CHUNK_UNIT_BYTES - 1) / PB_CHUNK_UNIT_BYTES;
     int64_t capacity = (int64_t)units * PB_CHUNK_UNIT_BYTES;
     pthread_mutex_lock(&pool->mutex);
-    bool over = pb_pool_used_bytes(pool) + capacity > pool->budget_bytes;
+    bool over = pb_pool_used_bytes(pool) - pool->overdraft_bytes + capacity > pool->budget_bytes;
     if (over && (!overdraft || pool->overdrawn)) {
         pthread_mutex_unlock(&pool->mutex);
         return NULL;
     }
     atomic_fetch_add_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
-    pool->overdrawn = pool->overdrawn || over;
+    if (over) {
+        pool->overdrawn = true;
+        pool->overdraft_bytes = capacity;
+    }
     pb_chunk *chunk = pop_free(pool, units);
     pthread_mutex_unlock(&pool->mutex);
     if (chunk == NULL)
@@ -81,13 +86,34 @@ pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft)
     if (chunk == NULL) {
         pthread_mutex_lock(&pool->mutex);
         atomic_fetch_sub_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
-        pool->overdrawn = pool->overdrawn && !over;
+        if (over) {
+            pool->overdrawn = false;
+            pool->overdraft_bytes = 0;
+        }
         pthread_mutex_unlock(&pool->mutex);
         return NULL;
     }
     atomic_init(&chunk->references, 1);
     chunk->overdraft = over;
     return chunk;
+}
+
+bool pb_pool_reserve(pb_pool *pool, int64_t bytes)
+{
+    PB_ASSERT(bytes >= 0);
+    int64_t used = pb_pool_used_bytes(pool);
+    do
+        if (used + bytes > pool->budget_bytes / 2)
+            return false;
+    while (!atomic_compare_exchange_weak_explicit(&pool->used_bytes, &used, used + bytes, memory_order_relaxed,
+                                                  memory_order_relaxed));
+    return true;
+}
+
+void pb_pool_unreserve(pb_pool *pool, int64_t bytes)
+{
+    int64_t before = atomic_fetch_sub_explicit(&pool->used_bytes, bytes, memory_order_relaxed);
+    PB_ASSERT(before >= bytes);
 }
 
 void pb_chunk_retain(pb_chunk *chunk)
@@ -106,8 +132,10 @@ void pb_chunk_release(pb_chunk *chunk)
     uint32_t units = chunk->capacity / PB_CHUNK_UNIT_BYTES;
     pthread_mutex_lock(&pool->mutex);
     atomic_fetch_sub_explicit(&pool->used_bytes, chunk->capacity, memory_order_relaxed);
-    if (chunk->overdraft)
+    if (chunk->overdraft) {
         pool->overdrawn = false;
+        pool->overdraft_bytes = 0;
+    }
     bool keep = units <= PB_POOL_CLASSES && pool->retained_bytes + chunk->capacity <= pool->budget_bytes / 2;
     if (keep) {
         chunk->next = pool->free[units - 1];

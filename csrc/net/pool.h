@@ -32,23 +32,37 @@ struct pb_pool {
     pthread_mutex_t mutex;
     pb_chunk *free[PB_POOL_CLASSES];
     int64_t budget_bytes;
-    int64_t retained_bytes; /* on the free lists */
+    int64_t retained_bytes;  /* on the free lists */
+    int64_t overdraft_bytes; /* of the one overdraft chunk that is out; not counted against the budget */
     _Atomic int64_t used_bytes;
-    bool overdrawn; /* one overdraft chunk is out */
+    bool overdrawn;          /* one overdraft chunk is out */
+    _Atomic int32_t starved; /* connections of all reactors that wait for memory */
 };
 
 void pb_pool_init(pb_pool *pool, int64_t budget_bytes);
 void pb_pool_destroy(pb_pool *pool);
 
-/* A chunk of at least `bytes` with one reference; NULL when the budget is used up (or memory is). With `overdraft` one
- * chunk at a time is granted above the budget, so that connections that wait for each other's memory still get on. */
+/* A chunk of at least `bytes` (up to the largest frame, size field included) with one reference; NULL when the budget is used
+ * up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections that wait for
+ * each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
+/* Count `bytes` of other memory against half of the budget: false when that is used up. Any thread; for copies that are
+ * only an optimisation. */
+bool pb_pool_reserve(pb_pool *pool, int64_t bytes);
+void pb_pool_unreserve(pb_pool *pool, int64_t bytes);
 void pb_chunk_retain(pb_chunk *chunk);
 void pb_chunk_release(pb_chunk *chunk);
 
 static inline int64_t pb_pool_used_bytes(pb_pool *pool)
 {
     return atomic_load_explicit(&pool->used_bytes, memory_order_relaxed);
+}
+
+/* Memory is short: hold no buffer that is not needed at once. */
+static inline bool pb_pool_is_tight(pb_pool *pool)
+{
+    return pb_pool_used_bytes(pool) > pool->budget_bytes / 4 * 3 ||
+           atomic_load_explicit(&pool->starved, memory_order_relaxed) > 0;
 }
 
 #endif

@@ -8,26 +8,28 @@
 #include "net/connection.h"
 
 #define SWEEP_NS 1000000000LL
-#define STARVED_SWEEP_NS 5000000LL
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
+
+/* Those that find no memory again go to the end of the list, so they are taken off it first. */
+static void feed(pb_timer *timer)
+{
+    pb_reactor *reactor = PB_CONTAINER(timer, pb_reactor, feed);
+    pb_link batch;
+    pb_list_take(&batch, &reactor->starved);
+    while (!pb_list_empty(&batch))
+        pb_connection_feed(PB_CONTAINER(batch.next, pb_connection, starved_link));
+}
 
 static void sweep(pb_timer *timer)
 {
     pb_reactor *reactor = PB_CONTAINER(timer, pb_reactor, sweep);
     pb_link *next;
-    bool starving = !pb_list_empty(&reactor->starved);
-    for (pb_link *link = reactor->starved.next; link != &reactor->starved; link = next) {
+    for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
         next = link->next;
-        pb_connection_feed(PB_CONTAINER(link, pb_connection, starved_link));
+        pb_connection_sweep(PB_CONTAINER(link, pb_connection, link));
     }
-    if (!starving)
-        for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
-            next = link->next;
-            pb_connection_sweep(PB_CONTAINER(link, pb_connection, link));
-        }
-    int64_t pause = pb_list_empty(&reactor->starved) ? SWEEP_NS : STARVED_SWEEP_NS;
-    int result = pb_timer_set(&reactor->timers, timer, reactor->now_ns + pause);
+    int result = pb_timer_set(&reactor->timers, timer, reactor->now_ns + SWEEP_NS);
     PB_ASSERT(result == 0); /* its own slot has just become free */
 }
 
@@ -43,6 +45,7 @@ int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_f
     pb_list_init(&reactor->starved);
     atomic_init(&reactor->stopping, false);
     reactor->sweep.fire = sweep;
+    reactor->feed.fire = feed;
     reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
     int result = pb_timer_set(&reactor->timers, &reactor->sweep, reactor->now_ns + SWEEP_NS);
     if (result < 0)
@@ -123,13 +126,21 @@ static bool spin(pb_reactor *reactor)
     return false;
 }
 
+/* Left over from this turn: what was marked or appended while connections were flushed. */
+static bool has_work(const pb_reactor *reactor)
+{
+    return reactor->again || reactor->flush.next != &reactor->flush;
+}
+
 static void wait_and_deliver(pb_reactor *reactor)
 {
-    if (spin(reactor))
+    if (!has_work(reactor) && spin(reactor))
         return;
     int64_t next = pb_timers_next(&reactor->timers);
     int64_t now = reactor->io->ops->monotonic_ns(reactor->io);
     int64_t wait_ns = next == INT64_MAX ? PB_IO_FOREVER : next > now ? next - now : 0;
+    if (has_work(reactor))
+        wait_ns = 0;
     if (atomic_load(&reactor->stopping) && wait_ns > 10000000)
         wait_ns = 10000000;
     reactor->io->ops->loop_turn(reactor->loop, wait_ns);

@@ -50,7 +50,9 @@ struct pb_reactor {
     pb_link connections; /* all of them */
     pb_link flush;       /* have something to send */
     pb_link starved;     /* wait for buffer memory */
-    pb_timer sweep;      /* idle connections, starved ones */
+    pb_timer sweep;      /* idle and stalled connections */
+    pb_timer feed;       /* set while somebody is starved */
+    bool again;          /* something is left for the next turn: do not sleep before it */
     int64_t now_ns;      /* at the start of this turn */
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */

@@ -17,6 +17,7 @@ static void write_turn(pb_reactor *reactor)
         pb_partition_release(home->turn[i]);
     }
     home->turn_count = 0;
+    reactor->again = false;
 }
 
 void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
@@ -33,6 +34,7 @@ void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
     }
     pb_partition_retain(partition);
     home->turn[home->turn_count++] = partition;
+    home->reactor.again = true; /* a frame that was held is taken after this turn's writes */
 }
 
 static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
