@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # not re-exported
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from pybroker.testing.clients.driver import Client, Consumed, Variant
 from pybroker.testing.process import ChildProcess, ProcessFailed
