@@ -1,0 +1,205 @@
+"""Apache Kafka's own command line tools against this broker: all in one JVM, in the order of a small story.
+
+`PYBROKER_TEST_BROKER=kafka` runs the same story against Apache Kafka, which proves the expectations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from admin_script import Session
+
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.kafka import KafkaBroker, tool_command
+from pybroker.testing.protocol_client import ProtocolClient
+
+HERE = Path(__file__).parent
+IS_KAFKA = os.environ.get("PYBROKER_TEST_BROKER") == "kafka"
+OVERRIDES = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
+CONFIGS = "kafka.admin.ConfigCommand"
+TOOLS = "org.apache.kafka.tools."
+GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
+
+
+class Tools:
+    """A JVM that runs tools against `bootstrap`, one after the other."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        command = [*tool_command(str(HERE / "ToolRunner.java"))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, tool: str, *arguments: str, status: int = 0) -> str:
+        """What the tool wrote; fails unless it ended with `status`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        line = "\t".join((tool, "--bootstrap-server", self._bootstrap, *arguments))
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        code, length = map(int, self._process.stdout.readline().split())
+        output = self._process.stdout.read(length).decode()
+        assert code == status, f"{tool} {' '.join(arguments)} ended with status {code}:\n{output}"
+        return output
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._process.stdout.close()
+
+
+def start_broker() -> BrokerProcess | KafkaBroker:
+    """The broker the story is played against; its node id is 1."""
+    if not IS_KAFKA:
+        return BrokerProcess(overrides={**OVERRIDES, "node.id": "1"})
+    return KafkaBroker(node_id=1, overrides=OVERRIDES)
+
+
+def topics(tools: Tools) -> None:
+    command = f"{TOOLS}TopicCommand"
+    assert "Created topic story." in tools.run(
+        command, "--create", "--topic", "story", "--partitions", "2", "--config", "retention.ms=100000"
+    )
+    assert "exists" in tools.run(command, "--create", "--topic", "story", status=1)
+    tools.run(command, "--create", "--topic", "story", "--if-not-exists")
+    assert "story" in tools.run(command, "--list").split()
+    tools.run(command, "--alter", "--topic", "story", "--partitions", "3")
+    described = tools.run(command, "--describe", "--topic", "story")
+    assert "PartitionCount: 3\tReplicationFactor: 1" in described
+    assert "retention.ms=100000" in described
+    assert described.count("Leader: 1\tReplicas: 1\tIsr: 1") == 3
+    assert tools.run(command, "--describe", "--under-replicated-partitions").strip() == ""
+    tools.run(command, "--create", "--topic", "short-lived")
+    tools.run(command, "--delete", "--topic", "short-lived")
+    assert "short-lived" not in tools.run(command, "--list").split()
+    assert "does not exist" in tools.run(command, "--delete", "--topic", "absent", status=1)
+
+
+def topic_configs(tools: Tools) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "story")
+    tools.run(CONFIGS, *topic, "--alter", "--add-config", "retention.ms=7777,max.message.bytes=5000")
+    described = tools.run(CONFIGS, *topic, "--describe")
+    assert "retention.ms=7777 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7777" in described
+    assert "max.message.bytes=5000" in described
+    tools.run(CONFIGS, *topic, "--alter", "--delete-config", "max.message.bytes")
+    assert "max.message.bytes" not in tools.run(CONFIGS, *topic, "--describe")
+    assert "retention.ms" in tools.run(CONFIGS, *topic, "--alter", "--add-config", "retention.ms=soon", status=1)
+    tools.run(CONFIGS, *topic, "--alter", "--delete-config", "retention.ms")
+    every = tools.run(CONFIGS, *topic, "--describe", "--all")
+    assert "retention.ms=604800000" in every
+
+
+def broker_configs(tools: Tools) -> None:
+    brokers = ("--entity-type", "brokers")
+    tools.run(CONFIGS, *brokers, "--entity-name", "1", "--alter", "--add-config", "log.cleaner.threads=2")
+    described = tools.run(CONFIGS, *brokers, "--entity-name", "1", "--describe")
+    assert (
+        "log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2, "
+        "DEFAULT_CONFIG:log.cleaner.threads=1}" in described
+    )
+    tools.run(CONFIGS, *brokers, "--entity-default", "--alter", "--add-config", "message.max.bytes=900000")
+    assert "message.max.bytes=900000" in tools.run(CONFIGS, *brokers, "--entity-default", "--describe")
+    tools.run(CONFIGS, *brokers, "--entity-default", "--alter", "--delete-config", "message.max.bytes")
+    assert "message.max.bytes=1048588" in tools.run(CONFIGS, *brokers, "--entity-name", "1", "--describe", "--all")
+    refused = tools.run(CONFIGS, *brokers, "--entity-name", "1", "--alter", "--add-config", "node.id=3", status=1)
+    assert "node.id" in refused
+
+
+def records(tools: Tools, session: Session, tmp_path: Path) -> None:
+    session.produce("story", 0, 10)
+    session.produce("story", 1, 4)
+    offsets, of_story = f"{TOOLS}GetOffsetShell", ("--topic", "story")
+    assert tools.run(offsets, *of_story).split() == ["story:0:10", "story:1:4", "story:2:0"]
+    wanted = [{"topic": "story", "partition": index, "offset": offset} for index, offset in ((0, 6), (1, -1))]
+    path = tmp_path / "offsets.json"
+    path.write_text(json.dumps({"partitions": wanted, "version": 1}))
+    deleted = tools.run(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(path))
+    assert "partition: story-0\tlow_watermark: 6" in deleted
+    assert "partition: story-1\tlow_watermark: 4" in deleted
+    assert tools.run(offsets, *of_story, "--time", "earliest").split() == ["story:0:6", "story:1:4", "story:2:0"]
+    assert tools.run(offsets, *of_story, "--time", "1700000000000").split()[0] == "story:0:6"
+    wanted[0]["offset"] = 99
+    path.write_text(json.dumps({"partitions": wanted, "version": 1}))
+    assert "OffsetOutOfRange" in tools.run(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(path))
+
+
+def log_dirs(tools: Tools, broker: BrokerProcess | KafkaBroker) -> None:
+    output = tools.run(f"{TOOLS}LogDirsCommand", "--describe", "--topic-list", "story")
+    (node,) = json.loads(output.splitlines()[-1])["brokers"]
+    (directory,) = node["logDirs"]
+    assert (node["broker"], directory["logDir"], directory["error"]) == (1, str(broker.log_dir), None)
+    sizes = {each["partition"]: each["size"] for each in directory["partitions"]}
+    on_disk = (broker.log_dir / "story-0" / f"{0:020}.log").stat().st_size
+    assert sizes == {"story-0": on_disk, "story-1": sizes["story-1"], "story-2": 0}
+    assert on_disk > 0
+
+
+def groups(tools: Tools) -> None:
+    group = ("--group", "readers")
+    reset = tools.run(GROUPS, *group, "--topic", "story", "--reset-offsets", "--to-earliest", "--execute")
+    assert sorted(line.split()[1:] for line in reset.splitlines()[2:] if line.strip()) == [
+        ["story", "0", "6"],
+        ["story", "1", "4"],
+        ["story", "2", "0"],
+    ]
+    assert tools.run(GROUPS, "--list").split() == ["readers"]
+    assert tools.run(GROUPS, "--list", "--state").split()[2:] == ["readers", "Empty"]
+    rows = [line.split() for line in tools.run(GROUPS, *group, "--describe").splitlines() if "story" in line]
+    assert [row[:6] for row in rows] == [
+        ["readers", "story", "0", "6", "10", "4"],
+        ["readers", "story", "1", "4", "4", "0"],
+        ["readers", "story", "2", "0", "0", "0"],
+    ]
+    assert "Empty" in tools.run(GROUPS, *group, "--describe", "--state")
+    assert "no active members" in tools.run(GROUPS, *group, "--describe", "--members")
+    assert tools.run(GROUPS, *group, "--delete-offsets", "--topic", "story").count("Successful") == 3
+    assert "successful" in tools.run(GROUPS, *group, "--delete")
+    assert tools.run(GROUPS, "--list").split() == []
+    assert "does not exist" in tools.run(GROUPS, "--group", "absent", "--delete")
+
+
+def cluster(tools: Tools) -> None:
+    versions = tools.run(f"{TOOLS}BrokerApiVersionsCommand")
+    assert "(id: 1 rack: null isFenced: false)" in versions
+    for api in ("CreateTopics(19): 2 to 7", "InitProducerId(22): 0 to 5", "DescribeTopicPartitions(75): 0"):
+        assert api in versions
+    features = tools.run(f"{TOOLS}FeatureCommand", "describe")
+    assert "metadata.version" in features
+    assert "4.3-IV0" in features
+    quorum = tools.run(f"{TOOLS}MetadataQuorumCommand", "describe", "--status")
+    assert "LeaderId:               1" in quorum
+    assert "MaxFollowerLag:         0" in quorum
+    assert "Leader" in tools.run(f"{TOOLS}MetadataQuorumCommand", "describe", "--replication")
+    producers = ("describe-producers", "--topic", "story", "--partition", "0")
+    assert "ProducerId" in tools.run(f"{TOOLS}TransactionsCommand", *producers)
+
+
+def leader_election(tools: Tools) -> None:
+    """Not served, and said so."""
+    election = ("--election-type", "preferred", "--all-topic-partitions")
+    refused = tools.run(f"{TOOLS}LeaderElectionCommand", *election, status=1)
+    assert "does not support ELECT_LEADERS" in refused
+
+
+@pytest.mark.skipif(
+    shutil.which("javac") is None or shutil.which("mvn") is None, reason="needs a JDK, and mvn to fetch Apache Kafka"
+)
+def test_tools(tmp_path: Path) -> None:
+    # One test, because each part goes on from what the one before it has left.
+    with start_broker() as broker, closing(Tools(broker.bootstrap)) as tools, ProtocolClient(broker.port) as client:
+        topics(tools)
+        topic_configs(tools)
+        broker_configs(tools)
+        records(tools, Session(client), tmp_path)
+        log_dirs(tools, broker)
+        groups(tools)
+        cluster(tools)
+        if not IS_KAFKA:
+            leader_election(tools)
