@@ -49,7 +49,9 @@ pb_event_node *pb_events_next(pb_events *events)
 {
     if (events->taken == NULL)
         events->taken = pb_mailbox_take(&events->mailbox);
-    if (events->taken == NULL && atomic_load(&events->rung)) {
+    if (events->taken == NULL) {
+        /* Even when nobody seems to have rung: whoever did may write after an earlier look here, which would leave the
+         * descriptor readable for nothing and Python's loop turning. */
         uint64_t count;
         ssize_t got = read(events->event_fd, &count, sizeof count);
         PB_ASSERT(got == sizeof count || errno == EAGAIN);

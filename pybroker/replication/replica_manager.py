@@ -155,6 +155,8 @@ class ReplicaManager:
             config = self._topic_configs[topic] = TopicConfig.resolve(image.topic_config(topic), self._logs.config)
             for warning in config.warnings:
                 logger.warning("topic %s: %s", topic, warning)
+            if config.durability == "acks":
+                logger.warning("topic %s: durability acks is not kept yet: an ack may precede the sync", topic)
         return config
 
     async def _update(

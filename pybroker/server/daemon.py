@@ -101,13 +101,14 @@ class Daemon:
         self._stack.push_async_callback(controller.close)
         logs = await self._open_logs(log_dirs, controller)
         replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
+        self._stack.push_async_callback(replicas.stop)
         services = self._services(controller, replicas, told_ranges(served))
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         self._subscribe(controller, services)
         await self._open_partitions(logs, replicas, _partitions(controller.image, self.config.node_id))
         self.native.start()
         pump.start()
-        self._stack.push_async_callback(self._stop_serving, pump, replicas, services, controller)
+        self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()
         replicas.allow_leading()
         await self._register(controller, log_dirs)
@@ -194,12 +195,9 @@ class Daemon:
             )
         )
 
-    async def _stop_serving(
-        self, pump: EventPump, replicas: ReplicaManager, services: BrokerServices, controller: Controller
-    ) -> None:
+    async def _stop_serving(self, pump: EventPump, services: BrokerServices, controller: Controller) -> None:
         await services.groups.stop()
         await pump.stop()
-        await replicas.stop()
         try:
             await controller.fence_broker()
         except MetadataLogError as error:

@@ -71,11 +71,15 @@ class EventPump:
     def drain(self) -> None:
         """After the data plane has stopped: take what it left, and no more."""
         self._loop.remove_reader(self._native.event_fd)
-        self._on_events()
+        while self._on_events():
+            pass
 
-    def _on_events(self) -> None:
-        # One batch per turn of the loop; the descriptor stays readable while there are more.
+    def _on_events(self) -> bool:
+        """Handle one batch; whether there was any. The descriptor stays readable while there are more, so that other
+        work of the loop gets its turn."""
+        found = False
         for event in self._native.take_events():
+            found = True
             kind = event[0]
             if kind == EVENT_REQUEST:
                 self._serve(event)
@@ -87,6 +91,7 @@ class EventPump:
                 self._in_background(self._services.replicas.on_offline(event[2], event[1]))
             else:
                 logger.error("the data plane sent an event of unknown kind %d", kind)
+        return found
 
     def _log_notice(self, event: RawEvent) -> None:
         text = self._native.take_notice(event[2], event[5])

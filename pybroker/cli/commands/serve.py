@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pybroker.server.daemon import Daemon
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.profiles import Profile
 
 logger = logging.getLogger(__name__)
 
@@ -51,38 +53,46 @@ def command(properties: str | None, overrides: tuple[str, ...]) -> None:
 
     from pybroker.metadata.errors import MetadataError
     from pybroker.native import NativeError
-    from pybroker.server.daemon import Daemon
     from pybroker.storage.errors import StorageError
 
-    async def run() -> int:
-        daemon = Daemon(config, profile)
-        await daemon.start()
-        return await _serve(daemon)
-
+    _raise_file_limit()
     try:
-        sys.exit(asyncio.run(run()))
-    except (NativeError, StorageError, MetadataError, OSError) as error:
+        sys.exit(asyncio.run(_run(config, profile)))
+    except ConfigError as error:
+        # Dynamic values, which are in the metadata, may contradict those of the file.
         click.echo(f"pybroker: {error}", err=True)
-        sys.exit(_EXIT_FAILED)
+        sys.exit(_EXIT_BAD_CONFIG)
+    except (NativeError, StorageError, MetadataError) as error:
+        click.echo(f"pybroker: {error}", err=True)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        click.echo(f"pybroker: {place}{error.strerror or error}", err=True)
+    sys.exit(_EXIT_FAILED)
 
 
-async def _serve(daemon: Daemon) -> int:
+def _raise_file_limit() -> None:
+    """Every connection and every active segment takes a descriptor, and the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _run(config: BrokerConfig, profile: Profile) -> int:
     """Serve until a signal or a failure; the exit status."""
-    from pybroker.server.daemon import ready_line
+    from pybroker.server.daemon import Daemon, ready_line
 
-    loop = asyncio.get_running_loop()
-    asked_to_stop: asyncio.Future[int] = loop.create_future()
-    ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
-
-    def on_signal(number: int) -> None:
-        if asked_to_stop.done():
-            logger.error("second signal: ending at once, the next start has to check the logs")
-            os._exit(128 + number)
-        asked_to_stop.set_result(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
+    asked_to_stop = _on_signals()
+    daemon = Daemon(config, profile)
+    starting = asyncio.create_task(daemon.start())
+    first: list[asyncio.Future[None] | asyncio.Future[int]] = [starting, asked_to_stop]
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        logger.info("asked to stop while starting")
+        starting.cancel()
+        await asyncio.wait([starting])
+        return 0
+    starting.result()
     click.echo(ready_line(daemon, _process_age_ms()))
+    ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if asked_to_stop.done():
         logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
@@ -92,6 +102,22 @@ async def _serve(daemon: Daemon) -> int:
     await daemon.stop()
     logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
     return 0 if asked_to_stop.done() else _EXIT_FAILED
+
+
+def _on_signals() -> asyncio.Future[int]:
+    """Done with the first SIGTERM or SIGINT; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked_to_stop: asyncio.Future[int] = loop.create_future()
+
+    def on_signal(number: int) -> None:
+        if asked_to_stop.done():
+            logger.error("second signal: ending at once, the next start has to check the logs")
+            os._exit(128 + number)
+        asked_to_stop.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return asked_to_stop
 
 
 def _process_age_ms() -> int:

@@ -96,7 +96,9 @@ class Shard:
             )
             return
         self.status = ShardStatus.ACTIVE
-        _LOG.info(
+        # A new offsets topic has fifty empty partitions: no news.
+        _LOG.log(
+            logging.INFO if summary.record_count > 0 else logging.DEBUG,
             "%s-%d: loaded %d groups from %d records (%d bytes) in %d ms",
             OFFSETS_TOPIC,
             self.partition,

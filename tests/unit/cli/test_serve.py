@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,3 +101,17 @@ def test_a_log_dir_in_use_is_one_clear_line(tmp_path: Path) -> None:
     assert status == 1
     assert "in use by another broker" in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_signal_during_the_start_is_obeyed(tmp_path: Path) -> None:
+    """Even one that comes right away ends with a status, never with a traceback."""
+    (tmp_path / "data").mkdir()
+    with subprocess.Popen([*COMMAND, *overrides(tmp_path / "data")], stdout=-1, stderr=-1, text=True) as process:
+        # The lock is taken on the loop, so the handlers are there.
+        while not (tmp_path / "data" / ".lock").exists():
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors

@@ -142,6 +142,7 @@ def test_upkeep_runs_over_all_logs(tmp_path: Path) -> None:
         ({"flush_ms": "500"}, 1, 500, True),
         ({"pybroker_durability": "interval"}, 1, 999, False),
         ({"pybroker_durability": "interval"}, 1, 1000, True),
+        ({"pybroker_durability": "acks"}, 1, 50, True),
         ({}, 5, 10**9, False),
     ],
 )
