@@ -17,7 +17,8 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define BUFFER_IDLE_NS 2000000000LL
-/* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really come. */
+/* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
+ * come. */
 #define EXACT_FRAME_BYTES (1024 * 1024)
 #define FEED_NS 5000000LL
 /* While others wait for memory, an unfinished frame must come at least this fast after a first while. */
@@ -222,8 +223,7 @@ static void start_receive(pb_connection *connection, bool overdraft)
 
 static void receive(pb_connection *connection)
 {
-    if (connection->closing || connection->held || connection->socket.receive.active ||
-        is_starved(connection))
+    if (connection->closing || connection->held || connection->socket.receive.active || is_starved(connection))
         return;
     spare_buffer(connection);
     start_receive(connection, false);

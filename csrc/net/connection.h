@@ -71,9 +71,9 @@ struct pb_connection {
     uint32_t end;    /* first free byte */
     uint32_t last_frame_bytes;
     int64_t unfinished_since_ns; /* when the frame at `start` was first found incomplete; 0: there is none */
-    bool polling;          /* waiting without a buffer */
-    bool held;             /* the handler said HOLD */
-    bool delivering;       /* inside the frame loop */
+    bool polling;                /* waiting without a buffer */
+    bool held;                   /* the handler said HOLD */
+    bool delivering;             /* inside the frame loop */
     bool closing;
     /* Sending. */
     pb_link responses;

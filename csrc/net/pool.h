@@ -42,9 +42,9 @@ struct pb_pool {
 void pb_pool_init(pb_pool *pool, int64_t budget_bytes);
 void pb_pool_destroy(pb_pool *pool);
 
-/* A chunk of at least `bytes` (up to the largest frame, size field included) with one reference; NULL when the budget is used
- * up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections that wait for
- * each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
+/* A chunk of at least `bytes` (up to the largest frame, size field included) with one reference; NULL when the budget
+ * is used up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections
+ * that wait for each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
 /* Count `bytes` of other memory against half of the budget: false when that is used up. Any thread; for copies that are
  * only an optimisation. */

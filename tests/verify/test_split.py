@@ -37,8 +37,6 @@ def broker_holding_gil(hold_ms: int, backend: str) -> BrokerProcess:
     )
 
 
-
-
 def load(pbload: Path, broker: BrokerProcess, *arguments: str) -> dict[str, object]:
     done = subprocess.run(
         [str(pbload), *arguments, "--port", str(broker.port), "--topic", "split"],
@@ -61,14 +59,16 @@ def test_p99_stays_low_while_the_interpreter_lock_is_held(pbload: Path, backend:
         results: dict[str, dict[str, object]] = {}
 
         def run(mode: str, *arguments: str) -> None:
-            results[mode] = load(pbload, broker, mode, *arguments, "--rate", "500", "--warmup", "1.2", "--seconds", "2.5")
+            results[mode] = load(
+                pbload, broker, mode, *arguments, "--rate", "500", "--warmup", "1.2", "--seconds", "2.5"
+            )
 
         produce = threading.Thread(target=run, args=("produce", "--batch-bytes", "1024"))
         produce.start()
         run("fetch", "--max-bytes", "65536")
         produce.join()
         for mode, result in results.items():
-            latency = result["latency_us"] if "latency_us" in result else result
+            latency = result.get("latency_us", result)
             assert isinstance(latency, dict)
             p99 = next(value for key, value in latency.items() if key in ("p99", "p99_us"))
             print(f"{backend} {mode} while the lock is held: p99 {p99} us")
@@ -97,7 +97,9 @@ def test_no_acknowledged_record_is_lost_while_python_is_stopped_for_30_seconds(b
         assert before_recovery > 100, "produce stood still with Python"
         assert producer.flush(60) == 0
 
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "after", "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap, "group.id": "after", "auto.offset.reset": "earliest"}
+        )
         consumer.assign([TopicPartition("split", 0, 0)])
         read: list[bytes] = []
         while len(read) < len(acknowledged):
