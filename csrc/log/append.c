@@ -181,7 +181,7 @@ static int take_state(pb_log *log, pb_append *append, const pb_producer_append *
 int pb_log_append(pb_log *log, pb_append *append)
 {
     PB_ASSERT(append->length >= PB_BATCH_HEADER_BYTES && append->record_count > 0);
-    if (log->broken)
+    if (log->broken || log->failed)
         return PB_KAFKA_STORAGE_ERROR;
     if (append->length > log->config.segment_bytes && !append->is_replica)
         return PB_RECORD_LIST_TOO_LARGE;
@@ -203,10 +203,7 @@ int pb_log_append(pb_log *log, pb_append *append)
         rc = pb_log_plan_roll(log, base_offset);
     if (rc != 0)
         return rc;
-    append->place = (pb_append_place){
-        .rolls = log->queued_roll_count > 0 && log->tail.size_bytes == 0,
-        .last_offset = producer.last_offset,
-    };
+    append->place = (pb_append_place){.last_offset = producer.last_offset};
     rc = take_state(log, append, &producer);
     if (rc != 0)
         return rc;
@@ -226,6 +223,13 @@ int pb_log_append(pb_log *log, pb_append *append)
     return 0;
 }
 
+/* Does a batch lie behind that roll? Rolls may be carried out by others until a writer looks, so nothing is kept.
+ * [lock] */
+static bool lies_behind(const pb_log *log, const pb_link *roll, int64_t base_offset)
+{
+    return roll != &log->rolls && PB_CONTAINER(roll, const pb_roll, link)->base_offset <= base_offset;
+}
+
 bool pb_log_write_begin(pb_log *log, pb_log_write *write)
 {
     if (log->writing || log->broken || pb_list_empty(&log->queue))
@@ -236,13 +240,16 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     write->iov_count = 0;
     write->length = 0;
     write->position = first->place.position;
-    write->file = first->place.rolls ? -1 : active->file;
-    PB_ASSERT(first->place.rolls || (active->file >= 0 && write->position == active->size_bytes));
+    bool rolls = lies_behind(log, log->rolls.next, first->base_offset);
+    const pb_link *next_roll = rolls ? log->rolls.next->next : log->rolls.next;
+    write->file = rolls ? -1 : active->file;
+    PB_ASSERT(rolls || (active->file >= 0 && write->position == active->size_bytes));
     log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
     while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
         pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);
-        if (append != first && (append->place.rolls || write->length + append->length > log->engine->write_max_bytes))
+        if (append != first && (lies_behind(log, next_roll, append->base_offset) ||
+                                write->length + append->length > log->engine->write_max_bytes))
             break;
         PB_ASSERT(append->place.position == write->position + write->length);
         pb_list_remove(&append->link);
@@ -282,6 +289,7 @@ void pb_log_publish_segment(pb_log *log, pb_segment *segment)
     (void)pb_segment_seal_time_index(sealed);
     sealed->used = log->use_count;
     log->segments[log->segment_count++] = segment;
+    log->sealed_bytes += sealed->size_bytes;
     log->directory_dirty = true;
 }
 

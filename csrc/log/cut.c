@@ -63,6 +63,7 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
     int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot cut the active segment");
+    pb_log_count_sealed(log);
     drop_queued_rolls(log);
     drop_due_snapshots(log, end_offset);
     pb_log_clear_hints(log);
@@ -96,6 +97,8 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
 int pb_log_repair(pb_log *log, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && pb_list_empty(&log->in_flight));
+    if (log->failed)
+        return pb_log_fail(log, failure, -EIO, "a sync or truncation failed earlier; the log has to be opened again");
     if (log->rolling != NULL) {
         int64_t base_offset = log->rolling->base_offset;
         pb_segment_release(log->rolling);
@@ -280,7 +283,7 @@ static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
 int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard)
 {
     pb_log_lock(guard);
-    int rc = log->maintaining || log->writing || log->broken || !pb_list_empty(&log->queue) ? -EBUSY : 0;
+    int rc = log->maintaining || log->writing || log->broken || log->failed || !pb_list_empty(&log->queue) ? -EBUSY : 0;
     if (rc == 0) {
         log->maintaining = true;
         log->writing = true;
@@ -307,7 +310,7 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
     if (offset < log->written_end)
         rc = truncate_held(log, offset, failure);
     /* Half a truncation is no state to go on from. */
-    log->broken = log->broken || rc != 0;
+    log->failed = log->failed || rc != 0;
     pb_log_return_tokens(log, guard);
     return rc;
 }

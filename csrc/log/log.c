@@ -97,7 +97,7 @@ int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
     int rc = 0;
-    if (clean && log->broken)
+    if (clean && (log->broken || log->failed))
         rc = pb_log_repair(log, failure);
     if (clean && rc == 0) {
         /* A queued roll without a batch has made no file. */
@@ -141,21 +141,31 @@ int64_t pb_log_durable_end(const pb_log *log)
 
 int64_t pb_log_size_bytes(const pb_log *log)
 {
-    int64_t size_bytes = 0;
-    for (uint32_t i = 0; i < log->segment_count; i++)
-        size_bytes += log->segments[i]->size_bytes;
-    return size_bytes;
+    return log->sealed_bytes + pb_log_active(log)->size_bytes;
+}
+
+void pb_log_count_sealed(pb_log *log)
+{
+    log->sealed_bytes = 0;
+    for (uint32_t i = 0; i + 1 < log->segment_count; i++)
+        log->sealed_bytes += log->segments[i]->size_bytes;
 }
 
 int64_t pb_log_recovery_point(const pb_log *log)
 {
     int64_t point = log->durable_end;
-    for (uint32_t i = 0; i + 1 < log->segment_count && log->segments[i]->base_offset < point; i++) {
-        if (log->segments[i]->indexes != PB_SYNCED)
-            return log->segments[i]->base_offset;
+    /* Segments whose indexes are not saved are the newest. */
+    for (uint32_t i = log->segment_count - 1; i > 0 && log->segments[i - 1]->indexes != PB_SYNCED; i--) {
+        if (log->segments[i - 1]->base_offset < point)
+            point = log->segments[i - 1]->base_offset;
     }
     /* An epoch that is not in its checkpoint is found again in the batches that carry it. */
     return log->epochs.unsaved_offset < point ? log->epochs.unsaved_offset : point;
+}
+
+bool pb_log_failed(const pb_log *log)
+{
+    return log->failed;
 }
 
 int64_t pb_log_first_unstable_offset(const pb_log *log)

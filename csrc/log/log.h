@@ -72,7 +72,6 @@ typedef struct pb_append_place {
     int64_t time_entry_offset;
     int64_t aborted_first_offset; /* an abort marker: entry of the transaction index; -1: none */
     int64_t aborted_stable_offset;
-    bool rolls;       /* first batch of a new segment */
     bool index_entry; /* an entry of the offset index points here */
 } pb_append_place;
 
@@ -185,6 +184,9 @@ int pb_log_write_prepare(pb_log *log, pb_log_write *write);
  * [lock] After a failure everything queued fails too and the caller runs pb_log_repair before the next append. */
 void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link *finished);
 bool pb_log_needs_repair(const pb_log *log); /* [lock] */
+/* A sync or a truncation failed: appends are refused, and closing and opening the log again is the only way on. [lock]
+ */
+bool pb_log_failed(const pb_log *log);
 /* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are
  * refused meanwhile. [quiet] */
 int pb_log_repair(pb_log *log, pb_failure *failure);
@@ -223,7 +225,8 @@ int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t 
 /* Segments, oldest first; allocates *out (free()). [lock] */
 int pb_log_segments(const pb_log *log, pb_segment_info **out, int *count);
 /* Close the active segment and start a new one (retention of the active segment, AdminClient semantics). Takes the
- * write token itself. Blocking. 0 or -EBUSY when a write is in flight. */
+ * write token itself. Blocking. 0 or -EBUSY when a write is in flight. Appends that came
+ * meanwhile wait for the next write: begin one afterwards. */
 int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Move the log start offset up (DeleteRecords, retention). [lock] */
 int pb_log_set_start_offset(pb_log *log, int64_t offset);

@@ -15,7 +15,7 @@
 #include "log/transaction_index.h"
 #include "record/lookup.h"
 
-enum { ABORTED_FIRST_CAPACITY = 16 };
+enum { ABORTED_FIRST_CAPACITY = 16, LOOKUP_RETRIES = 3 };
 
 /* A batch read whole, with what it takes to look into it. */
 typedef struct batch_probe {
@@ -157,12 +157,16 @@ int pb_log_offset_for_timestamp(pb_log *log, const pb_log_guard *guard, int64_t 
     *out = (pb_log_position){-1, -1, -1};
     int64_t from_offset = 0;
     segment_view view;
+    int retries = 0;
     while (find_by_timestamp(log, guard, from_offset, timestamp_ms, &view)) {
         int rc = search_segment(log, guard, &view, timestamp_ms, out);
-        from_offset = view.end_offset;
         pb_segment_release(view.segment);
+        /* Retention may have renamed the files meanwhile; then the segment is off the list. */
+        if (rc == -ENOENT && retries++ < LOOKUP_RETRIES)
+            continue;
         if (rc != 0)
             return rc;
+        from_offset = view.end_offset;
         if (out->offset >= upper_offset)
             *out = (pb_log_position){-1, -1, -1};
         if (out->offset >= 0 || view.last || from_offset >= upper_offset)
@@ -224,10 +228,13 @@ int pb_log_offset_of_max_timestamp(pb_log *log, const pb_log_guard *guard, int64
 {
     *out = (pb_log_position){-1, -1, -1};
     segment_view view;
-    if (!find_largest(log, guard, &view))
-        return 0;
-    int rc = search_largest(log, guard, &view, out);
-    pb_segment_release(view.segment);
+    int rc = -ENOENT;
+    for (int retries = 0; rc == -ENOENT && retries <= LOOKUP_RETRIES; retries++) {
+        if (!find_largest(log, guard, &view))
+            return 0;
+        rc = search_largest(log, guard, &view, out);
+        pb_segment_release(view.segment);
+    }
     if (out->offset >= upper_offset)
         *out = (pb_log_position){-1, -1, -1};
     return rc;
@@ -284,6 +291,7 @@ int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t 
     bool complete = false;
     int rc = 0;
     int64_t from = offset;
+    int retries = 0;
     while (rc == 0 && !complete) {
         pb_log_lock(guard);
         int index = pb_log_segment_floor(log, from);
@@ -302,8 +310,12 @@ int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t 
                              : aborted_in_segment(&view, flushed_count, pending, pending_count, &list, offset,
                                                   upper_offset, &complete);
         free(pending);
-        from = view.end_offset;
         pb_segment_release(view.segment);
+        if (rc == -ENOENT && retries++ < LOOKUP_RETRIES) {
+            rc = 0;
+            continue;
+        }
+        from = view.end_offset;
         if (view.last)
             break;
     }

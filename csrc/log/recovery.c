@@ -474,6 +474,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     if (log->durable_end < log->start_offset)
         log->durable_end = log->start_offset;
     log->appended_end = log->written_end;
+    pb_log_count_sealed(log);
     pb_leader_epochs_truncate_end(&log->epochs, log->written_end);
     pb_leader_epochs_truncate_start(&log->epochs, log->start_offset);
     pb_log_reset_tail(log, r.active_first_timestamp_ms);

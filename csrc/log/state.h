@@ -73,6 +73,7 @@ struct pb_log {
     uint32_t queued_roll_count;
     uint32_t use_count;
 
+    int64_t sealed_bytes; /* of all segments but the active one */
     int64_t start_offset;
     int64_t appended_end;
     int64_t written_end;
@@ -82,6 +83,7 @@ struct pb_log {
     pb_link in_flight; /* appends of the write under way */
     bool writing;
     bool broken; /* a write failed: pb_log_repair is due */
+    bool failed; /* a sync or a truncation failed: only opening it again tells what is on the disk */
     bool maintaining;
     bool directory_dirty; /* a new segment's directory entry has not been synced */
     uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
@@ -128,6 +130,8 @@ static inline pb_segment *pb_log_active(const pb_log *log)
 int pb_log_segment_floor(const pb_log *log, int64_t offset);
 /* Where segment `index` ends: the next one's base, or the written end. [lock] */
 int64_t pb_log_segment_end(const pb_log *log, uint32_t index);
+/* The list of segments has changed: count the bytes of the sealed ones. [lock] */
+void pb_log_count_sealed(pb_log *log);
 /* Make room for all queued rolls and one more segment. [lock] */
 int pb_log_reserve_segment(pb_log *log);
 /* The segment's file, opened when it was not. The caller holds a reference and not the lock. */

@@ -243,8 +243,9 @@ static int sync_round_run(pb_log *log, const pb_log_guard *guard, sync_round *ro
             rc = log->io->ops->file_sync(log->io, file);
     }
     pb_log_lock(guard);
+    /* After a failed sync the kernel may call the lost pages clean: a second sync would lie. */
     if (rc != 0)
-        log->directory_dirty = log->directory_dirty || round->directory;
+        log->failed = true;
     else if (log->cut_count == round->cut_count && round->target > log->durable_end)
         log->durable_end = round->target;
     pb_log_unlock(guard);
@@ -258,8 +259,12 @@ int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     sync_round round;
     do {
         pb_log_lock(guard);
-        sync_collect(log, &round);
+        bool failed = log->failed;
+        if (!failed)
+            sync_collect(log, &round);
         pb_log_unlock(guard);
+        if (failed)
+            return pb_log_fail(log, failure, -EIO, "an earlier sync failed; open the log again. Cannot sync");
         int rc = sync_round_run(log, guard, &round);
         if (rc != 0)
             return pb_log_fail(log, failure, rc, "cannot sync the log");

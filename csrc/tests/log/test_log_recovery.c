@@ -317,4 +317,38 @@ TEST(a_failed_write_is_repaired)
     fixture_free(&f);
 }
 
+static int failing_sync(pb_io *io, int file)
+{
+    (void)io;
+    (void)file;
+    return -EIO;
+}
+
+TEST(a_failed_sync_is_not_forgotten)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 3);
+    pb_failure failure;
+    const pb_io_ops *good = f.io->ops;
+    pb_io_ops failing = *good;
+    failing.file_sync = failing_sync;
+    f.io->ops = &failing;
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EIO);
+    f.io->ops = good;
+    CHECK(strstr(failure.text, f.directory) != NULL);
+    CHECK(pb_log_failed(f.log));
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    pb_append *append = append_make((batch_spec){.timestamp = 1});
+    CHECK_INT(pb_log_append(f.log, append), PB_KAFKA_STORAGE_ERROR);
+    append_free(append);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EIO);
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    CHECK_INT(pb_log_close(f.log, true, &failure), -EIO);
+    f.options.clean = false;
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 9);
+    fixture_free(&f);
+}
+
 CHECK_MAIN()

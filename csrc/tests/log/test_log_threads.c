@@ -36,10 +36,14 @@ static void *write_batches(void *context)
         while ((link = pb_list_pop_front(&finished)) != NULL)
             append_free(PB_CONTAINER(link, pb_append, link));
     }
-    fixture_lock(&s->f.mutex);
-    log_write(&s->f);
-    s->done = true;
-    fixture_unlock(&s->f.mutex);
+    /* A roll may hold the write token: what it kept back is written when it has given it up. */
+    for (bool done = false; !done;) {
+        fixture_lock(&s->f.mutex);
+        log_write(&s->f);
+        done = s->done = pb_log_written_end(s->f.log) == pb_log_appended_end(s->f.log);
+        fixture_unlock(&s->f.mutex);
+        sched_yield();
+    }
     return NULL;
 }
 
