@@ -280,16 +280,13 @@ static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
 }
 
 /* Truncation and roll take both tokens: nothing may be queued, written or maintained. */
-int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard)
+int pb_log_take_tokens(pb_log *log)
 {
-    pb_log_lock(guard);
-    int rc = log->maintaining || log->writing || log->broken || log->failed || !pb_list_empty(&log->queue) ? -EBUSY : 0;
-    if (rc == 0) {
-        log->maintaining = true;
-        log->writing = true;
-    }
-    pb_log_unlock(guard);
-    return rc;
+    if (log->maintaining || log->writing || log->broken || log->failed || !pb_list_empty(&log->queue))
+        return -EBUSY;
+    log->maintaining = true;
+    log->writing = true;
+    return 0;
 }
 
 void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard)
@@ -304,7 +301,9 @@ void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard)
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
     PB_ASSERT(offset >= 0);
-    int rc = pb_log_take_tokens(log, guard);
+    pb_log_lock(guard);
+    int rc = pb_log_take_tokens(log);
+    pb_log_unlock(guard);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     if (offset < log->written_end)

@@ -90,10 +90,13 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, 
 
 int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
-    int rc = pb_log_take_tokens(log, guard);
-    if (rc != 0)
-        return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     pb_log_lock(guard);
+    int rc = pb_log_take_tokens(log);
+    if (rc != 0) {
+        pb_log_unlock(guard);
+        return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
+    }
+    /* Planned under the same hold of the lock: an append in between would have its place in the old segment. */
     /* An empty active segment is as good as a new one. A roll may be queued already, by an append that then failed. */
     bool due = pb_log_active(log)->size_bytes > 0;
     if (due && log->queued_roll_count == 0)

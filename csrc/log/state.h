@@ -157,7 +157,7 @@ const pb_hint *pb_log_find_hint(const pb_log *log, int64_t segment_base, int64_t
 int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard);
 void pb_log_end_maintenance(pb_log *log, const pb_log_guard *guard);
 /* Both the write and the maintenance token, or -EBUSY: nothing is queued, written or maintained until they go back. */
-int pb_log_take_tokens(pb_log *log, const pb_log_guard *guard);
+int pb_log_take_tokens(pb_log *log); /* [lock] */
 void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
 /*
  * Bring due snapshots, pending index entries and the epoch checkpoint into their files; what belongs to sealed segments
