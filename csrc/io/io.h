@@ -60,6 +60,7 @@ struct pb_op {
 struct pb_socket {
     int fd;
     bool readable; /* epoll: the last edge has not been drained */
+    bool ended;    /* epoll: the peer has hung up, which makes no further edge */
     bool writable;
     bool watched;
     bool closed;

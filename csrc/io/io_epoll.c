@@ -76,8 +76,8 @@ static void drive(pb_loop *loop, pb_op *op)
         *ready = false;
         return;
     }
-    /* A short read has drained the socket: the next byte, or the end, makes a new edge. */
-    if (op->kind == KIND_RECV && result > 0 && (size_t)result < op->length)
+    /* A short read has drained the socket: the next byte makes a new edge. The end may have come with this one. */
+    if (op->kind == KIND_RECV && result > 0 && (size_t)result < op->length && !op->socket->ended)
         *ready = false;
     finish(loop, op, result);
 }
@@ -141,6 +141,7 @@ static void gather(pb_loop *loop, int64_t wait_ns)
             continue; /* the wake-up: edge-triggered, so its counter need not be read */
         if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
             socket->readable = true;
+            socket->ended = socket->ended || (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
             if (socket->receive.active && pb_list_empty(&socket->receive.link))
                 drive(loop, &socket->receive);
         }

@@ -24,6 +24,7 @@ pb_log_guard pb_partition_guard(pb_partition *partition)
 }
 
 static void written(pb_op *op, int64_t result);
+static void go_on(pb_task *task, pb_reactor *reactor);
 
 pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
                                   const pb_partition_rules *rules)
@@ -40,6 +41,7 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     partition->high_watermark = pb_log_written_end(log);
     partition->leader_epoch = -1;
     partition->write_op.done = written;
+    partition->go_on.run = go_on;
     atomic_init(&partition->references, 1);
     pthread_mutex_init(&partition->lock, NULL);
     pthread_cond_init(&partition->quiet, NULL);
@@ -204,35 +206,116 @@ static bool begin_write(pb_partition *partition)
     return begun;
 }
 
-void pb_partition_pump(pb_partition *partition, pb_reactor *reactor)
+/* Fill `slice` with the next bytes of the write; how many iovecs. */
+static int cut_slice(pb_partition *partition)
 {
-    /* `done` may release the last request's reference; ours keeps the partition until the loop ends. */
-    pb_partition_retain(partition);
-    while (begin_write(partition)) {
-        pb_log_write *write = &partition->write;
-        int64_t result = pb_log_write_prepare(partition->log, write);
-        if (result == 0) {
-            partition->writer = reactor;
-            result = reactor->io->ops->write_start(reactor->loop, &partition->write_op, write->file, write->iov,
-                                                   write->iov_count, write->position);
-        }
-        if (result == PB_IO_PENDING) {
-            reactor->holds++; /* and the reference goes on with the write */
-            return;
-        }
-        settle_write(partition, reactor, result);
+    size_t left = PB_WRITE_SLICE_BYTES;
+    int count = 0;
+    for (int i = partition->write_next; i < partition->write.iov_count && left > 0; i++) {
+        struct iovec part = partition->write.iov[i];
+        if (part.iov_len > left)
+            part.iov_len = left;
+        partition->slice[count++] = part;
+        left -= part.iov_len;
     }
+    return count;
+}
+
+/* Count `bytes` as written. */
+static void advance_write(pb_partition *partition, int64_t bytes)
+{
+    partition->write_done += bytes;
+    while (bytes > 0) {
+        struct iovec *part = &partition->write.iov[partition->write_next];
+        size_t used = (size_t)bytes < part->iov_len ? (size_t)bytes : part->iov_len;
+        part->iov_base = (uint8_t *)part->iov_base + used;
+        part->iov_len -= used;
+        bytes -= (int64_t)used;
+        if (part->iov_len == 0)
+            partition->write_next++;
+    }
+}
+
+/* One slice: PB_IO_PENDING while there is more to do or to wait for, else what the whole write came to. */
+static int64_t write_slice(pb_partition *partition)
+{
+    pb_reactor *reactor = partition->writer;
+    int64_t wanted = 0;
+    int count = cut_slice(partition);
+    for (int i = 0; i < count; i++)
+        wanted += (int64_t)partition->slice[i].iov_len;
+    int64_t result = reactor->io->ops->write_start(reactor->loop, &partition->write_op, partition->write.file,
+                                                   partition->slice, count,
+                                                   partition->write.position + partition->write_done);
+    if (result == PB_IO_PENDING)
+        return result;
+    if (result > 0)
+        advance_write(partition, result);
+    if (result == wanted && partition->write_done < partition->write.length) {
+        pb_reactor_post(reactor, &partition->go_on);
+        return PB_IO_PENDING;
+    }
+    return result < 0 ? result : partition->write_done;
+}
+
+static void pump_on(pb_partition *partition, pb_reactor *reactor);
+
+/* A slice has ended: with the whole write, the next one begins. */
+static void after_slice(pb_partition *partition, int64_t result)
+{
+    pb_reactor *reactor = partition->writer;
+    if (result == PB_IO_PENDING)
+        return;
+    PB_ASSERT(reactor->holds > 0);
+    reactor->holds--;
+    settle_write(partition, reactor, result);
+    pump_on(partition, reactor);
     pb_partition_release(partition);
+}
+
+static void go_on(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_partition *partition = PB_CONTAINER(task, pb_partition, go_on);
+    after_slice(partition, write_slice(partition));
 }
 
 static void written(pb_op *op, int64_t result)
 {
     pb_partition *partition = PB_CONTAINER(op, pb_partition, write_op);
-    pb_reactor *reactor = partition->writer;
-    PB_ASSERT(reactor->holds > 0);
-    reactor->holds--;
-    settle_write(partition, reactor, result);
-    pb_partition_pump(partition, reactor);
+    if (result > 0)
+        advance_write(partition, result);
+    if (result > 0 && partition->write_done < partition->write.length)
+        result = write_slice(partition);
+    else if (result >= 0)
+        result = partition->write_done;
+    after_slice(partition, result);
+}
+
+/* Write until nothing is queued, or a write goes on later: then it holds a reference and its reactor. */
+static void pump_on(pb_partition *partition, pb_reactor *reactor)
+{
+    while (begin_write(partition)) {
+        partition->write_next = 0;
+        partition->write_done = 0;
+        partition->writer = reactor;
+        int64_t result = pb_log_write_prepare(partition->log, &partition->write);
+        if (result == 0)
+            result = write_slice(partition);
+        if (result == PB_IO_PENDING) {
+            reactor->holds++;
+            pb_partition_retain(partition);
+            return;
+        }
+        settle_write(partition, reactor, result);
+    }
+}
+
+void pb_partition_pump(pb_partition *partition, pb_reactor *reactor)
+{
+    /* `done` may release the last request's reference; ours keeps the partition until the loop ends. */
+    pb_partition_retain(partition);
+    pump_on(partition, reactor);
     pb_partition_release(partition);
 }
 

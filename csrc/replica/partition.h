@@ -20,6 +20,10 @@
 
 #define PB_TOPIC_NAME_BYTES 250 /* 249 characters at most, as Kafka */
 
+/* A large write is made in slices of this size, one a turn, so that nobody waits long behind a huge producer. */
+#define PB_WRITE_SLICE_BYTES (128 * 1024)
+#define PB_WRITE_SLICE_IOVECS 64
+
 typedef struct pb_partition pb_partition;
 
 /* What may be appended, by whom. */
@@ -78,7 +82,11 @@ struct pb_partition {
     _Atomic int64_t fetched_bytes;
     /* The write in flight: used by the reactor that holds the write token. */
     pb_log_write write;
+    int write_next;      /* the first iovec that is not written whole */
+    int64_t write_done;  /* bytes of it that are */
+    struct iovec slice[PB_WRITE_SLICE_IOVECS];
     pb_op write_op;
+    pb_task go_on; /* the next slice, in the writer's next turn */
     pb_reactor *writer;
     pb_link turn_link; /* under the lock: on a reactor's list of partitions to write at the end of its turn */
     bool queued;

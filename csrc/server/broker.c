@@ -82,8 +82,10 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_worker_init(&broker->worker, broker->io);
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
+    uint64_t seed;
     if (pb_registry_init(&broker->registry) < 0 || pb_events_init(&broker->events) < 0 ||
-        pb_fetch_sessions_init(&broker->sessions, settings->fetch_session_slots) < 0)
+        io->ops->random(io, &seed, sizeof seed) < 0 ||
+        pb_fetch_sessions_init(&broker->sessions, settings->fetch_session_slots, seed) < 0)
         return pb_fail(failure, -ENOMEM,
                        "cannot allocate the broker's tables"); /* at start, before anything is open: the process ends */
     for (int i = 0; i < settings->reactor_count; i++)

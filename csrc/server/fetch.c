@@ -21,6 +21,7 @@ static void cleanup(pb_request *request)
     fetch_state *fetch = request->state;
     PB_ASSERT(!fetch->waiting && !pb_timer_is_set(&fetch->timer));
     pb_fetch_unpin(fetch);
+    pb_pool_unreserve(&request->home->broker->pool, fetch->reserved_bytes);
     for (int32_t i = 0; i < fetch->item_count; i++)
         if (fetch->items[i].partition != NULL)
             pb_partition_release(fetch->items[i].partition);
@@ -85,8 +86,9 @@ static void stop_waiting(fetch_state *fetch)
 static void wake(pb_partition_waiter *waiter, int64_t appended_bytes)
 {
     fetch_state *fetch = waiter->owner;
-    int64_t before = atomic_fetch_sub(&fetch->missing_bytes, appended_bytes < INT32_MAX ? appended_bytes : INT32_MAX);
-    if (before - appended_bytes > 0 || atomic_exchange(&fetch->woken, true))
+    /* Bounded, so that neither many wakes nor a wake for all there is take the sum out of range; min.bytes is no larger. */
+    int64_t amount = appended_bytes < INT32_MAX ? appended_bytes : INT32_MAX;
+    if (atomic_fetch_sub(&fetch->missing_bytes, amount) - amount > 0 || atomic_exchange(&fetch->woken, true))
         return;
     pb_reactor_post(&fetch->request->home->reactor, &fetch->wake);
 }
@@ -132,7 +134,7 @@ static bool wait_for_more(fetch_state *fetch)
         return false;
     fetch->waiting = true;
     pb_counter_add(&home->counters.delayed_fetches, 1);
-    atomic_store(&fetch->missing_bytes, fetch->in.min_bytes - fetch->bytes);
+    atomic_store(&fetch->missing_bytes, fetch->min_bytes - fetch->bytes);
     for (int32_t i = 0; i < fetch->item_count; i++) {
         fetch_item *item = &fetch->items[i];
         if (item->partition != NULL && !pb_partition_wait(item->partition, &item->waiter, item->ends.high_watermark)) {
@@ -145,7 +147,7 @@ static bool wait_for_more(fetch_state *fetch)
 
 static bool is_enough(const fetch_state *fetch)
 {
-    return fetch->bytes >= fetch->in.min_bytes || fetch->has_error || fetch->item_count == 0 || fetch->hurried ||
+    return fetch->bytes >= fetch->min_bytes || fetch->has_error || fetch->item_count == 0 || fetch->hurried ||
            fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
 }
 
@@ -192,7 +194,7 @@ static int items_from_session(fetch_state *fetch)
         pb_session_partition *cached = PB_CONTAINER(link, pb_session_partition, link);
         fetch_item *item = &fetch->items[fetch->item_count++];
         memset(item, 0, sizeof *item);
-        item->topic = cached->topic != NULL ? pb_slice_of_text(cached->topic) : PB_EMPTY_SLICE;
+        item->topic = pb_session_partition_topic(cached);
         item->topic_id = cached->topic_id;
         item->index = cached->index;
         item->max_bytes = cached->max_bytes;
@@ -241,6 +243,11 @@ static int open_fetch(fetch_state *fetch)
     if (replica_id >= 0)
         return PB_KAFKA_NOT_LEADER_OR_FOLLOWER; /* this broker has no followers */
     fetch->read_committed = fetch->in.isolation_level == 1;
+    /* As Kafka: no more is waited for than can be answered. */
+    fetch->limit_bytes = request->home->broker->settings.fetch_max_bytes;
+    if (fetch->in.max_bytes < fetch->limit_bytes)
+        fetch->limit_bytes = fetch->in.max_bytes;
+    fetch->min_bytes = fetch->in.min_bytes < fetch->limit_bytes ? fetch->in.min_bytes : fetch->limit_bytes;
     int result = pb_fetch_session_begin(&request->home->broker->sessions, &fetch->in, version,
                                         request->home->reactor.wall_ms, &fetch->session, &fetch->full);
     if (result != 0)

@@ -8,8 +8,18 @@
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
-/* Below this a copy beats a sendfile of its own. */
+/* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end, so they
+ * are counted against the buffer budget; beyond it records leave by sendfile, however small. */
 #define COPY_BYTES (32 * 1024)
+
+/* Twice: once as read, once in the answer. */
+static bool reserve_copy(fetch_state *fetch, int64_t length)
+{
+    if (!pb_pool_reserve(&fetch->request->home->broker->pool, 2 * length))
+        return false;
+    fetch->reserved_bytes += 2 * length;
+    return true;
+}
 
 /* What goes into the records field: a copy, or a gap that a file range fills. */
 static pb_slice records_of(fetch_state *fetch, fetch_item *item)
@@ -17,7 +27,7 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
     if (item->slice.segment == NULL)
         return PB_EMPTY_SLICE;
     PB_ASSERT(item->slice.length > 0 && item->slice.length <= INT32_MAX);
-    if (item->slice.length > COPY_BYTES)
+    if (item->slice.length > COPY_BYTES || !reserve_copy(fetch, item->slice.length))
         return (pb_slice){NULL, (int32_t)item->slice.length};
     pb_io *io = fetch->request->home->broker->io;
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)item->slice.length);
@@ -36,8 +46,8 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
 
 static int fill_aborted(fetch_state *fetch, const fetch_item *item, pb_fetch_response_partition_data *data)
 {
-    data->aborted_transactions_count = fetch->read_committed ? item->aborted_count : -1;
-    if (item->aborted_count == 0)
+    data->aborted_transactions_count = fetch->read_committed && item->error == 0 ? item->aborted_count : -1;
+    if (item->aborted_count == 0 || data->aborted_transactions_count < 0)
         return 0;
     data->aborted_transactions =
         pb_arena_alloc_array(&fetch->request->arena, (size_t)item->aborted_count, sizeof *data->aborted_transactions);
@@ -60,7 +70,7 @@ static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_respons
     data->last_stable_offset = item->ends.last_stable_offset;
     data->log_start_offset = item->ends.log_start_offset;
     data->diverging_epoch = item->diverging;
-    if (item->error == PB_KAFKA_FENCED_LEADER_EPOCH)
+    if (item->error == PB_KAFKA_FENCED_LEADER_EPOCH && fetch->request->header.request_api_version >= 16) /* KIP-951 */
         data->current_leader = (pb_fetch_response_leader_id_and_epoch){
             .leader_id = fetch->request->home->broker->settings.node_id, .leader_epoch = item->ends.leader_epoch};
     if (item->partition != NULL && data->records.length > 0)

@@ -47,29 +47,34 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
     }
 }
 
+/* What a partition that failed is said to have; as Kafka, for OFFSET_OUT_OF_RANGE too. */
+static const pb_partition_ends no_ends = {.high_watermark = -1, .last_stable_offset = -1, .log_start_offset = -1};
+
 static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 {
     item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = -1, .end_offset = -1};
-    item->ends = (pb_partition_ends){.high_watermark = -1, .last_stable_offset = -1, .log_start_offset = -1};
+    item->ends = no_ends;
     if (item->partition == NULL)
         return; /* its error says so */
     item->error = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
-    if (item->error != 0)
-        return;
-    read_entered(fetch, item, left_bytes);
-    pb_partition_leave(item->partition);
+    if (item->error == 0) {
+        read_entered(fetch, item, left_bytes);
+        pb_partition_leave(item->partition);
+    }
+    if (item->error != 0) {
+        int32_t leader_epoch = item->ends.leader_epoch;
+        item->ends = no_ends;
+        item->ends.leader_epoch = leader_epoch;
+    }
 }
 
 void pb_fetch_read(fetch_state *fetch)
 {
-    int64_t limit = fetch->request->home->broker->settings.fetch_max_bytes;
-    if (fetch->in.max_bytes < limit)
-        limit = fetch->in.max_bytes;
     fetch->bytes = 0;
     fetch->has_error = false;
     for (int32_t i = 0; i < fetch->item_count; i++) {
         fetch_item *item = &fetch->items[i];
-        read_item(fetch, item, limit - fetch->bytes);
+        read_item(fetch, item, fetch->limit_bytes - fetch->bytes);
         fetch->bytes += item->slice.length;
         fetch->has_error = fetch->has_error || item->error != 0 || item->diverging.epoch >= 0;
     }

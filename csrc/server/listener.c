@@ -84,7 +84,8 @@ void pb_listener_start(pb_listener *listener)
 
 void pb_listener_stop(pb_listener *listener)
 {
-    listener->broker->io->ops->socket_shutdown(listener->broker->reactors[0].reactor.loop, &listener->socket);
+    if (!listener->socket.closed) /* an accept that finished before has closed it */
+        listener->broker->io->ops->socket_shutdown(listener->broker->reactors[0].reactor.loop, &listener->socket);
 }
 
 int pb_broker_add_listener(pb_broker *broker, const char *name, const char *host, int port, int *bound_port,

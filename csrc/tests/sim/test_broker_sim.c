@@ -288,7 +288,7 @@ static void survive(uint64_t seed)
 {
     static world it;
     start(&it, seed);
-    pb_sim_faults faults = {.short_io = 300000, .delayed_write = 500000, .write_error = seed % 2 == 0 ? 10000 : 0};
+    pb_sim_faults faults = {.short_io = 300000, .delayed_write = 500000, .write_error = seed % 2 == 0 ? 30000 : 0};
     pb_sim_set_faults(it.io, &faults);
     run(&it, REQUESTS / 2 + (int)(seed % (REQUESTS / 2)));
     pb_io *killed, *cut;
