@@ -1,0 +1,165 @@
+"""What handlers work with: a real controller over a log in memory, and replicas that answer as a test tells them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.controller.controller import Controller
+from pybroker.controller.producer_ids import ProducerIdManager
+from pybroker.controller.register_broker import Registration
+from pybroker.metadata.delta import MetadataDelta, empty_image
+from pybroker.metadata.image import Endpoint, Provenance
+from pybroker.metadata.records import VersionedRecord
+from pybroker.native.partition import PartitionState, ProducerState
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import RequestContext
+from pybroker.server.served_controller import ServedController
+
+NODE_ID = 1
+LISTENER = "PLAINTEXT"
+Key = tuple[str, int]
+
+
+class MemoryLog:
+    """A `MetadataLog` whose records are durable one turn of the loop later."""
+
+    def __init__(self, end_offset: int) -> None:
+        self.end_offset = end_offset
+        self.epoch = 3
+
+    def is_snapshot_due(self, _now_ms: int) -> bool:
+        return False
+
+    def append(self, records: Sequence[VersionedRecord], _time_ms: int) -> asyncio.Future[int]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+        loop.call_soon(done.set_result, self.end_offset)
+        self.end_offset += len(records)
+        return done
+
+    async def close(self) -> None:
+        """Nothing to wait for."""
+
+
+class Replicas:
+    """Stands for the replica manager. `settle_count` says how often somebody waited for it to follow the metadata."""
+
+    def __init__(self) -> None:
+        self.settle_count = 0
+        self.dirs: dict[Path, dict[Key, PartitionState]] = {}
+        self.known_producers: dict[Key, list[ProducerState]] = {}
+        self.low_watermarks: dict[Key, int | KafkaError] = {}
+        self.epochs: dict[Key, tuple[int, int]] = {}
+        self.current_epoch = 4
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0)
+        self.settle_count += 1
+
+    def log_dirs(self) -> list[Path]:
+        return list(self.dirs)
+
+    def placements(self, wanted: Collection[Key] | None) -> dict[Key, tuple[Path, PartitionState]]:
+        return {
+            key: (path, state)
+            for path, states in self.dirs.items()
+            for key, state in states.items()
+            if wanted is None or key in wanted
+        }
+
+    def producers(self, topic: str, partition: int) -> list[ProducerState]:
+        return _found(self.known_producers, (topic, partition))
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        await asyncio.sleep(0)
+        outcome = _found(self.low_watermarks, (topic, partition))
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return min(outcome, before_offset)
+
+    def check_epoch(self, topic: str, partition: int, leader_epoch: int) -> None:
+        _found(self.epochs, (topic, partition))
+        if leader_epoch > self.current_epoch:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def epoch_end(self, topic: str, partition: int, _leader_epoch: int) -> tuple[int, int]:
+        return self.epochs[topic, partition]
+
+
+def _found(values: dict[Key, Any], key: Key) -> Any:
+    if key not in values:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return values[key]
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def monotonic_ms(self) -> int:
+        return 5
+
+
+class Services:
+    """A `BrokerServices`. Use inside a running loop, after `start`."""
+
+    def __init__(self, *records: tuple[Any, int], overrides: Sequence[str] = ()) -> None:
+        """`records` (with versions) are in the metadata log from the beginning."""
+        delta = MetadataDelta(empty_image("cluster-id"))
+        first = (m.FeatureLevelRecord(name="metadata.version", feature_level=30), 0)
+        for record, version in (first, *records):
+            delta.replay(record, version)
+        image = delta.apply(Provenance(1 + len(records), 3, 0))
+        self.static = BrokerConfig.load(None, [f"node.id={NODE_ID}", *overrides])
+        self.metadata = Controller(self.static, MemoryLog(image.provenance.end_offset), image, Clock().wall_ms)
+        self.replicas = Replicas()
+        self.controller = ServedController(self.metadata, self.replicas)
+        self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids)
+        self.clock = Clock()
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.metadata.config
+
+    async def start(self) -> Services:
+        """Register the broker."""
+        endpoint = Endpoint(LISTENER, "127.0.0.1", 9092, 0)
+        await self.metadata.register_broker(Registration(bytes(15) + b"\x07", (endpoint,), "rack-1", (b"\x01" * 16,)))
+        return self
+
+    async def call(self, module: str, request: m.Message, version: int, *, listener: str = LISTENER) -> Any:
+        """What a client gets: request and response go through their encodings of that version."""
+        api = importlib.import_module(f"pybroker.server.apis.{module}").API
+        assert api.min_version <= version <= api.max_version
+        key = api.request.API_KEY
+        decoded, _ = api.request.decode(version, request.encode(version))
+        context = RequestContext(key, version, 7, "client", "127.0.0.1", listener, "User:ANONYMOUS", 1)
+        response = await api.handle(self, context, decoded)
+        return m.response_class(key).decode(version, response.encode(version))[0]
+
+    async def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
+        """Create topics; `_` in keyword names stands for `.`."""
+        request = m.CreateTopicsRequest(
+            topics=[
+                m.CreateTopicsRequest.CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    configs=[
+                        m.CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                        for key, value in configs.items()
+                    ],
+                )
+                for name in names
+            ]
+        )
+        response = await self.call("create_topics", request, 7)
+        assert [row.error_code for row in response.topics] == [0] * len(names)

@@ -1,0 +1,134 @@
+"""DeleteRecords, OffsetForLeaderEpoch, DescribeProducers and InitProducerId."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from broker_services import Services
+
+from pybroker.native.partition import ProducerState
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+
+
+def test_records_are_deleted_per_partition() -> None:
+    async def run() -> None:
+        services = await Services().start()
+        services.replicas.low_watermarks = {
+            ("a", 0): 100,
+            ("a", 1): KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE),
+            ("b", 0): 7,
+            ("__consumer_offsets", 0): 1,
+        }
+        asked = {"a": {0: 5, 1: 6, 2: 7}, "__consumer_offsets": {0: 1}, "b": {0: 50}}
+        topics = [
+            m.DeleteRecordsRequest.DeleteRecordsTopic(
+                name=name,
+                partitions=[
+                    m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=offset)
+                    for index, offset in offsets.items()
+                ],
+            )
+            for name, offsets in asked.items()
+        ]
+        answer = await services.call("delete_records", m.DeleteRecordsRequest(topics=topics), 2)
+        found = {
+            (topic.name, row.partition_index): (row.error_code, row.low_watermark)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+        assert found == {
+            ("a", 0): (0, 5),
+            ("a", 1): (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+            ("a", 2): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            ("__consumer_offsets", 0): (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
+            ("b", 0): (0, 7),
+        }
+
+    asyncio.run(run())
+
+
+def test_ends_of_leader_epochs() -> None:
+    async def run() -> None:
+        services = await Services().start()
+        services.replicas.epochs = {("t", 0): (3, 42)}
+
+        async def asked(partition: int, current: int) -> Any:
+            wanted = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                partition=partition, current_leader_epoch=current, leader_epoch=3
+            )
+            topic = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=[wanted])
+            request = m.OffsetForLeaderEpochRequest(topics=[topic])
+            return (await services.call("offset_for_leader_epoch", request, 4)).topics[0].partitions[0]
+
+        row = await asked(0, -1)
+        assert (row.error_code, row.partition, row.leader_epoch, row.end_offset) == (0, 0, 3, 42)
+        row = await asked(0, 9)
+        assert (row.error_code, row.leader_epoch, row.end_offset) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+        assert (await asked(5, -1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    asyncio.run(run())
+
+
+def test_producers_are_described() -> None:
+    async def run() -> None:
+        services = await Services().start()
+        services.replicas.known_producers = {("t", 0): [ProducerState(4711, 1234, -1, 17, -1, 2)], ("t", 1): []}
+        topics = [m.DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0, 1, 2])]
+        topics.append(m.DescribeProducersRequest.TopicRequest(name="a b", partition_indexes=[0]))
+        answer = await services.call("describe_producers", m.DescribeProducersRequest(topics=topics), 0)
+        first, second, third = answer.topics[0].partitions
+        (producer,) = first.active_producers
+        assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (4711, 2, 17)
+        assert (producer.last_timestamp, producer.coordinator_epoch) == (1234, -1)
+        assert producer.current_txn_start_offset == -1
+        assert (second.error_code, second.active_producers) == (0, [])
+        assert third.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.topics[1].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    asyncio.run(run())
+
+
+def _init(**fields: Any) -> m.InitProducerIdRequest:
+    return m.InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 1, **fields})
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    async def run() -> None:
+        services = await Services().start()
+        count = 2500
+        answers = await asyncio.gather(*(services.call("init_producer_id", _init(), 5) for _ in range(count)))
+        assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
+        assert len({each.producer_id for each in answers}) == count
+        kept = services.metadata.image.next_producer_id
+        assert max(each.producer_id for each in answers) < kept, "no later broker may give them again"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ({"producer_epoch": 5}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"transactional_id": "t"}, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_refused_producer_ids(fields: dict[str, Any], error: ErrorCode) -> None:
+    async def run() -> None:
+        services = await Services().start()
+        answer = await services.call("init_producer_id", _init(**fields), 5)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (error, -1, -1)
+
+    asyncio.run(run())
+
+
+def test_no_producer_id_without_a_registration() -> None:
+    async def run() -> None:
+        answer = await Services().call("init_producer_id", _init(), 5)
+        assert (answer.error_code, answer.producer_id) == (ErrorCode.STALE_BROKER_EPOCH, -1)
+
+    asyncio.run(run())
