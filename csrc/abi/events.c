@@ -81,31 +81,31 @@ static pb_request *request_of(uint64_t handle)
     return (pb_request *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
 }
 
-int32_t pb_request_reply(pb_broker *broker, uint64_t handle, const uint8_t *body, size_t length)
+int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length)
 {
     (void)broker;
     uint8_t *copy = malloc(length > 0 ? length : 1);
     if (copy != NULL && length > 0)
         memcpy(copy, body, length);
-    pb_slow_path_answer(request_of(handle), copy, length, copy == NULL);
+    pb_slow_path_answer(request_of(request), copy, length, copy == NULL);
     return copy != NULL ? 0 : -ENOMEM;
 }
 
-void pb_request_close(pb_broker *broker, uint64_t handle)
+void pb_request_close(pb_broker *broker, uint64_t request)
 {
     (void)broker;
-    pb_slow_path_answer(request_of(handle), NULL, 0, true);
+    pb_slow_path_answer(request_of(request), NULL, 0, true);
 }
 
-int32_t pb_request_client_host(pb_broker *broker, uint64_t handle, char *out, size_t capacity)
+int32_t pb_request_client_host(pb_broker *broker, uint64_t request, char *out, size_t capacity)
 {
     (void)broker;
-    int length = snprintf(out, capacity, "%s", request_of(handle)->connection->host);
+    int length = snprintf(out, capacity, "%s", request_of(request)->connection->host);
     return length >= 0 && (size_t)length < capacity ? length : -ENOSPC;
 }
 
-void pb_notice_release(uint64_t handle)
+void pb_notice_release(uint64_t notice)
 {
     pb_notice_free(
-        (pb_notice *)(uintptr_t)handle); /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
+        (pb_notice *)(uintptr_t)notice); /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
 }

@@ -44,11 +44,12 @@ static sim_name *add_name(sim_disk *disk, const char *path)
     sim_name *name = find_name(disk, path);
     if (name != NULL)
         return name;
-    disk->names = realloc(disk->names, (disk->name_count + 1) * sizeof *disk->names);
-    PB_ASSERT(disk->names != NULL);
+    sim_name *names = realloc(disk->names, (disk->name_count + 1) * sizeof *names);
+    PB_ASSERT(names != NULL);
+    disk->names = names;
     name = &disk->names[disk->name_count++];
     memset(name, 0, sizeof *name);
-    strcpy(name->path, path);
+    memcpy(name->path, path, strlen(path) + 1);
     return name;
 }
 
@@ -57,8 +58,9 @@ static void reserve(sim_file *file, int64_t size)
     if (size <= file->capacity)
         return;
     int64_t capacity = size * 2;
-    file->data = realloc(file->data, (size_t)capacity);
-    PB_ASSERT(file->data != NULL);
+    uint8_t *data = realloc(file->data, (size_t)capacity);
+    PB_ASSERT(data != NULL);
+    file->data = data;
     memset(file->data + file->capacity, 0, (size_t)(capacity - file->capacity));
     file->capacity = capacity;
 }
@@ -199,7 +201,7 @@ int sim_rename(pb_io *io, const char *from, const char *to)
             char path[2 * PB_SIM_PATH_BYTES];
             snprintf(path, sizeof path, "%s%s", to, name->path + length);
             PB_ASSERT(strlen(path) < PB_SIM_PATH_BYTES);
-            strcpy(name->path, path);
+            memcpy(name->path, path, strlen(path) + 1);
         }
         source->is_directory = false;
         target->is_directory = true;

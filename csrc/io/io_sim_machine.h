@@ -96,13 +96,13 @@ bool sim_chance(sim_machine *machine, uint32_t per_million);
 
 /* Disk. */
 int sim_file_open(pb_io *io, const char *path, int flags);
-int sim_file_close(pb_io *io, int file);
-int64_t sim_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position);
-int64_t sim_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
-int sim_file_sync(pb_io *io, int file);
-int sim_file_truncate(pb_io *io, int file, int64_t size);
-int sim_file_range(pb_io *io, int file, int64_t position, int64_t length);
-int64_t sim_file_size(pb_io *io, int file);
+int sim_file_close(pb_io *io, int handle);
+int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position);
+int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);
+int sim_file_sync(pb_io *io, int handle);
+int sim_file_truncate(pb_io *io, int handle, int64_t size);
+int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length);
+int64_t sim_file_size(pb_io *io, int handle);
 int sim_rename(pb_io *io, const char *from, const char *to);
 int sim_unlink(pb_io *io, const char *path);
 int sim_directory_make(pb_io *io, const char *path);

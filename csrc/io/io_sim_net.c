@@ -14,8 +14,9 @@ static void push(sim_pipe *pipe, const void *bytes, size_t length)
 {
     if (pipe->length + length > pipe->capacity) {
         pipe->capacity = 2 * (pipe->length + length);
-        pipe->data = realloc(pipe->data, pipe->capacity);
-        PB_ASSERT(pipe->data != NULL);
+        uint8_t *data = realloc(pipe->data, pipe->capacity);
+        PB_ASSERT(data != NULL);
+        pipe->data = data;
     }
     if (length > 0)
         memcpy(pipe->data + pipe->length, bytes, length);

@@ -87,7 +87,7 @@ int pb_producers_check(const pb_producers *producers, const pb_producer_append *
 /* Take a batch or marker into the map. *completed may be NULL. 0 or -ENOMEM (then the map is unchanged). */
 int pb_producers_apply(pb_producers *producers, const pb_producer_append *append, pb_completed_transaction *completed);
 /* Add a producer as a snapshot has it. 0 or -ENOMEM. */
-int pb_producers_restore(pb_producers *producers, const pb_producer *producer);
+int pb_producers_restore(pb_producers *producers, const pb_producer *from);
 /* Drop producers without open transaction that were last seen expiration_ms ago or earlier. */
 void pb_producers_expire(pb_producers *producers, int64_t now_ms, int64_t expiration_ms);
 const pb_producer *pb_producers_find(const pb_producers *producers, int64_t producer_id);

@@ -174,7 +174,7 @@ int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length)
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
 int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
 /* Everything on disk that open needs: segments, start and ends, epochs, producers. */
-int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *recovery, pb_failure *failure);
+int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure);
 /* pb_fail with the log's directory in it: "<what> in <directory>". */
 int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what);
 

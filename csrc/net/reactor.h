@@ -69,8 +69,8 @@ void pb_reactor_stop(pb_reactor *reactor);
 void pb_reactor_destroy(pb_reactor *reactor);
 /* Any thread: run `task` on the reactor. */
 void pb_reactor_post(pb_reactor *reactor, pb_task *task);
-/* One turn: the thread's body, also called by the simulation. */
-enum pb_step pb_reactor_step(void *reactor);
+/* One turn of the reactor given: the thread's body, also called by the simulation. */
+enum pb_step pb_reactor_step(void *argument);
 
 static inline void pb_counter_add(_Atomic int64_t *counter, int64_t amount)
 {

@@ -118,7 +118,7 @@ static inline pb_server_reactor *pb_server_reactor_of(pb_reactor *reactor)
 }
 
 /* Write this partition at the end of the reactor's turn. */
-void pb_server_reactor_queue(pb_server_reactor *reactor, pb_partition *partition);
+void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition);
 
 /* What connections do with their frames. */
 void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes);

@@ -222,7 +222,9 @@ static void tear(model *m, const char *name)
     size_t length;
     uint8_t *bytes = file_load(&m->f, name, &length);
     size_t torn = chance(m, append->length);
-    bytes = realloc(bytes, length + torn + 1);
+    uint8_t *longer = realloc(bytes, length + torn + 1);
+    CHECK(longer != NULL);
+    bytes = longer;
     memcpy(bytes + length, append->bytes, torn);
     file_store(&m->f, name, bytes, length + torn);
     free(bytes);
