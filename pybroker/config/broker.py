@@ -37,8 +37,8 @@ BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
     OWN_KEYS,
 )
 
-#: Kafka changes these while it runs; here the sockets are opened once, at start.
-NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
+#: Kafka changes these while it runs; here sockets are opened, and their number is bounded, once, at start.
+NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map", "max.connections"})
 
 _OVERRIDE = "--override"
 
