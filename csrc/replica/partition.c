@@ -45,6 +45,7 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     atomic_init(&partition->references, 1);
     pthread_mutex_init(&partition->lock, NULL);
     pthread_cond_init(&partition->quiet, NULL);
+    pb_list_init(&partition->duplicates);
     pb_list_init(&partition->waiters);
     pb_list_init(&partition->turn_link);
     return partition;
@@ -133,6 +134,29 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
     return result;
 }
 
+static bool ends_after(const pb_append *append, int64_t end)
+{
+    return append->base_offset + append->record_count > end;
+}
+
+/* After a write: duplicates whose first copy is written, or has failed. The lock is held. */
+static void finish_duplicates(pb_partition *partition, pb_link *finished)
+{
+    int64_t end = pb_log_written_end(partition->log);
+    bool failed = pb_log_needs_repair(partition->log);
+    pb_link *next;
+    for (pb_link *link = partition->duplicates.next; link != &partition->duplicates; link = next) {
+        next = link->next;
+        pb_append *append = PB_CONTAINER(link, pb_append, link);
+        bool is_written = !ends_after(append, end);
+        if (!is_written && !failed)
+            continue;
+        append->error = is_written ? 0 : PB_KAFKA_KAFKA_STORAGE_ERROR;
+        pb_list_remove(link);
+        pb_list_push_back(finished, link);
+    }
+}
+
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump)
 {
     *must_pump = false;
@@ -144,7 +168,11 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
         op->append.leader_epoch = partition->leader_epoch;
         result = pb_log_append(partition->log, &op->append);
     }
-    if (result == 0 && !partition->writing && !partition->queued) {
+    if (result == PB_LOG_DUPLICATE && ends_after(&op->append, pb_log_written_end(partition->log))) {
+        /* Its first copy may still fail, so it is no more acknowledged than that. A write of that one is on its way. */
+        pb_list_push_back(&partition->duplicates, &op->append.link);
+        result = 0;
+    } else if (result == 0 && !partition->writing && !partition->queued) {
         partition->queued = true;
         *must_pump = true;
     }
@@ -168,6 +196,7 @@ static void finish_write(pb_partition *partition, int64_t result, pb_link *finis
             partition->appended_records += append->record_count;
         }
     }
+    finish_duplicates(partition, finished);
     partition->appended_bytes += appended_bytes;
     int64_t end = pb_log_written_end(partition->log);
     PB_ASSERT(end >= partition->high_watermark);
@@ -198,7 +227,8 @@ static bool begin_write(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     partition->queued = false;
-    bool begun = !partition->writing && pb_log_write_begin(partition->log, &partition->write);
+    /* Whoever was told of the last write may have closed the log since. */
+    bool begun = !partition->writing && partition->log != NULL && pb_log_write_begin(partition->log, &partition->write);
     partition->writing = partition->writing || begun;
     if (!begun)
         pthread_cond_broadcast(&partition->quiet);

@@ -6,7 +6,6 @@ Read once at start. Explicit settings (`pybroker.reactors`, ...) win over the pr
 from __future__ import annotations
 
 import os
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,8 @@ from pybroker.config.definition import ConfigError
 
 GENERIC = "generic"
 
-_DIRECTORIES = (
-    Path(__file__).resolve().parents[2] / "hw-profiles",  # a checkout
-    Path(sys.prefix) / "share" / "pybroker" / "hw-profiles",  # an installation
-)
+_IN_A_CHECKOUT = "hw-profiles"
+_IN_AN_INSTALLATION = "share/pybroker/hw-profiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +51,22 @@ def load_profile(config: BrokerConfig) -> Profile:
 
 
 def _read(name: str) -> dict[str, Any]:
-    for directory in _DIRECTORIES:
+    directories = _directories()
+    for directory in directories:
         path = directory / f"{name}.toml"
         if path.is_file():
             content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["set"]
             return content
-    known = sorted({path.stem for directory in _DIRECTORIES for path in directory.glob("*.toml")})
-    raise ConfigError(f"pybroker.profile is {name!r}; accepted: auto, {', '.join(known)}")
+    known = sorted({path.stem for directory in directories for path in directory.glob("*.toml")})
+    raise ConfigError(f"pybroker.profile is {name!r}; accepted: {', '.join(['auto', *known])}")
+
+
+def _directories() -> list[Path]:
+    """Beside the package in a checkout; below the prefix that the package was installed in."""
+    places = [
+        parent / each for parent in Path(__file__).resolve().parents for each in (_IN_A_CHECKOUT, _IN_AN_INSTALLATION)
+    ]
+    return [place for place in places if place.is_dir()]
 
 
 def _reactor_count(values: dict[str, Any]) -> int:

@@ -206,6 +206,8 @@ class ReplicaManager:
     async def append(self, topic: str, partition: int, batch: bytes) -> int:
         """See `PartitionWriter`."""
         log = self._leader(topic, partition)
+        if len(batch) > log.config.get_int("max.message.bytes"):
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         ticket = next(self._tickets)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._appends[ticket] = done

@@ -1,0 +1,243 @@
+"""What the metadata makes of partitions, over the real data plane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata.delta import MetadataDelta, empty_image
+from pybroker.metadata.image import MetadataImage, Provenance
+from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.protocol import messages as m
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.record_batch import Record
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_manager import LogManager
+
+NODE_ID = 1
+TOPIC_ID = bytes(range(16))
+NOBODY = -1
+SOMEBODY_ELSE = 2
+
+
+class ManualClock:
+    def monotonic_ms(self) -> int:
+        return 0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+class Follower:
+    """Notes what it was told, and whether the partition was led by then."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self.replicas = replicas
+        self.led: list[bool] = []
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        try:
+            self.replicas.high_watermark("t", 0)
+        except KafkaError:
+            self.led.append(False)
+        else:
+            self.led.append(True)
+
+
+class Setup:
+    """A replica manager, fed records by `publish`; APPENDED events reach it while `append` waits."""
+
+    def __init__(self, log_dir: Path) -> None:
+        log_dir.mkdir(exist_ok=True)
+        self.config = BrokerConfig.load(None, [])
+        self.native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+        self.native.start()
+        self.logs = LogManager(self.native, [LogDirectory(log_dir, bytes([7]) * 16)], self.config, ManualClock())
+        self.replicas = ReplicaManager(NODE_ID, self.logs, lambda: self.config)
+        self.follower = Follower(self.replicas)
+        self.replicas.add_follower(self.follower)
+        self.image = empty_image("cluster")
+        asyncio.get_running_loop().add_reader(self.native.event_fd, self._on_events)
+
+    def _on_events(self) -> None:
+        for event in self.native.take_events():
+            if event[0] == EVENT_APPENDED:
+                self.replicas.on_appended(event[2], event[3], event[1])
+
+    async def publish(self, *records: Any) -> None:
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record, 0)
+        self.image = delta.apply(Provenance())
+        self.replicas.publish(delta, self.image)
+        await self.replicas.settled()
+
+    async def create(self, leader: int = NODE_ID, partition_count: int = 1) -> None:
+        await self.publish(
+            m.TopicRecord(name="t", topic_id=TOPIC_ID),
+            *(
+                m.PartitionRecord(
+                    partition_id=index,
+                    topic_id=TOPIC_ID,
+                    replicas=[NODE_ID],
+                    isr=[NODE_ID],
+                    leader=leader,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                )
+                for index in range(partition_count)
+            ),
+        )
+
+    async def elect(self, leader: int, **fields: Any) -> None:
+        await self.publish(m.PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=leader, **fields))
+
+    async def append(self, value: bytes = b"x") -> int:
+        batch = record_batch.build(0, 0, [Record(None, value)], timestamp_ms=1)
+        async with asyncio.timeout(10):
+            return await self.replicas.append("t", 0, batch)
+
+
+@asynccontextmanager
+async def setup(log_dir: Path, *, leads: bool = True) -> AsyncIterator[Setup]:
+    made = Setup(log_dir)
+    await made.logs.load()
+    if leads:
+        made.replicas.allow_leading()
+    try:
+        yield made
+    finally:
+        await made.replicas.stop()
+        await made.logs.close(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        asyncio.get_running_loop().remove_reader(made.native.event_fd)
+        made.native.stop()
+        made.native.close()
+
+
+def refused(call: Any, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as failure:
+        call()
+    assert failure.value.code is code
+
+
+def test_a_partition_led_here_takes_and_gives_records(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            assert [await made.append(), await made.append()] == [0, 1]
+            data = await made.replicas.read("t", 0, 0, 1 << 20)
+            assert [batch.base_offset for batch in record_batch.parse(data)] == [0, 1]
+            one = await made.replicas.read("t", 0, 1, 1)
+            assert [batch.base_offset for batch in record_batch.parse(one)] == [1], "at least one, however small"
+            assert await made.replicas.read("t", 0, 2, 100) == b""
+            assert (made.replicas.log_start_offset("t", 0), made.replicas.high_watermark("t", 0)) == (0, 2)
+            with pytest.raises(KafkaError) as failure:
+                await made.append(bytes(2 << 20))
+            assert failure.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+    asyncio.run(run())
+
+
+def test_leadership_comes_and_goes(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            await made.create()
+            made.replicas.check_epoch("t", 0, 0)
+            await made.elect(NOBODY)
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            with pytest.raises(KafkaError):
+                await made.append()
+            await made.elect(NODE_ID)
+            made.replicas.check_epoch("t", 0, 2)
+            refused(lambda: made.replicas.check_epoch("t", 0, 1), ErrorCode.FENCED_LEADER_EPOCH)
+            refused(lambda: made.replicas.check_epoch("t", 0, 3), ErrorCode.UNKNOWN_LEADER_EPOCH)
+            assert await made.append() == 0
+            assert made.replicas.epoch_end("t", 0, 2) == (2, 1)
+            await made.elect(SOMEBODY_ELSE, replicas=[SOMEBODY_ELSE], isr=[SOMEBODY_ELSE])
+            assert not (tmp_path / "t-0").exists(), "moved away"
+            assert made.follower.led == [True, False, True, False]
+
+    asyncio.run(run())
+
+
+def test_before_its_registration_a_broker_only_opens(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, leads=False) as made:
+            await made.create()
+            assert (tmp_path / "t-0").is_dir()
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert made.follower.led == []
+            made.replicas.allow_leading()
+            await made.elect(NODE_ID)
+            assert await made.append() == 0
+            assert made.follower.led == [True]
+
+    asyncio.run(run())
+
+
+def test_one_that_cannot_be_opened_does_not_stand_in_the_way_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t-1").write_text("a file where a directory should be")
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create(partition_count=3)
+            assert await made.append() == 0
+            assert made.replicas.high_watermark("t", 2) == 0
+            refused(lambda: made.replicas.state("t", 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    asyncio.run(run())
+    assert "t-1 cannot be opened" in caplog.text
+
+
+def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            creating = asyncio.create_task(made.create(partition_count=5))
+            await asyncio.sleep(0)
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            await creating
+            assert made.logs.logs == {}
+            assert made.replicas.placements(None) == {}
+
+    asyncio.run(run())
+    assert len(list(tmp_path.glob("t-*-delete"))) == 5
+
+
+def test_delete_records(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            for _ in range(3):
+                await made.append()
+            assert await made.replicas.delete_records("t", 0, 2) == 2
+            assert await made.replicas.delete_records("t", 0, -1) == 3
+            with pytest.raises(KafkaError) as failure:
+                await made.replicas.delete_records("t", 0, 4)
+            assert failure.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    asyncio.run(run())
+
+
+def test_appends_under_way_fail_at_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            asyncio.get_running_loop().remove_reader(made.native.event_fd)
+            waiting = asyncio.create_task(made.append())
+            await asyncio.sleep(0)
+            await made.replicas.stop()
+            with pytest.raises(KafkaError):
+                await waiting
+
+    asyncio.run(run())
