@@ -8,6 +8,9 @@ PIP := $(BIN)/pip --disable-pip-version-check $(if $(V),,-q) install
 CSRC := $(MAKE) --no-print-directory -C csrc -j$(JOBS) PYTHON=$(CURDIR)/$(BIN)/python
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# `make run PORT=19092 DATA=/tmp/data`; a PORT in the environment is somebody else's.
+PORT := 9092
+DATA := ./data
 # Outside the checkout, so that one download serves every clone.
 KAFKA_JARS = $(or $(PYBROKER_CACHE),$(HOME)/.cache/pybroker)/kafka-4.3.0/libs
 
@@ -49,11 +52,13 @@ venv: $(VENV)/.dev ## .venv with everything to develop
 
 # --- build and run ----------------------------------------------------------------------------------------------------
 
-build: bootstrap-run $(VENV)/.run ## the extension, in place
+# Byte code is made here and not at the first start, which it would slow down, and some machines forbid to write it then.
+build: bootstrap-run $(VENV)/.run ## the extension, in place, and the package's byte code
 	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python -m compileall -q pybroker
 
-run: build ## build what is missing and start a broker on 127.0.0.1:9092, data under ./data
-	$(BIN)/pybroker serve --override log.dirs=./data --override listeners=PLAINTEXT://127.0.0.1:9092 $(ARGS)
+run: build ## build what is missing and start a broker on 127.0.0.1:9092 (PORT=), data under ./data (DATA=)
+	$(BIN)/pybroker serve --override log.dirs=$(DATA) --override listeners=PLAINTEXT://127.0.0.1:$(PORT) $(ARGS)
 
 wheel: venv ## an abi3 wheel in dist/
 	$(PIP) build

@@ -27,6 +27,9 @@ COMMITTED = 1234
 TOPIC_CONFIG = {"segment.bytes": "1048576", "index.interval.bytes": "512"}
 OVERRIDES = {"offsets.topic.num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 AnyBroker = BrokerProcess | KafkaBroker
+# A new dir records the controller's endpoint, and Apache Kafka must be given the same to open the dir.
+CONTROLLER_PORT = free_port()
+OUR_OVERRIDES = {**OVERRIDES, "controller.quorum.voters": f"1@127.0.0.1:{CONTROLLER_PORT}"}
 # Starts a broker over a log dir; the port of the controller is the one the dir's voter set names.
 Opener = Callable[[Path], AnyBroker]
 
@@ -44,11 +47,7 @@ def _kafka_opener(controller_port: int) -> Opener:
 def _our_opener() -> Opener:
     if os.environ.get("PYBROKER_TEST_BROKER") == "kafka":
         return _kafka_opener(CONTROLLER_PORT)
-    return lambda log_dir: BrokerProcess(log_dir, overrides=OVERRIDES)
-
-
-# What pybroker records as its voter endpoint when nothing is configured; Kafka must be given the same to open the dir.
-CONTROLLER_PORT = 9093 if os.environ.get("PYBROKER_TEST_BROKER", "pybroker") == "pybroker" else free_port()
+    return lambda log_dir: BrokerProcess(log_dir, overrides=OUR_OVERRIDES)
 
 
 def _values() -> list[bytes]:
