@@ -15,6 +15,7 @@
 #define FRAME_HEADER_BYTES 4
 #define GREEDY_BYTES PB_CHUNK_UNIT_BYTES
 #define LARGE_FRAME_BYTES (32 * 1024)
+#define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define BUFFER_IDLE_NS 2000000000LL
 /* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
@@ -133,11 +134,11 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
     if (!fits && !move_to_new_chunk(connection, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
         return 0;
     uint32_t room = connection->chunk->capacity - connection->end;
-    if (frame > LARGE_FRAME_BYTES)
-        return frame - have < room ? frame - have : room;
-    if (have == 0 && need > GREEDY_BYTES)
-        return need;
-    return room;
+    if (frame > LARGE_FRAME_BYTES && frame - have < room)
+        room = frame - have;
+    else if (have == 0 && need > GREEDY_BYTES)
+        room = need;
+    return room < RECEIVE_MAX_BYTES ? room : RECEIVE_MAX_BYTES;
 }
 
 static void fail_frame(pb_connection *connection, const char *what)
