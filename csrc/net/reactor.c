@@ -95,6 +95,12 @@ static void run_inbox(pb_reactor *reactor)
     }
 }
 
+void pb_reactor_drain(pb_reactor *reactor)
+{
+    PB_ASSERT(reactor->thread == NULL);
+    run_inbox(reactor);
+}
+
 static void flush_connections(pb_reactor *reactor)
 {
     pb_link batch, *link;

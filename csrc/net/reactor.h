@@ -66,6 +66,8 @@ int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_f
 int pb_reactor_start(pb_reactor *reactor, pb_failure *failure);
 /* Ask the thread to close its connections and end, and wait for it. Blocking; not from a reactor. */
 void pb_reactor_stop(pb_reactor *reactor);
+/* After stop: run what was sent too late, on the caller's thread; such tasks may only let go of what they hold. */
+void pb_reactor_drain(pb_reactor *reactor);
 void pb_reactor_destroy(pb_reactor *reactor);
 /* Any thread: run `task` on the reactor. */
 void pb_reactor_post(pb_reactor *reactor, pb_task *task);

@@ -76,6 +76,7 @@ struct pb_partition {
     int readers; /* between enter and leave */
     bool broken; /* a write failed; appends are refused until repaired */
     int64_t high_watermark;
+    pb_link duplicates; /* appends that repeat one which is not written yet: they end with it */
     pb_link waiters;
     int64_t appended_bytes;
     int64_t appended_records;

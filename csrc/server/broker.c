@@ -148,12 +148,16 @@ void pb_broker_halt(pb_broker *broker)
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_worker_stop(&broker->worker);
+    atomic_store(&broker->halted, true);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        pb_reactor_drain(&broker->reactors[i].reactor);
 }
 
 void pb_broker_destroy(pb_broker *broker)
 {
     for (int i = 0; i < broker->settings.reactor_count; i++) {
         pb_server_reactor *home = &broker->reactors[i];
+        pb_reactor_drain(&home->reactor);
         pb_reactor_destroy(&home->reactor);
         pb_request_recycle_all(home);
         pb_codec_destroy(home->codec);

@@ -67,6 +67,7 @@ typedef struct pb_server_reactor {
 typedef struct pb_listener {
     pb_broker *broker;
     pb_socket socket;
+    pb_timer retry; /* set after an accept failed for want of something that others may give back */
     char name[64];
     uint32_t index;
     int bound_port;
@@ -85,6 +86,7 @@ struct pb_broker {
     int listener_count;
     pb_task close_listeners;
     atomic_bool closing; /* no new connections */
+    atomic_bool halted;  /* the reactors have ended */
     pb_connection_handler handler;
     bool started;
     /* Which versions are served; -1 max: not at all. Written before start. */

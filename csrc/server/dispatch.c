@@ -11,6 +11,8 @@
 #include "server/request.h"
 
 #define PIPELINED_PRODUCES_MAX 128
+/* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer. */
+#define COPIED_REQUEST_BYTES 4096
 
 static pb_broker *broker_of(pb_connection *connection)
 {
@@ -63,8 +65,19 @@ static void route(pb_request *request)
     }
 }
 
+static void put_back(pb_request *request)
+{
+    pb_list_push_back(&request->home->free_requests, &request->link);
+    pb_arena_reset(&request->arena);
+    request->home->free_count++;
+}
+
 static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *request, int error)
 {
+    if (connection->response_count > 0) { /* what came before is answered first */
+        put_back(request);
+        return PB_FRAME_HOLD;
+    }
     pb_server_reactor *home = request->home;
     const pb_request_header *header = &request->header;
     pb_counter_add(&home->counters.bad_requests, 1);
@@ -75,10 +88,21 @@ static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *reque
     else
         pb_events_notice(&home->broker->events, "closing the connection from %s: %s version %d is not served",
                          connection->host, request->api->name, header->request_api_version);
-    pb_list_push_back(&home->free_requests, &request->link);
-    pb_arena_reset(&request->arena);
-    home->free_count++;
+    put_back(request);
     return PB_FRAME_REFUSE;
+}
+
+/* Move a small request out of the chunk: true when `*frame` is a copy in the request's arena. */
+static bool copy_small(pb_request *request, const uint8_t **frame, uint32_t length)
+{
+    if (length > COPIED_REQUEST_BYTES || is_produce(*frame, length))
+        return false;
+    uint8_t *copy = pb_arena_alloc(&request->arena, length);
+    if (copy == NULL)
+        return false;
+    memcpy(copy, *frame, length);
+    *frame = copy;
+    return true;
 }
 
 static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame,
@@ -92,6 +116,8 @@ static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chu
         complain(connection, "no memory for another request");
         return PB_FRAME_REFUSE;
     }
+    if (copy_small(request, &frame, length))
+        chunk = NULL;
     int result = pb_request_parse(request, frame, length);
     if (result != 0)
         return refuse(connection, request, result);

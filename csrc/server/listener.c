@@ -8,6 +8,8 @@
 
 #include "server/broker.h"
 
+#define ACCEPT_RETRY_NS 100000000LL
+
 /* A connected socket on its way to its reactor. Owner: the task until it runs. */
 typedef struct handover {
     pb_task task;
@@ -36,6 +38,26 @@ static void take_over(pb_task *task, pb_reactor *reactor)
 static bool over_limit(pb_broker *broker)
 {
     return atomic_load(&broker->connections) >= broker->settings.max_connections;
+}
+
+static void accept_next(pb_listener *listener)
+{
+    listener->broker->io->ops->socket_accept(listener->broker->reactors[0].reactor.loop, &listener->socket);
+}
+
+static void try_again(pb_timer *timer)
+{
+    accept_next(PB_CONTAINER(timer, pb_listener, retry));
+}
+
+/* Out of file descriptors or memory: at once it would fail again, and the reactor would do nothing else. */
+static void accept_later(pb_listener *listener, int error)
+{
+    pb_reactor *first = &listener->broker->reactors[0].reactor;
+    pb_events_notice(&listener->broker->events, "cannot accept a connection on listener %s (%s)", listener->name, strerror(error));
+    listener->retry.fire = try_again;
+    if (pb_timer_set(&first->timers, &listener->retry, first->now_ns + ACCEPT_RETRY_NS) < 0)
+        accept_next(listener);
 }
 
 static void accepted(pb_op *op, int64_t result)
@@ -69,10 +91,10 @@ static void accepted(pb_op *op, int64_t result)
         given->fd = (int)result;
         pb_reactor_post(&broker->reactors[turn % broker->settings.reactor_count].reactor, &given->task);
     } else if (result != -EAGAIN && result != -ECONNABORTED) {
-        pb_events_notice(&broker->events, "cannot accept a connection on listener %s (%s)", listener->name,
-                         strerror((int)-result));
+        accept_later(listener, (int)-result);
+        return;
     }
-    broker->io->ops->socket_accept(first->loop, socket);
+    accept_next(listener);
 }
 
 void pb_listener_start(pb_listener *listener)
@@ -84,6 +106,10 @@ void pb_listener_start(pb_listener *listener)
 
 void pb_listener_stop(pb_listener *listener)
 {
+    if (pb_timer_is_set(&listener->retry)) { /* no accept under way would close it */
+        pb_timer_cancel(&listener->broker->reactors[0].reactor.timers, &listener->retry);
+        accept_next(listener);
+    }
     if (!listener->socket.closed) /* an accept that finished before has closed it */
         listener->broker->io->ops->socket_shutdown(listener->broker->reactors[0].reactor.loop, &listener->socket);
 }

@@ -37,6 +37,10 @@ static void appended(pb_partition_append_op *op, pb_reactor *here)
 static void run(pb_task *task, pb_reactor *reactor)
 {
     local_append *append = PB_CONTAINER(task, local_append, task);
+    if (atomic_load(&append->broker->halted)) {
+        report(append, -ESHUTDOWN);
+        return;
+    }
     append->op.append.now_ms = reactor->wall_ms;
     bool must_pump = false;
     pb_partition *partition = append->partition;
@@ -49,6 +53,8 @@ static void run(pb_task *task, pb_reactor *reactor)
 
 int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket)
 {
+    if (atomic_load(&broker->halted))
+        return -ESHUTDOWN;
     pb_batch_header header;
     if (length > INT32_MAX || pb_batch_parse(bytes, length, &header) != 0 || header.size_bytes != length ||
         header.magic != PB_BATCH_MAGIC || header.record_count <= 0 || !pb_batch_crc_matches(bytes, length))

@@ -7,7 +7,8 @@
 
 #include "server/broker.h"
 
-/* `bytes` (one whole batch) are copied. An error return means that no event comes. */
+/* `bytes` (one whole batch) are copied. An error return means that no event comes. One that comes too late for a
+ * broker that halts ends with -ESHUTDOWN. */
 int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
 
 #endif

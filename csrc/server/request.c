@@ -80,6 +80,7 @@ void pb_request_recycle_all(pb_server_reactor *home)
 
 int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length)
 {
+    request->header = (pb_request_header){.request_api_key = -1, .request_api_version = -1};
     if (length < 8)
         return -EBADMSG;
     pb_broker *broker = request->home->broker;
@@ -108,7 +109,8 @@ int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length)
 void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk)
 {
     request->connection = connection;
-    pb_chunk_retain(chunk);
+    if (chunk != NULL)
+        pb_chunk_retain(chunk);
     request->chunk = chunk;
     request->at_ns[PB_AT_STARTED] = request->home->reactor.now_ns;
     pb_connection_expect(connection, &request->response);

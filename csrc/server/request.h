@@ -20,7 +20,7 @@ struct pb_request {
     pb_response response;
     pb_connection *connection;
     pb_server_reactor *home;
-    pb_chunk *chunk; /* retained: header and body lie in it; NULL once they are not needed */
+    pb_chunk *chunk; /* retained: header and body lie in it; NULL: they are in the arena */
     pb_request_header header;
     const pb_api_info *api;
     const uint8_t *body;
@@ -39,7 +39,7 @@ struct pb_request {
 pb_request *pb_request_take(pb_server_reactor *home);
 /* Parse the header of a frame. 0 or -EBADMSG. */
 int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length);
-/* Put it into the connection's order of answers; retains the chunk. */
+/* Put it into the connection's order of answers; retains the chunk (NULL: nothing of the request lies in it). */
 void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk);
 /* Start the answer: size, response header. The body is written next. */
 void pb_request_begin_answer(pb_request *request);
