@@ -116,7 +116,8 @@ typedef struct pb_io_ops {
     int (*directory_list)(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 
     /* Threads. The body is a step; real backends run it on a thread, sim steps all bodies in seeded order. */
-    int (*thread_start)(pb_io *io, const char *name, pb_step_fn step, void *context, pb_thread **out);
+    /* urgent: it works in short bursts that others wait for, and is let in as soon as it wakes. */
+    int (*thread_start)(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
     void (*thread_wake)(pb_thread *thread);                    /* any thread; a step that runs now is run once more */
     void (*thread_sleep_until)(pb_thread *thread, int64_t ns); /* by its own step, before returning IDLE */
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */

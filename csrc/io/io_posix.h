@@ -47,7 +47,7 @@ int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
 int pb_posix_directory_sync(pb_io *io, const char *path);
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
-int pb_posix_thread_start(pb_io *io, const char *name, pb_step_fn step, void *context, pb_thread **out);
+int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
 void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);

@@ -3,11 +3,16 @@
  * gate.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "io/io_posix.h"
+#include "io/linux_compat.h"
+
+#define URGENT_SLICE_NS 100000 /* the shortest that Linux allows */
 
 /* Owner: whoever started it, until pb_posix_thread_join. `woken` and `wake_at_ns` are guarded by `mutex`. */
 struct pb_thread {
@@ -16,6 +21,7 @@ struct pb_thread {
     pthread_cond_t gate;
     pb_step_fn step;
     void *context;
+    bool urgent;
     int64_t wake_at_ns; /* PB_IO_FOREVER: only by a wake */
     bool woken;
 };
@@ -37,9 +43,22 @@ static void wait_for_wake(pb_thread *thread)
     pthread_mutex_unlock(&thread->mutex);
 }
 
+/* A short slice gives the thread an early deadline, so the scheduler lets it in when it wakes although others are busy.
+ * Needs no privilege. A kernel that refuses leaves latency to chance, as it was. */
+static void shorten_slice(void)
+{
+    struct pb_sched_attr attributes = {0};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) < 0 || attributes.policy != SCHED_OTHER)
+        return;
+    attributes.runtime = URGENT_SLICE_NS;
+    (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
 static void *run(void *argument)
 {
     pb_thread *thread = argument;
+    if (thread->urgent)
+        shorten_slice();
     for (;;) {
         enum pb_step next = thread->step(thread->context);
         if (next == PB_STEP_END)
@@ -49,13 +68,14 @@ static void *run(void *argument)
     }
 }
 
-int pb_posix_thread_start(pb_io *io, const char *name, pb_step_fn step, void *context, pb_thread **out)
+int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out)
 {
     (void)io;
     pb_thread *thread = calloc(1, sizeof *thread);
     if (thread == NULL)
         return -ENOMEM;
     thread->step = step;
+    thread->urgent = urgent;
     thread->context = context;
     thread->wake_at_ns = PB_IO_FOREVER;
     pthread_mutex_init(&thread->mutex, NULL);

@@ -12,6 +12,18 @@
 #define SYS_cachestat 451 /* Linux 6.5, the same number on every architecture */
 #endif
 
+/* sched_setattr(2). For an ordinary thread `runtime` is its slice in ns since Linux 6.12; older kernels ignore it. */
+struct pb_sched_attr {
+    uint32_t size;
+    uint32_t policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime;
+    uint64_t deadline;
+    uint64_t period;
+};
+
 /* cachestat(2): the range asked for, and the pages found. */
 struct pb_cachestat_range {
     uint64_t offset;

@@ -28,7 +28,7 @@ void pb_worker_init(pb_worker *worker, pb_io *io)
 
 int pb_worker_start(pb_worker *worker, pb_failure *failure)
 {
-    int result = worker->io->ops->thread_start(worker->io, "pb-worker", worker_step, worker, &worker->thread);
+    int result = worker->io->ops->thread_start(worker->io, "pb-worker", false, worker_step, worker, &worker->thread);
     return result < 0 ? pb_fail(failure, result, "cannot start the background thread") : 0;
 }
 
