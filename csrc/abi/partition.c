@@ -40,6 +40,7 @@ static pb_log_config log_config(const pb_partition_config *config)
         .flush_messages = config->flush_messages,
         .flush_ms = config->flush_ms,
         .preallocate = config->preallocate != 0,
+        .compact = config->compact != 0,
     };
 }
 

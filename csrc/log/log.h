@@ -40,6 +40,7 @@ typedef struct pb_log_config {
     int64_t flush_messages; /* records between syncs; INT64_MAX = leave it to the operating system */
     int64_t flush_ms;
     bool preallocate;
+    bool compact; /* cleaning may leave gaps between batches */
 } pb_log_config;
 
 /* What opening a log is told. `directory` exists or is made. */

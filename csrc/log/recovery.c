@@ -283,8 +283,9 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
     *next_offset = log->segments[first]->base_offset;
     for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
-        /* A gap before a later segment is what compaction leaves; an overlap is damage. */
-        if (segment->base_offset < *next_offset)
+        /* Compaction may leave a gap before a segment. Elsewhere the end of the one before was never synced, while this
+         * one reached the disk; and an overlap is damage. */
+        if (segment->base_offset < *next_offset || (segment->base_offset > *next_offset && !log->config.compact))
             return drop_segments(r, i);
         rc = scan_segment(r, i, next_offset, &cut);
         if (rc == 0 && cut)

@@ -99,6 +99,29 @@ TEST(data_below_the_recovery_point_is_not_scanned)
     fixture_free(&f);
 }
 
+/* A power cut may keep a segment and forget all of the one before, whose size is no sign of that. */
+TEST(a_segment_behind_a_gap_stays_only_where_cleaning_makes_gaps)
+{
+    for (int compact = 0; compact < 2; compact++) {
+        fixture f;
+        fixture_init(&f);
+        f.options.config.segment_bytes = 10000;
+        f.options.config.compact = compact != 0;
+        fixture_open(&f);
+        fill(&f, 50);
+        CHECK(f.log->segment_count >= 3);
+        int64_t second = f.log->segments[1]->base_offset;
+        fixture_close(&f, false);
+        char name[64];
+        snprintf(name, sizeof(name), "%020lld.log", (long long)second);
+        file_store(&f, name, "", 0);
+        fixture_open(&f);
+        CHECK_INT(pb_log_written_end(f.log), compact ? 150 : second);
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), compact ? 150 : second);
+        fixture_free(&f);
+    }
+}
+
 TEST(damaged_and_missing_indexes_are_rebuilt)
 {
     static const char *const NAMES[] = {"00000000000000000000.index", "00000000000000000000.timeindex"};
