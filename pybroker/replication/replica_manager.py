@@ -32,6 +32,9 @@ from pybroker.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
+#: Between attempts to repair a log that cannot be written, on a full disk for example.
+_REPAIR_INTERVAL_S = 5
+
 
 @dataclass(slots=True)
 class Replica:
@@ -234,12 +237,23 @@ class ReplicaManager:
         if log is None or log.closing:
             return
         logger.error("%s: a write failed (%s); the log is repaired", log, NativeError(error))
-        try:
-            await log.run(log.native.repair)
-        except NativeError as failure:
-            logger.error("%s: it could not be repaired and takes no records until a restart: %s", log, failure)
-        else:
-            logger.warning("%s: repaired; its end is offset %d", log, log.native.state.log_end_offset)
+        is_first = True
+        while not log.closing:
+            try:
+                await log.run(log.native.repair)
+            except NativeError as failure:
+                if is_first:
+                    logger.error(
+                        "%s: it cannot be repaired and takes no records; tried again every %d s: %s",
+                        log,
+                        _REPAIR_INTERVAL_S,
+                        failure,
+                    )
+                is_first = False
+                await asyncio.sleep(_REPAIR_INTERVAL_S)
+            else:
+                logger.warning("%s: repaired; its end is offset %d", log, log.native.state.log_end_offset)
+                return
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         """See `PartitionWriter`."""

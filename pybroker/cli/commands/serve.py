@@ -88,7 +88,9 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
     if not starting.done():
         logger.info("asked to stop while starting")
         starting.cancel()
-        await asyncio.wait([starting])
+        await asyncio.gather(starting, return_exceptions=True)
+        # It may have got through all the same.
+        await daemon.stop()
         return 0
     starting.result()
     click.echo(ready_line(daemon, _process_age_ms()))
