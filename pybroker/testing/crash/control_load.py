@@ -56,27 +56,39 @@ class _Promises:
 
 
 class ControlLoad:
-    """Changes to a cluster; `subject` is an existing topic whose retention.ms is altered and on which groups commit."""
+    """Changes to a cluster; `subject` is an existing topic whose retention.ms is altered and, with `commits`, on which
+    groups commit."""
 
-    def __init__(self, bootstrap: str, subject: str, seed: int) -> None:
+    def __init__(self, bootstrap: str, subject: str, seed: int, *, commits: bool = True) -> None:
         self.operation_count = 0
         self.failures: list[str] = []
         self._subject = subject
+        self._commits = commits
         self._random = random.Random(seed)
         self._bootstrap = bootstrap
         self._lock = threading.Lock()
         self._promises = _Promises()
         self._serial = 0
         self._stopping = threading.Event()
+        self._running = threading.Event()
+        self._running.set()
         self._thread = threading.Thread(target=self._run, name="control load")
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
+    def pause(self, paused: bool = True) -> None:
+        """Begin no operation until it is paused no more."""
+        if paused:
+            self._running.clear()
+        else:
+            self._running.set()
+
     def stop(self) -> None:
         """Return when the operation under way is over."""
         self._stopping.set()
+        self._running.set()
         self._thread.join()
 
     # ---- changes ---------------------------------------------------------------------------------------------------
@@ -86,14 +98,16 @@ class ControlLoad:
         committers = {group: self._consumer(group) for group in _GROUPS}
         try:
             while not self._stopping.is_set():
+                self._running.wait()
                 operation = self._random.choices(
                     (self._create, self._delete, self._grow, self._alter), weights=(3, 2, 1, 4)
                 )[0]
                 try:
                     operation(admin)
                     self.operation_count += 1
-                    self._commit(committers)
-                    self.operation_count += 1
+                    if self._commits:
+                        self._commit(committers)
+                        self.operation_count += 1
                 except KafkaException:
                     # The broker was down, or is gone half way: the promise stays open.
                     continue

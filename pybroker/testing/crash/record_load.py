@@ -54,9 +54,13 @@ class RecordLoad:
         producer_count: int = 3,
         records_per_second: int = 1500,
         settings: Mapping[str, Any] | None = None,
+        ledger: Ledger | None = None,
+        first_number: int = 0,
     ) -> None:
-        """`settings` go to every producer; with a short message.timeout.ms records may fail, which the ledger notes."""
-        self.ledger = Ledger()
+        """`settings` go to every producer. A `ledger` may serve several loads if their producers' numbers, which begin
+        with `first_number`, differ."""
+        self.ledger = ledger if ledger is not None else Ledger()
+        self._abandoned = False
         self._bootstrap = bootstrap
         self._places = list(places)
         self._rate = records_per_second
@@ -64,7 +68,7 @@ class RecordLoad:
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"producer {number}")
-            for number in range(producer_count)
+            for number in range(first_number, first_number + producer_count)
         ]
 
     def start(self) -> None:
@@ -77,6 +81,11 @@ class RecordLoad:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+
+    def abandon(self) -> None:
+        """Stop, and forget what was not answered."""
+        self._abandoned = True
+        self.stop()
 
     def wait_for_progress(self, timeout_seconds: float, count: int = 50) -> None:
         """Return when `count` more records are acknowledged. AssertionError when that takes too long."""
@@ -91,6 +100,8 @@ class RecordLoad:
         number, sequence = _NUMBER.unpack_from(message.value())
         key = (number, message.topic(), message.partition())
         with self.ledger.lock:
+            if error is not None and self._abandoned:
+                return
             if error is not None:
                 self.ledger.failures.append(f"producer {key} record {sequence}: {error}")
                 return
@@ -152,6 +163,8 @@ class RecordLoad:
                 producer.poll(ahead)
             elif ahead < -0.1:
                 started -= ahead
+        if self._abandoned:
+            producer.purge()
         left = producer.flush(60)
         if left:
             self.ledger.failures.append(f"producer {number}: {left} records were never answered")
@@ -192,6 +205,10 @@ class RecordCheck:
                 f"the log ends at {self._positions[topic, partition].next_offset}"
             )
         return count
+
+    def end_offset(self, place: Place) -> int:
+        """Where the last run found the partition's end."""
+        return self._positions[place].next_offset
 
     def _read(self) -> int:
         consumer = Consumer(

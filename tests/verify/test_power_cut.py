@@ -1,0 +1,38 @@
+"""20 power cuts under load, on a drive of ours that forgets what no flush had reached: the log recovers to a prefix
+with everything in it that was synced, and the metadata to everything that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pybroker.testing.crash.power_cuts import PowerRun
+from pybroker.testing.crash.power_disk import PowerDisk, missing
+from pybroker.testing.fixtures import backends
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CUTS = 20
+
+
+def test_what_was_synced_survives_20_power_cuts(tmp_path: Path) -> None:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    subprocess.run(
+        ["make", "-C", str(REPOSITORY / "tests" / "crash" / "powerfs")], check=True, stdout=subprocess.DEVNULL
+    )
+    with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs") as disk:
+        with PowerRun(disk, tmp_path, seed=20, backends=backends()) as run:
+            for _ in range(CUTS):
+                run.cut()
+        print(run.report)
+        disk.unmount()
+        disk.check_file_system()
+        report = run.report
+    assert len(report.cuts) == CUTS
+    # The cuts must have bitten, and the syncs must have saved something.
+    assert sum(cut.unflushed_count - cut.kept_count for cut in report.cuts) > 1000
+    assert report.lost_count > 0 and report.synced_count > 1000
