@@ -113,9 +113,9 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(daemon: Daemon) -> AsyncIterator[Client]:
-    """A client of the broker's first listener."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.listeners[0].port)
+async def connected(daemon: Daemon, listener: int = 0) -> AsyncIterator[Client]:
+    """A client of one of the broker's listeners."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", daemon.listeners[listener].port)
     try:
         yield Client(reader, writer)
     finally:

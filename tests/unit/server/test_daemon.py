@@ -262,6 +262,51 @@ def test_partitions_spread_over_log_dirs_and_are_found_again(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_each_listener_is_told_its_own_endpoint(tmp_path: Path) -> None:
+    async def run() -> None:
+        config = config_for(
+            tmp_path,
+            listeners="INNER://127.0.0.1:0,OUTER://127.0.0.1:0",
+            advertised_listeners="INNER://127.0.0.1:0,OUTER://broker.example:19092",
+            listener_security_protocol_map="INNER:PLAINTEXT,OUTER:PLAINTEXT",
+            inter_broker_listener_name="INNER",
+        )
+        async with running(config) as daemon:
+            told = []
+            for index in range(2):
+                async with connected(daemon, index) as client:
+                    broker = (await client.call(m.MetadataRequest(topics=[]), 12)).brokers[0]
+                    told.append((broker.host, broker.port))
+            assert told == [("127.0.0.1", daemon.listeners[0].port), ("broker.example", 19092)]
+
+    asyncio.run(run())
+
+
+def test_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
+            finder = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+            assert (await client.call(finder, 4)).coordinators[0].error_code == 0
+            protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+            join = m.JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=300_000,
+                protocol_type="consumer",
+                protocols=[protocol],
+            )
+            await client.send(11, 3, join.encode(3))
+            async with connected(daemon) as other:
+                await other.send(3, 12, m.MetadataRequest(topics=None).encode(12))
+                await other.receive()
+            async with asyncio.timeout(10):
+                await daemon.stop()
+            data = await client.reader.read()
+            assert data == b"" or m.JoinGroupResponse.decode(3, data, 8)[0].error_code != 0
+
+    asyncio.run(run())
+
+
 def test_the_ready_line_names_what_counts(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(config_for(tmp_path)) as daemon:
