@@ -1,4 +1,4 @@
-"""A script of admin requests with good and bad arguments, and what to compare of the answers.
+"""Requests about topics, settings, offsets and the cluster, good and bad ones, and what of their answers is compared.
 
 Each step is sent to a broker of its own and answered from the state that the steps before it have left.
 """
@@ -451,6 +451,53 @@ def cluster() -> Iterator[Step]:
     yield Step("quorum: nothing", 2, _always(m.DescribeQuorumRequest()), reads=True)
 
 
+def metadata() -> Iterator[Step]:
+    def step(name: str, version: int, topics: list[str] | None, **options: bool) -> Step:
+        wanted = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=each) for each in topics]
+        request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=version < 4, **options)
+        return Step(f"metadata: {name}, version {version}", version, _always(request), reads=True)
+
+    def by_id(*ids: bytes | str) -> Callable[[Session], m.Message]:
+        topic = m.MetadataRequest.MetadataRequestTopic
+        return lambda session: m.MetadataRequest(
+            topics=[
+                topic(topic_id=session.topic_id(each) if isinstance(each, str) else each, name=None) for each in ids
+            ],
+            allow_auto_topic_creation=False,
+        )
+
+    for version in range(14):
+        yield step("all", version, None if version > 0 else [])
+        yield step("some", version, ["v7", "configured", "v7"] + ["absent", "a b"] * (version >= 4))
+    yield step("none", 13, [])
+    yield step("operations", 10, ["v7"], include_topic_authorized_operations=True)
+    operations = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    yield step("all operations", 9, ["v7"], **operations)
+    yield Step("metadata: by id", 12, by_id("v7", bytes(15) + b"\x09"), reads=True)
+
+
+def list_offsets() -> Iterator[Step]:
+    def step(name: str, version: int, topic: str, index: int, timestamp: int, **fields: int) -> Step:
+        isolation = fields.pop("isolation", 0)
+        wanted = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp, **fields)
+        topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+        request = m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
+        return Step(f"offset: {name}, version {version}", version, _always(request), reads=True)
+
+    for version in range(1, 12):
+        for timestamp in (-1, -2, -3, -4, -5, -6, -7, 0, 1_700_000_000_000, 1_700_000_000_001):
+            yield step(f"at {timestamp}", version, "v6", 0, timestamp)
+        yield step("in an empty log", version, "v5", 1, 0)
+        yield step("latest of an empty log", version, "v5", 1, -1)
+        yield step("of largest timestamp in an empty log", version, "v5", 1, -3)
+    for timestamp in (-1, -2, 0):
+        yield step(f"at {timestamp} after deletion", 11, "v4", 0, timestamp)
+        yield step(f"at {timestamp}, committed", 11, "v6", 0, timestamp, isolation=1)
+        yield step(f"at {timestamp}, unknown partition", 11, "v6", 77, timestamp)
+        yield step(f"at {timestamp}, unknown topic", 11, "absent", 0, timestamp)
+        yield step(f"at {timestamp}, client is ahead", 11, "v6", 0, timestamp, current_leader_epoch=9)
+
+
 def delete_topics() -> Iterator[Step]:
     def by_id(*names: str) -> Callable[[Session], m.Message]:
         state = m.DeleteTopicsRequest.DeleteTopicState
@@ -496,6 +543,8 @@ def script() -> Iterator[Step]:
     yield from describe_configs()
     yield from records()
     yield from producers()
+    yield from metadata()
+    yield from list_offsets()
     yield from cluster()
     yield from delete_topics()
     yield from describe_topics()

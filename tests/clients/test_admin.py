@@ -1,0 +1,67 @@
+"""Administration with the clients' own admin APIs: topics, settings and records, as a user writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
+from kafka.admin import KafkaAdminClient
+from kafka.admin import NewPartitions as PythonNewPartitions
+from kafka.admin import NewTopic as PythonNewTopic
+
+from pybroker.testing.broker import BrokerProcess
+
+TOPIC = "administered"
+
+
+def _one(futures: dict[Any, Any]) -> Any:
+    (future,) = futures.values()
+    return future.result(timeout=20)
+
+
+def test_librdkafka(running_broker: BrokerProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": running_broker.bootstrap})
+    _one(admin.create_topics([NewTopic(TOPIC, 2, 1, config={"retention.ms": "1000000"})]))
+    with pytest.raises(Exception, match="TOPIC_ALREADY_EXISTS"):
+        _one(admin.create_topics([NewTopic(TOPIC, 2, 1)]))
+    _one(admin.create_partitions([NewPartitions(TOPIC, 3)]))
+    assert len(admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions) == 3
+    longer = ConfigEntry("retention.ms", "2000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[longer])
+    _one(admin.incremental_alter_configs([resource]))
+    assert _one(admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, TOPIC)]))["retention.ms"].value == (
+        "2000000"
+    )
+    producer = Producer({"bootstrap.servers": running_broker.bootstrap, "enable.idempotence": True})
+    for number in range(10):
+        producer.produce(TOPIC, str(number).encode(), partition=0)
+    assert producer.flush(20) == 0
+    assert _one(admin.delete_records([TopicPartition(TOPIC, 0, 4)])).low_watermark == 4
+    assert _one(admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.earliest()})).offset == 4
+    assert len(admin.describe_cluster().result(timeout=20).nodes) == 1
+    _one(admin.delete_topics([TOPIC]))
+    assert TOPIC not in admin.list_topics(timeout=20).topics
+
+
+def test_kafka_python(running_broker: BrokerProcess) -> None:
+    name = f"{TOPIC}-2"
+    admin = KafkaAdminClient(bootstrap_servers=running_broker.bootstrap)
+    try:
+        admin.create_topics([PythonNewTopic(name, 2, 1)])
+        admin.create_partitions({name: PythonNewPartitions(3)})
+        (described,) = admin.describe_topics([name])
+        assert len(described["partitions"]) == 3
+        admin.delete_topics([name])
+        assert name not in admin.list_topics()
+    finally:
+        admin.close()
