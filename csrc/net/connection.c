@@ -83,12 +83,13 @@ static void unstarve(pb_connection *connection)
 static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
 {
     PB_ASSERT(bytes >= connection->end - connection->start);
-    pb_chunk *chunk = pb_pool_take(connection->reactor->options.pool, bytes, overdraft);
+    pb_chunk *chunk = pb_pool_exchange(connection->reactor->options.pool, bytes, overdraft, connection->chunk);
     if (chunk == NULL) {
         starve(connection);
         return false;
     }
     uint32_t have = connection->end - connection->start;
+    PB_ASSERT(have == 0 || connection->chunk != NULL);
     if (have > 0)
         memcpy(chunk->data, connection->chunk->data + connection->start, have);
     drop_chunk(connection);
@@ -108,7 +109,8 @@ static uint32_t bytes_needed(const pb_connection *connection, uint32_t frame, bo
     }
     if (frame == 0)
         return have + FRAME_HEADER_BYTES;
-    if (frame <= EXACT_FRAME_BYTES || overdraft) /* an overdraft is granted once: it must do for the whole frame */
+    if (frame <= EXACT_FRAME_BYTES || overdraft ||
+        connection->chunk->overdraft) /* an overdraft is granted once: it must do for the whole frame */
         return frame;
     if (connection->end < connection->chunk->capacity)
         return have + 1;

@@ -65,17 +65,25 @@ static pb_chunk *make_chunk(pb_pool *pool, uint32_t capacity)
 
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft)
 {
+    return pb_pool_exchange(pool, bytes, overdraft, NULL);
+}
+
+pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller)
+{
     PB_ASSERT(bytes > 0 && bytes <= (uint32_t)INT32_MAX + PB_CHUNK_UNIT_BYTES);
     uint32_t units = (bytes + PB_CHUNK_UNIT_BYTES - 1) / PB_CHUNK_UNIT_BYTES;
     int64_t capacity = (int64_t)units * PB_CHUNK_UNIT_BYTES;
     pthread_mutex_lock(&pool->mutex);
     bool over = pb_pool_used_bytes(pool) - pool->overdraft_bytes + capacity > pool->budget_bytes;
-    if (over && (!overdraft || pool->overdrawn)) {
+    bool has_overdraft = smaller != NULL && smaller->overdraft;
+    if (over && !has_overdraft && (!overdraft || pool->overdrawn)) {
         pthread_mutex_unlock(&pool->mutex);
         return NULL;
     }
     atomic_fetch_add_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
     if (over) {
+        if (has_overdraft)
+            smaller->overdraft = false;
         pool->overdrawn = true;
         pool->overdraft_bytes = capacity;
     }

@@ -1,0 +1,230 @@
+/* Connections on the simulated machine: fragments, pipelines, limits, and memory that does not suffice. */
+#include "tests/net/echo_server.h"
+
+enum { KIB = 1024, UNIT = PB_CHUNK_UNIT_BYTES };
+
+static const uint32_t sizes[] = {0,         1,        3,        4,        100,         32 * KIB - 5, 32 * KIB - 4, 32 * KIB - 3,
+                                 32 * KIB,  50000,    UNIT - 5, UNIT - 4, UNIT - 3,    UNIT,         UNIT + 1,     2 * UNIT - 4,
+                                 256 * KIB, 5 * UNIT, 7,        1,        1 << 20,     65,           3 << 20,      9};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+TEST(frames_of_all_sizes_come_whole_however_they_are_cut)
+{
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        echo_server server;
+        echo_start(&server, seed, 64 << 20, 4 << 20);
+        pb_sim_faults faults = {.short_io = seed % 2 == 0 ? 900000 : 0};
+        pb_sim_set_faults(server.io, &faults);
+        int client = pb_sim_connect(server.io, server.port);
+        for (int i = 0; i < SIZES; i++) { /* one at a time, in two pieces */
+            uint32_t cut = (uint32_t)(seed * 977) % (sizes[i] + 4);
+            echo_send(&server, client, sizes[i], 0, cut);
+            echo_run(&server, 100000);
+            echo_send(&server, client, sizes[i], cut, UINT32_MAX);
+            echo_expect(&server, client, sizes[i]);
+        }
+        for (int i = 0; i < SIZES; i++) /* all at once */
+            echo_send(&server, client, sizes[i], 0, UINT32_MAX);
+        for (int i = 0; i < SIZES; i++)
+            echo_expect(&server, client, sizes[i]);
+        echo_stop(&server);
+    }
+}
+
+TEST(a_long_pipeline_is_held_and_answered_in_order)
+{
+    echo_server server;
+    echo_start(&server, 5, 1 << 20, 1 << 20);
+    int client = pb_sim_connect(server.io, server.port);
+    for (uint32_t i = 0; i < 1000; i++)
+        echo_send(&server, client, i % 90, 0, UINT32_MAX);
+    for (uint32_t i = 0; i < 1000; i++)
+        echo_expect(&server, client, i % 90);
+    echo_stop(&server);
+}
+
+TEST(a_size_out_of_range_closes_after_what_came_before_is_answered)
+{
+    static const uint32_t bad[] = {(1 << 20) + 1, INT32_MAX, 0x80000000u, 0xfffffffcu, 0xffffffffu};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        echo_server server;
+        echo_start(&server, i, 1 << 20, 1 << 20);
+        int client = pb_sim_connect(server.io, server.port);
+        uint32_t size = htobe32(bad[i]);
+        echo_send(&server, client, 10, 0, UINT32_MAX);
+        pb_sim_client_send(server.io, client, &size, sizeof size);
+        echo_expect(&server, client, 10);
+        echo_run(&server, 10000000);
+        CHECK(echo_is_closed(&server, client));
+        CHECK_INT(server.complaints, 1);
+        CHECK_INT(server.open, 0);
+        echo_stop(&server);
+    }
+}
+
+TEST(the_largest_size_kafka_allows_is_no_surprise)
+{
+    echo_server server;
+    echo_start(&server, 6, UNIT, INT32_MAX);
+    int client = pb_sim_connect(server.io, server.port);
+    uint32_t size = htobe32(INT32_MAX);
+    pb_sim_client_send(server.io, client, &size, sizeof size);
+    static uint8_t some[3 * UNIT];
+    pb_sim_client_send(server.io, client, some, sizeof some);
+    echo_run(&server, 1000000000);
+    CHECK_INT(server.open, 1);
+    pb_sim_client_close(server.io, client);
+    echo_run(&server, 1000000000);
+    CHECK_INT(server.open, 0);
+    echo_stop(&server);
+}
+
+TEST(connections_that_wait_for_each_others_memory_get_on)
+{
+    enum { CLIENTS = 12 };
+    echo_server server;
+    echo_start(&server, 7, 2 * UNIT, 1 << 20);
+    int clients[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = pb_sim_connect(server.io, server.port);
+        echo_send(&server, clients[i], 3 * UNIT, 0, UNIT / 2); /* each holds one and wants more than there is */
+    }
+    echo_run(&server, 500000000);
+    for (int i = 0; i < CLIENTS; i++)
+        echo_send(&server, clients[i], 3 * UNIT, UNIT / 2, UINT32_MAX);
+    for (int i = 0; i < CLIENTS; i++)
+        echo_expect(&server, clients[i], 3 * UNIT);
+    CHECK_INT(server.complaints, 0);
+    echo_stop(&server);
+}
+
+TEST(unfinished_frames_make_room_for_others)
+{
+    enum { LORIS = 20 };
+    echo_server server;
+    echo_start(&server, 8, 4 * UNIT, 1 << 20);
+    int loris[LORIS];
+    for (int i = 0; i < LORIS; i++) {
+        loris[i] = pb_sim_connect(server.io, server.port);
+        echo_send(&server, loris[i], 1000, 0, 10);
+    }
+    echo_run(&server, 10000000);
+    int client = pb_sim_connect(server.io, server.port);
+    for (int second = 0; second < 60; second++) { /* a byte now and then does not keep the memory */
+        for (int i = 0; i < LORIS; i++)
+            if (!echo_is_closed(&server, loris[i]))
+                echo_send(&server, loris[i], 1000, (uint32_t)(10 + second), (uint32_t)(11 + second));
+        echo_run(&server, 1000000000);
+    }
+    echo_send(&server, client, 100, 0, UINT32_MAX);
+    echo_expect(&server, client, 100);
+    CHECK(server.complaints > 0 && server.complaints <= LORIS);
+    CHECK(pb_pool_used_bytes(&server.pool) <= 5 * UNIT);
+    echo_stop(&server);
+}
+
+TEST(a_frame_larger_than_the_budget_holds_nobody_up)
+{
+    echo_server server;
+    echo_start(&server, 9, 4 * UNIT, 100 << 20);
+    int huge = pb_sim_connect(server.io, server.port);
+    echo_send(&server, huge, 40 * UNIT, 0, 6 * UNIT);
+    echo_run(&server, 100000000);
+    for (uint32_t i = 0; i < 20; i++) {
+        int client = pb_sim_connect(server.io, server.port);
+        int64_t before = server.io->ops->monotonic_ns(server.io);
+        echo_send(&server, client, i, 0, UINT32_MAX);
+        echo_expect(&server, client, i);
+        CHECK(server.io->ops->monotonic_ns(server.io) - before < 100000000);
+    }
+    echo_send(&server, huge, 40 * UNIT, 6 * UNIT, UINT32_MAX);
+    echo_expect(&server, huge, 40 * UNIT);
+    echo_stop(&server);
+}
+
+TEST(announcing_a_huge_frame_takes_no_memory)
+{
+    echo_server server;
+    echo_start(&server, 10, 64 << 20, 100 << 20);
+    for (int i = 0; i < 50; i++)
+        echo_send(&server, pb_sim_connect(server.io, server.port), 90 << 20, 0, 100);
+    echo_run(&server, 100000000);
+    CHECK(pb_pool_used_bytes(&server.pool) <= 50 * UNIT);
+    echo_stop(&server);
+}
+
+TEST(idle_connections_give_their_buffers_back)
+{
+    echo_server server;
+    echo_start(&server, 11, 64 << 20, 1 << 20);
+    int clients[30];
+    for (int i = 0; i < 30; i++) {
+        clients[i] = pb_sim_connect(server.io, server.port);
+        echo_send(&server, clients[i], 300 * KIB, 0, UINT32_MAX);
+        echo_expect(&server, clients[i], 300 * KIB);
+    }
+    echo_run(&server, 5000000000);
+    CHECK_INT(pb_pool_used_bytes(&server.pool), 0);
+    echo_send(&server, clients[3], 5, 0, UINT32_MAX);
+    echo_expect(&server, clients[3], 5);
+    echo_stop(&server);
+}
+
+TEST(idle_buffers_go_to_those_that_starve)
+{
+    echo_server server;
+    echo_start(&server, 12, 2 * UNIT, 1 << 20);
+    for (int round = 0; round < 10; round++) {
+        int clients[6];
+        for (int i = 0; i < 6; i++) {
+            clients[i] = pb_sim_connect(server.io, server.port);
+            echo_send(&server, clients[i], 9, 0, UINT32_MAX);
+        }
+        for (int i = 0; i < 6; i++)
+            echo_expect(&server, clients[i], 9);
+    }
+    CHECK_INT(server.complaints, 0);
+    echo_stop(&server);
+}
+
+TEST(a_client_may_leave_at_any_moment)
+{
+    for (int moment = 0; moment < 300; moment++) {
+        echo_server server;
+        echo_start(&server, (uint64_t)moment, 4 * UNIT, 1 << 20);
+        server.slow = moment % 2 == 0;
+        pb_sim_faults faults = {.short_io = 500000};
+        pb_sim_set_faults(server.io, &faults);
+        int client = pb_sim_connect(server.io, server.port);
+        for (uint32_t i = 0; i < 100; i++)
+            echo_send(&server, client, i * 11, 0, UINT32_MAX);
+        echo_send(&server, client, 2 * UNIT, 0, UNIT);
+        for (int step = 0; step < moment; step++)
+            (void)pb_sim_step(server.io);
+        pb_sim_client_close(server.io, client);
+        if (moment % 3 == 0)
+            echo_run(&server, 50000000);
+        echo_release(&server);
+        server.slow = false;
+        echo_run(&server, 3000000000);
+        CHECK_INT(server.open, 0);
+        echo_stop(&server);
+    }
+}
+
+TEST(a_client_that_does_not_read_holds_bounded_memory)
+{
+    echo_server server;
+    echo_start(&server, 13, 4 * UNIT, 1 << 20);
+    int client = pb_sim_connect(server.io, server.port);
+    for (uint32_t i = 0; i < 100000; i++) /* answers fill the socket: 8 bytes each, 256 KiB of them */
+        echo_send(&server, client, 4, 0, UINT32_MAX);
+    echo_run(&server, 3000000000);
+    CHECK(server.requests <= 64);
+    CHECK(pb_pool_used_bytes(&server.pool) <= 3 * UNIT);
+    for (uint32_t i = 0; i < 100000; i++)
+        echo_expect(&server, client, 4);
+    echo_stop(&server);
+}
+
+CHECK_MAIN()
