@@ -98,7 +98,8 @@ static int grow(pb_fetch_session *session)
 /* What a partition costs, its share of the hash table included. */
 static int64_t size_of(const pb_session_partition *partition)
 {
-    return (int64_t)sizeof *partition + 4 * (int64_t)sizeof(void *) + (partition->topic_length > 0 ? partition->topic_length : 0);
+    return (int64_t)sizeof *partition + 4 * (int64_t)sizeof(void *) +
+           (partition->topic_length > 0 ? partition->topic_length : 0);
 }
 
 /* NULL: no memory, or more than all sessions may hold. */
@@ -182,6 +183,7 @@ static pb_fetch_session **find_session(pb_fetch_sessions *sessions, int32_t id)
 static void remove_session(pb_fetch_sessions *sessions, pb_fetch_session **slot)
 {
     pb_fetch_session *session = *slot;
+    PB_ASSERT(session != NULL);
     *slot = session->next;
     pb_list_remove(&session->lru);
     sessions->count--;
@@ -190,8 +192,8 @@ static void remove_session(pb_fetch_sessions *sessions, pb_fetch_session **slot)
         free_session(sessions, session);
 }
 
-/* The session that a new one of `size` partitions may take the place of when none is stale: the smallest that is not new
- * itself, if it is smaller. NULL: none. */
+/* The session that a new one of `size` partitions may take the place of when none is stale: the smallest that is not
+ * new itself, if it is smaller. NULL: none. */
 static pb_fetch_session *find_smaller(pb_fetch_sessions *sessions, int32_t size, int64_t now_ms)
 {
     pb_fetch_session *smallest = NULL;
@@ -312,8 +314,8 @@ static void end_now(pb_fetch_sessions *sessions, pb_fetch_session *session)
     pb_fetch_session_end(sessions, session);
 }
 
-int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version, int64_t now_ms,
-                           pb_fetch_session **out, bool *full)
+int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version,
+                           int64_t now_ms, pb_fetch_session **out, bool *full)
 {
     *out = NULL;
     *full = request->session_epoch == PB_FETCH_INITIAL_EPOCH || request->session_epoch == PB_FETCH_FINAL_EPOCH;

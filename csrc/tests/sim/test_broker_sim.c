@@ -116,7 +116,7 @@ static void start(world *it, uint64_t seed)
 
 static void send_next(world *it, sim_client *client)
 {
-    size_t length = mini_batch(bytes, sizeof bytes, 1 + client->sent % 3, (size_t)(VALUE_BYTES + client->sent));
+    size_t length = mini_batch(bytes, sizeof bytes, 1 + client->sent % 3, (size_t)VALUE_BYTES + (size_t)client->sent);
     bytes[length - 2] = (uint8_t)client->id; /* the last byte of the last value: no two batches are alike */
     bytes[length - 3] = (uint8_t)client->sent;
     pb_batch_header header;

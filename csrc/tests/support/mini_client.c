@@ -70,7 +70,9 @@ bool mini_client_receive(mini_client *client)
         return false;
     size = be32toh(size);
     CHECK(size >= 4 && size < FRAME_BYTES);
-    client->answer = realloc(client->answer, size);
+    uint8_t *answer = realloc(client->answer, size);
+    CHECK(answer != NULL);
+    client->answer = answer;
     client->answer_length = size;
     return read_all(client->fd, client->answer, size);
 }
