@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,19 +31,27 @@ def _one(futures: dict[Any, Any]) -> Any:
     return future.result(timeout=20)
 
 
+def _soon(look: Callable[[], bool]) -> bool:
+    """Whether it comes true: Apache Kafka answers before its broker follows the metadata."""
+    for _ in range(100):
+        if look():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_librdkafka(running_broker: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": running_broker.bootstrap})
     _one(admin.create_topics([NewTopic(TOPIC, 2, 1, config={"retention.ms": "1000000"})]))
     with pytest.raises(Exception, match="TOPIC_ALREADY_EXISTS"):
         _one(admin.create_topics([NewTopic(TOPIC, 2, 1)]))
     _one(admin.create_partitions([NewPartitions(TOPIC, 3)]))
-    assert len(admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions) == 3
+    assert _soon(lambda: len(admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions) == 3)
     longer = ConfigEntry("retention.ms", "2000000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[longer])
     _one(admin.incremental_alter_configs([resource]))
-    assert _one(admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, TOPIC)]))["retention.ms"].value == (
-        "2000000"
-    )
+    topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC)
+    assert _soon(lambda: _one(admin.describe_configs([topic]))["retention.ms"].value == "2000000")
     producer = Producer({"bootstrap.servers": running_broker.bootstrap, "enable.idempotence": True})
     for number in range(10):
         producer.produce(TOPIC, str(number).encode(), partition=0)
@@ -50,7 +60,7 @@ def test_librdkafka(running_broker: BrokerProcess) -> None:
     assert _one(admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.earliest()})).offset == 4
     assert len(admin.describe_cluster().result(timeout=20).nodes) == 1
     _one(admin.delete_topics([TOPIC]))
-    assert TOPIC not in admin.list_topics(timeout=20).topics
+    assert _soon(lambda: TOPIC not in admin.list_topics(timeout=20).topics)
 
 
 def test_kafka_python(running_broker: BrokerProcess) -> None:
@@ -59,9 +69,8 @@ def test_kafka_python(running_broker: BrokerProcess) -> None:
     try:
         admin.create_topics([PythonNewTopic(name, 2, 1)])
         admin.create_partitions({name: PythonNewPartitions(3)})
-        (described,) = admin.describe_topics([name])
-        assert len(described["partitions"]) == 3
+        assert _soon(lambda: len(admin.describe_topics([name])[0]["partitions"]) == 3)
         admin.delete_topics([name])
-        assert name not in admin.list_topics()
+        assert _soon(lambda: name not in admin.list_topics())
     finally:
         admin.close()
