@@ -6,9 +6,13 @@ FindCoordinator says for good that there is none.
 
 from __future__ import annotations
 
+import logging
+
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_LOG = logging.getLogger(__name__)
 
 _NO_PRODUCER_ID = -1
 _NO_PRODUCER_EPOCH = -1
@@ -26,7 +30,9 @@ async def handle(
         # to its former session.
         return m.InitProducerIdResponse(producer_id=await broker.producer_ids.next_producer_id(), producer_epoch=0)
     except KafkaError as failure:
-        return _refused(failure.code)
+        # Clients try again on this code alone; while the broker registers they may be early.
+        _LOG.warning("client %s gets no producer id: %s", context.client_id, failure)
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def _refused(error: ErrorCode) -> m.InitProducerIdResponse:

@@ -126,9 +126,12 @@ def test_refused_producer_ids(fields: dict[str, Any], error: ErrorCode) -> None:
     asyncio.run(run())
 
 
-def test_no_producer_id_without_a_registration() -> None:
+def test_a_client_that_is_early_may_try_again() -> None:
     async def run() -> None:
-        answer = await Services().call("init_producer_id", _init(), 5)
-        assert (answer.error_code, answer.producer_id) == (ErrorCode.STALE_BROKER_EPOCH, -1)
+        services = Services()
+        early = await services.call("init_producer_id", _init(), 5)
+        assert (early.error_code, early.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        await services.start()
+        assert (await services.call("init_producer_id", _init(), 5)).error_code == 0
 
     asyncio.run(run())
