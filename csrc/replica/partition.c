@@ -239,15 +239,19 @@ static bool begin_write(pb_partition *partition)
 /* Fill `slice` with the next bytes of the write; how many iovecs. */
 static int cut_slice(pb_partition *partition)
 {
-    size_t left = PB_WRITE_SLICE_BYTES;
     int count = 0;
-    for (int i = partition->write_next; i < partition->write.iov_count && left > 0; i++) {
+    partition->slice_bytes = 0;
+    for (int i = partition->write_next; i < partition->write.iov_count; i++) {
         struct iovec part = partition->write.iov[i];
-        if (part.iov_len > left)
-            part.iov_len = left;
+        int64_t left = PB_WRITE_SLICE_BYTES - partition->slice_bytes;
+        if (left == 0)
+            break;
+        if ((int64_t)part.iov_len > left)
+            part.iov_len = (size_t)left;
         partition->slice[count++] = part;
-        left -= part.iov_len;
+        partition->slice_bytes += (int64_t)part.iov_len;
     }
+    PB_ASSERT(count > 0);
     return count;
 }
 
@@ -266,26 +270,27 @@ static void advance_write(pb_partition *partition, int64_t bytes)
     }
 }
 
-/* One slice: PB_IO_PENDING while there is more to do or to wait for, else what the whole write came to. */
-static int64_t write_slice(pb_partition *partition)
+/* A slice has come to `result`: PB_IO_PENDING when the next one follows in the writer's next turn, else what the whole
+ * write came to. A short slice is a failed write. */
+static int64_t finish_slice(pb_partition *partition, int64_t result)
 {
-    pb_reactor *reactor = partition->writer;
-    int64_t wanted = 0;
-    int count = cut_slice(partition);
-    for (int i = 0; i < count; i++)
-        wanted += (int64_t)partition->slice[i].iov_len;
-    int64_t result = reactor->io->ops->write_start(reactor->loop, &partition->write_op, partition->write.file,
-                                                   partition->slice, count,
-                                                   partition->write.position + partition->write_done);
-    if (result == PB_IO_PENDING)
-        return result;
     if (result > 0)
         advance_write(partition, result);
-    if (result == wanted && partition->write_done < partition->write.length) {
-        pb_reactor_post(reactor, &partition->go_on);
+    if (result == partition->slice_bytes && partition->write_done < partition->write.length) {
+        pb_reactor_post(partition->writer, &partition->go_on);
         return PB_IO_PENDING;
     }
     return result < 0 ? result : partition->write_done;
+}
+
+static int64_t write_slice(pb_partition *partition)
+{
+    pb_reactor *reactor = partition->writer;
+    int count = cut_slice(partition);
+    int64_t result =
+        reactor->io->ops->write_start(reactor->loop, &partition->write_op, partition->write.file, partition->slice,
+                                      count, partition->write.position + partition->write_done);
+    return result == PB_IO_PENDING ? result : finish_slice(partition, result);
 }
 
 static void pump_on(pb_partition *partition, pb_reactor *reactor);
@@ -313,13 +318,7 @@ static void go_on(pb_task *task, pb_reactor *reactor)
 static void written(pb_op *op, int64_t result)
 {
     pb_partition *partition = PB_CONTAINER(op, pb_partition, write_op);
-    if (result > 0)
-        advance_write(partition, result);
-    if (result > 0 && partition->write_done < partition->write.length)
-        result = write_slice(partition);
-    else if (result >= 0)
-        result = partition->write_done;
-    after_slice(partition, result);
+    after_slice(partition, finish_slice(partition, result));
 }
 
 /* Write until nothing is queued, or a write goes on later: then it holds a reference and its reactor. */

@@ -83,9 +83,10 @@ struct pb_partition {
     _Atomic int64_t fetched_bytes;
     /* The write in flight: used by the reactor that holds the write token. */
     pb_log_write write;
-    int write_next;      /* the first iovec that is not written whole */
-    int64_t write_done;  /* bytes of it that are */
+    int write_next;     /* the first iovec that is not written whole */
+    int64_t write_done; /* bytes of it that are */
     struct iovec slice[PB_WRITE_SLICE_IOVECS];
+    int64_t slice_bytes;
     pb_op write_op;
     pb_task go_on; /* the next slice, in the writer's next turn */
     pb_reactor *writer;
