@@ -57,6 +57,12 @@ def record_count(log_file: Path) -> int:
     return sum(line.startswith("| ") for line in _dump([log_file], "--deep-iteration"))
 
 
+def segment_findings(log_files: list[Path], *options: str) -> list[str]:
+    """What Kafka's tool dislikes in segments, given in order; `options` name a decoder."""
+    lines = _dump(log_files, "--deep-iteration", *options)
+    return _alarms(lines, log_files[0].parent.name + "/*.log") + _check_order(lines)
+
+
 def findings(log_dir: Path) -> list[str]:
     """What Kafka's tool dislikes in a stopped log dir: logs, indexes, producer snapshots, offsets, metadata log."""
     found: list[str] = []
@@ -70,8 +76,7 @@ def findings(log_dir: Path) -> list[str]:
         options = [decoders[topic]] if topic in decoders else []
         filled = [log for log in logs if log.stat().st_size > 0]
         if filled:
-            lines = _dump(filled, "--deep-iteration", *options)
-            found += _alarms(lines, f"{topic} *.log") + _check_order(lines)
+            found += segment_findings(filled, *options)
         for suffix, more in (
             ("index", ["--index-sanity-check"]),
             ("timeindex", []),
