@@ -46,7 +46,8 @@ void pb_pool_destroy(pb_pool *pool);
  * is used up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections
  * that wait for each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
-/* The same for a caller that will release `smaller` once it has copied from it: an overdraft goes over to the larger chunk. */
+/* The same for a caller that will release `smaller` once it has copied from it: an overdraft goes over to the larger
+ * chunk. */
 pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller);
 /* Count `bytes` of other memory against half of the budget: false when that is used up. Any thread; for copies that are
  * only an optimisation. */

@@ -18,14 +18,15 @@
 #define PB_FETCH_SESSIONLESS 0
 #define PB_FETCH_FINAL_EPOCH (-1)
 #define PB_FETCH_INITIAL_EPOCH 0
-/* What all sessions together may remember. Over it no session is made, and one that would grow ends: its fetcher asks anew. */
+/* What all sessions together may remember. Over it no session is made, and one that would grow ends: its fetcher asks
+ * anew. */
 #define PB_SESSION_MEMORY_BYTES (64LL * 1024 * 1024)
 
 /* One partition in a session. Owner: the session. */
 typedef struct pb_session_partition {
     pb_link link;                      /* the session's order: who got data goes to the end */
     struct pb_session_partition *next; /* hash chain */
-    int32_t topic_length; /* by name (before version 13); -1: by id */
+    int32_t topic_length;              /* by name (before version 13); -1: by id */
     pb_uuid topic_id;
     int32_t index;
     int32_t max_bytes;
@@ -71,7 +72,8 @@ int32_t pb_fetch_sessions_count(pb_fetch_sessions *sessions);
 /*
  * Begin a request. 0 with *out NULL: sessionless, everything is in the request. 0 with a session: it is busy now and
  * holds the partitions to fetch; *full tells whether all of them are answered (a new session) or only what changed.
- * Else FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. An incremental request that leaves its session empty ends it and is sessionless itself.
+ * Else FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR. An incremental request
+ * that leaves its session empty ends it and is sessionless itself.
  */
 int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *request, int16_t version,
                            int64_t now_ms, pb_fetch_session **out, bool *full);

@@ -11,7 +11,8 @@
 #include "server/request.h"
 
 #define PIPELINED_PRODUCES_MAX 128
-/* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer. */
+/* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer.
+ */
 #define COPIED_REQUEST_BYTES 4096
 
 static pb_broker *broker_of(pb_connection *connection)

@@ -56,8 +56,8 @@ pb_event_node *pb_events_next(pb_events *events)
         ssize_t got = read(events->event_fd, &count, sizeof count);
         PB_ASSERT(got == sizeof count || errno == EAGAIN);
         atomic_store(&events->rung, false);
-        /* Whatever came between the take and the store has not rung: look once more, and ring for what the caller may not
-         * take in this batch. */
+        /* Whatever came between the take and the store has not rung: look once more, and ring for what the caller may
+         * not take in this batch. */
         events->taken = pb_mailbox_take(&events->mailbox);
         if (events->taken != NULL)
             ring(events);

@@ -86,7 +86,8 @@ static void stop_waiting(fetch_state *fetch)
 static void wake(pb_partition_waiter *waiter, int64_t appended_bytes)
 {
     fetch_state *fetch = waiter->owner;
-    /* Bounded, so that neither many wakes nor a wake for all there is take the sum out of range; min.bytes is no larger. */
+    /* Bounded, so that neither many wakes nor a wake for all there is take the sum out of range; min.bytes is no
+     * larger. */
     int64_t amount = appended_bytes < INT32_MAX ? appended_bytes : INT32_MAX;
     if (atomic_fetch_sub(&fetch->missing_bytes, amount) - amount > 0 || atomic_exchange(&fetch->woken, true))
         return;

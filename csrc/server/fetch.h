@@ -43,11 +43,11 @@ typedef struct fetch_state {
     bool hurried; /* the connection is closing: no more waiting */
     fetch_item *items;
     int32_t item_count;
-    int32_t limit_bytes;           /* of the answer: the request's and the broker's */
-    int32_t min_bytes;             /* worth answering before the wait is over */
-    int64_t reserved_bytes;        /* of the pool, for records copied beside the header */
-    int64_t bytes;                 /* found by the last read */
-    bool has_error; /* of a partition: answered at once */
+    int32_t limit_bytes;    /* of the answer: the request's and the broker's */
+    int32_t min_bytes;      /* worth answering before the wait is over */
+    int64_t reserved_bytes; /* of the pool, for records copied beside the header */
+    int64_t bytes;          /* found by the last read */
+    bool has_error;         /* of a partition: answered at once */
     int64_t deadline_ns;
     pb_timer timer;
     _Atomic int64_t missing_bytes; /* until min.bytes */

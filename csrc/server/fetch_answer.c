@@ -8,8 +8,8 @@
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
-/* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end, so they
- * are counted against the buffer budget; beyond it records leave by sendfile, however small. */
+/* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end,
+ * so they are counted against the buffer budget; beyond it records leave by sendfile, however small. */
 #define COPY_BYTES (32 * 1024)
 
 /* Twice: once as read, once in the answer. */

@@ -54,7 +54,8 @@ static void try_again(pb_timer *timer)
 static void accept_later(pb_listener *listener, int error)
 {
     pb_reactor *first = &listener->broker->reactors[0].reactor;
-    pb_events_notice(&listener->broker->events, "cannot accept a connection on listener %s (%s)", listener->name, strerror(error));
+    pb_events_notice(&listener->broker->events, "cannot accept a connection on listener %s (%s)", listener->name,
+                     strerror(error));
     listener->retry.fire = try_again;
     if (pb_timer_set(&first->timers, &listener->retry, first->now_ns + ACCEPT_RETRY_NS) < 0)
         accept_next(listener);

@@ -1,4 +1,5 @@
-/* A reactor on the simulated machine whose handler answers each frame with its length and sum. For tests of connections. */
+/* A reactor on the simulated machine whose handler answers each frame with its length and sum. For tests of
+ * connections. */
 #ifndef PB_TESTS_NET_ECHO_SERVER_H
 #define PB_TESTS_NET_ECHO_SERVER_H
 
@@ -19,10 +20,10 @@ typedef struct echo_server {
     pb_connection_handler handler;
     pb_socket listener;
     int port;
-    int open;      /* connections */
+    int open; /* connections */
     int complaints;
-    int requests;  /* not yet released */
-    bool slow;     /* answers are kept back until echo_release */
+    int requests; /* not yet released */
+    bool slow;    /* answers are kept back until echo_release */
     pb_link kept;
 } echo_server;
 
@@ -62,7 +63,8 @@ static void echo_respond(echo_request *request)
     pb_connection_resume(request->connection);
 }
 
-static enum pb_frame_verdict echo_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length)
+static enum pb_frame_verdict echo_frame(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame,
+                                        uint32_t length)
 {
     echo_server *server = connection->owner;
     if (connection->response_count >= 64)

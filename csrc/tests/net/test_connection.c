@@ -3,9 +3,10 @@
 
 enum { KIB = 1024, UNIT = PB_CHUNK_UNIT_BYTES };
 
-static const uint32_t sizes[] = {0,         1,        3,        4,        100,         32 * KIB - 5, 32 * KIB - 4, 32 * KIB - 3,
-                                 32 * KIB,  50000,    UNIT - 5, UNIT - 4, UNIT - 3,    UNIT,         UNIT + 1,     2 * UNIT - 4,
-                                 256 * KIB, 5 * UNIT, 7,        1,        1 << 20,     65,           3 << 20,      9};
+static const uint32_t sizes[] = {
+    0,         1,        3,        4,        100,      32 * KIB - 5, 32 * KIB - 4, 32 * KIB - 3,
+    32 * KIB,  50000,    UNIT - 5, UNIT - 4, UNIT - 3, UNIT,         UNIT + 1,     2 * UNIT - 4,
+    256 * KIB, 5 * UNIT, 7,        1,        1 << 20,  65,           3 << 20,      9};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 TEST(frames_of_all_sizes_come_whole_however_they_are_cut)
