@@ -2,7 +2,7 @@
 
 ext4 on a loop device whose backing file lies on powerfs (`tests/crash/powerfs`). Needs root, /dev/fuse and a free loop
 device. The caller's thread owns it as a context manager; everything it mounts is unmounted at the end.
-Can fail: `PowerDiskMissing` when this machine cannot make one; `ProcessFailed` and CalledProcessError when a step fails.
+Can fail: `PowerDiskMissing` when this machine cannot make one; `ProcessFailed` when a step fails.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PowerDisk:
         return self._server.stdout.readline().strip()
 
     def cut(self, seed: int, kept_percent: int) -> PowerCut:
-        """Cut the power now. What is mounted goes on working, but nothing it does is remembered: end whoever uses it."""
+        """Cut the power now. What is mounted goes on working, but nothing it does is remembered: end who uses it."""
         assert self._server is not None and self._server.stdin is not None
         self._server.stdin.write(f"cut {seed} {kept_percent}\n")
         self._server.stdin.flush()
