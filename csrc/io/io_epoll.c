@@ -6,8 +6,6 @@
  * them, so that `done` never runs inside a start call. One thread per loop; only pb_loop_wake comes from others.
  */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -189,8 +187,7 @@ static int watch(pb_loop *loop, pb_socket *socket, uint32_t interest)
 
 static int epoll_socket_attach(pb_loop *loop, pb_socket *socket)
 {
-    int one = 1;
-    (void)setsockopt(socket->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    pb_posix_tune_socket(socket->fd);
     return watch(loop, socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
 }
 

@@ -1,7 +1,9 @@
-/* Listening sockets and peer names of the real backends. Any thread. */
+/* Listening, tuning and naming sockets of the real backends. Any thread. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -75,4 +77,26 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size)
         return inet_ntop(AF_INET6, v6, text, (socklen_t)size) != NULL ? 0 : -errno;
     }
     return inet_ntop(AF_INET, &((struct sockaddr_in *)&address)->sin_addr, text, (socklen_t)size) != NULL ? 0 : -errno;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (address->ss_family != AF_INET6)
+        return false;
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
+}
+
+/* Nothing is lost on the loopback device, but BBR, the default of many machines, paces even there with a timer per
+ * packet: a fetch then costs 0.30 instead of 0.11 CPU s/GB. Reno is open to everyone and in every kernel. */
+void pb_posix_tune_socket(int fd)
+{
+    int one = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    if (getpeername(fd, (struct sockaddr *)&address, &length) == 0 && is_loopback(&address))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
 }

@@ -52,6 +52,8 @@ void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
+/* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
+void pb_posix_tune_socket(int fd);
 int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
 
 /* The shared part of a backend's table. */

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,8 +209,7 @@ static void uring_loop_wake(pb_loop *loop)
 static int uring_socket_attach(pb_loop *loop, pb_socket *socket)
 {
     (void)loop;
-    int one = 1;
-    (void)setsockopt(socket->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    pb_posix_tune_socket(socket->fd);
     return 0;
 }
 
