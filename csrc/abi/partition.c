@@ -260,12 +260,12 @@ int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
 int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,
                             pb_native_failure *failure)
 {
-    pb_failure inner = {0};
+    pb_failure purging = {0}, upkeep = {0};
     pb_log_guard guard = pb_partition_guard(partition);
-    int result = pb_log_upkeep(partition->log, &guard, now_ms, &inner);
-    if (result == 0)
-        result = pb_log_purge(partition->log, &guard, purge_before_ms, &inner);
-    return pb_abi_fail(failure, &inner, result);
+    /* Neither waits for the other to succeed: on a full disk the purge makes the room that upkeep needs. */
+    int purged = pb_log_purge(partition->log, &guard, purge_before_ms, &purging);
+    int result = pb_log_upkeep(partition->log, &guard, now_ms, &upkeep);
+    return purged != 0 ? pb_abi_fail(failure, &purging, purged) : pb_abi_fail(failure, &upkeep, result);
 }
 
 int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity)

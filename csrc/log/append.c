@@ -353,7 +353,8 @@ void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link 
     if (done == write->length)
         return;
     log->broken = true;
-    int error = result < 0 ? (int)result : -EIO;
+    /* A file takes only a part when there is no room for the rest. */
+    int error = result < 0 ? (int)result : -ENOSPC;
     fail_all(&log->in_flight, error, finished);
     fail_all(&log->queue, error, finished);
 }

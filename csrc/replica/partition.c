@@ -215,7 +215,7 @@ static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t r
     pb_list_init(&finished);
     finish_write(partition, result, &finished, &broke);
     if (broke)
-        partition->failed(partition, result < 0 ? (int)result : -EIO);
+        partition->failed(partition, result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
     while ((link = pb_list_pop_front(&finished)) != NULL) {
         pb_append *append = PB_CONTAINER(link, pb_append, link);
         pb_partition_append_op *op = PB_CONTAINER(append, pb_partition_append_op, append);

@@ -32,6 +32,8 @@ from pybroker.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
+_REPAIR_INTERVAL_S = 1.0
+
 #: Between attempts to repair a log that cannot be written, on a full disk for example.
 _REPAIR_INTERVAL_S = 5
 
@@ -232,11 +234,19 @@ class ReplicaManager:
             done.set_exception(kafka_error(NativeError(error)))
 
     async def on_offline(self, tag: int, error: int) -> None:
-        """An OFFLINE event: a write failed. Cut the log to what was written whole and go on."""
+        """An OFFLINE event: a write failed. Cut the log to what was written whole and go on.
+
+        On a full disk the next write fails as well; until a repair is due again, clients are refused without trying.
+        """
         log = self._logs.by_tag(tag)
         if log is None or log.closing:
             return
         logger.error("%s: a write failed (%s); the log is repaired", log, NativeError(error))
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, log.repaired_s + _REPAIR_INTERVAL_S - loop.time()))
+        if self._logs.by_tag(tag) is not log:
+            return
+        log.repaired_s = loop.time()
         is_first = True
         while not log.closing:
             try:
@@ -252,7 +262,7 @@ class ReplicaManager:
                 is_first = False
                 await asyncio.sleep(_REPAIR_INTERVAL_S)
             else:
-                logger.warning("%s: repaired; its end is offset %d", log, log.native.state.log_end_offset)
+                logger.warning("%s: repaired; it takes records again", log)
                 return
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:

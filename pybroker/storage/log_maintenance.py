@@ -71,7 +71,10 @@ class LogMaintenance:
             await asyncio.sleep(interval_ms / 1000)
 
     async def _checkpoint(self) -> None:
-        await self._manager.write_checkpoints()
+        try:
+            await self._manager.write_checkpoints()
+        except OSError as error:
+            logger.error("the checkpoints could not be written; they are tried again: %s", error)
 
     # ---- retention -------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ when none is under way.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
@@ -35,6 +36,7 @@ class PartitionLog:
         "key",
         "native",
         "path",
+        "repaired_s",
         "synced_bytes",
         "tag",
         "topic_id",
@@ -61,6 +63,8 @@ class PartitionLog:
         self.closing = False
         #: What had been appended since the log was opened when upkeep last synced it.
         self.synced_bytes = 0
+        #: When the log was last repaired after a failed write, by the loop's clock.
+        self.repaired_s = -math.inf
         self._executor = executor
         self._call_count = 0
         self._idle: asyncio.Future[None] | None = None
