@@ -37,6 +37,7 @@ from pybroker.metadata.retention import Retention, clean
 from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class FileMetadataLog:
         self._active_base_offset: int | None = None
         self._descriptor = -1
         self._segment_size_bytes = 0
+        self._reserved_end = 0
         self._queue: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -180,6 +182,7 @@ class FileMetadataLog:
                 f"{self.directory}: this metadata log belongs to a quorum of voters {sorted(state.voters)}; an "
                 "embedded controller can only go on with a log whose one voter is this node"
             )
+        self._release_reserve()
         self._epoch = max(self._epoch, state.leader_epoch if state is not None else 0) + 1
         QuorumState(node_id, self._epoch, (node_id,)).write(self.directory, kraft_version)
         self._last_snapshot_ms = now_ms
@@ -190,6 +193,16 @@ class FileMetadataLog:
             partition_metadata.write(self.directory, METADATA_TOPIC_ID)
         self._open_active_segment()
         return self._epoch
+
+    def _release_reserve(self) -> None:
+        """On a full disk what a killed broker had set aside is the room in which this one starts."""
+        if self._active_base_offset is None:
+            return
+        descriptor = os.open(segment_path(self.directory, self._active_base_offset), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            release(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _trim_epochs(self) -> None:
         """Forget epochs of records that are no longer, or not any more, in the log."""
@@ -218,10 +231,23 @@ class FileMetadataLog:
             path.with_suffix(suffix).unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fsync_directory(self.directory)
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        self._close_segment()
         self._descriptor = descriptor
         self._segment_size_bytes = os.fstat(descriptor).st_size
+        self._reserved_end = 0
+        self._reserve()
+
+    def _close_segment(self) -> None:
+        if self._descriptor >= 0:
+            release(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _reserve(self) -> None:
+        """The broker stops when this log cannot be written, so a disk that partitions have filled must not do that."""
+        if self._reserved_end - self._segment_size_bytes < RESERVE_BYTES[0] // 2:
+            got_bytes = reserve(self._descriptor, self._segment_size_bytes)
+            self._reserved_end = max(self._reserved_end, self._segment_size_bytes + got_bytes)
 
     # --- append -----------------------------------------------------------------------------------------------------
 
@@ -299,6 +325,7 @@ class FileMetadataLog:
         os.fdatasync(self._descriptor)
         self.sync_count += 1
         self._segment_size_bytes = position
+        self._reserve()
 
     # --- snapshots --------------------------------------------------------------------------------------------------
 
@@ -316,6 +343,4 @@ class FileMetadataLog:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         self._executor.shutdown()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._close_segment()

@@ -18,6 +18,7 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.retention import Retention
 from pybroker.protocol import messages as m
 from pybroker.storage import epoch_checkpoint
+from pybroker.storage.reserve import reserve
 
 
 def _topic(number: int) -> list[VersionedRecord]:
@@ -227,3 +228,42 @@ def test_a_segment_of_kafka_is_continued_without_its_indexes(tmp_path: Path, kaf
     assert not (tmp_path / "00000000000000000000.index").exists()
     assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, 0), (2, 285)]
     assert "topic1" in _open(tmp_path)[1].topics.by_name
+
+
+def _allocated_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_space_is_set_aside_while_the_log_is_open_and_given_back_afterwards(tmp_path: Path) -> None:
+    path = log_files.segment_path(tmp_path, 0)
+
+    async def run() -> None:
+        log, _ = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        await _append(log, range(3))
+        reserved_bytes = _allocated_bytes(path) - path.stat().st_size
+        assert reserved_bytes > 1 << 20 or os.statvfs(tmp_path).f_bavail == 0
+        await log.close()
+
+    asyncio.run(run())
+    assert _allocated_bytes(path) <= path.stat().st_size + 8192
+
+
+def test_what_a_killed_broker_had_set_aside_is_free_when_the_next_one_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(tmp_path, range(3))
+    path = log_files.segment_path(tmp_path, 0)
+    with open(path, "r+b") as file:
+        assert reserve(file.fileno(), path.stat().st_size) > 0
+    assert _allocated_bytes(path) > 1 << 20
+    seen = []
+    write = QuorumState.write
+
+    def note(state: QuorumState, directory: Path, kraft_version: int) -> None:
+        seen.append(_allocated_bytes(path))
+        write(state, directory, kraft_version)
+
+    monkeypatch.setattr(QuorumState, "write", note)
+    _fill(tmp_path, range(3, 5))
+    assert seen and seen[0] < 1 << 20
