@@ -1,0 +1,417 @@
+/* One set of cases over the real backends: what io.h promises about loops and sockets holds on each of them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/io.h"
+#include "tests/check.h"
+
+enum { TURN_LIMIT = 2000 };
+
+static const char *backends[] = {"epoll", "io_uring"};
+static const int backend_count = 2;
+
+/* A loop with one socket of ours and its peer, a plain blocking file descriptor. */
+typedef struct rig {
+    pb_io *io;
+    pb_loop *loop;
+    pb_socket socket;
+    int peer;
+    int received; /* how many times done was called */
+    int sent;
+    int64_t receive_result;
+    int64_t send_result;
+} rig;
+
+static void receive_done(pb_op *op, int64_t result)
+{
+    rig *it = PB_CONTAINER(op, rig, socket.receive);
+    it->received++;
+    it->receive_result = result;
+}
+
+static void send_done(pb_op *op, int64_t result)
+{
+    rig *it = PB_CONTAINER(op, rig, socket.transmit);
+    it->sent++;
+    it->send_result = result;
+}
+
+static void rig_open(rig *it, const char *backend)
+{
+    memset(it, 0, sizeof *it);
+    pb_failure failure = {0};
+    int pair[2];
+    bool non_blocking = strcmp(backend, "epoll") == 0; /* as its accept makes them */
+    CHECK_INT(pb_io_open(backend, &it->io, &failure), 0);
+    CHECK_INT(it->io->ops->loop_open(it->io, &it->loop, &failure), 0);
+    CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    it->socket.fd = pair[0];
+    CHECK_INT(fcntl(pair[0], F_SETFL, fcntl(pair[0], F_GETFL) | (non_blocking ? O_NONBLOCK : 0)), 0);
+    it->peer = pair[1];
+    it->socket.receive.done = receive_done;
+    it->socket.transmit.done = send_done;
+    CHECK_INT(it->io->ops->socket_attach(it->loop, &it->socket), 0);
+}
+
+static void turn_until(rig *it, const int *count, int wanted)
+{
+    for (int turn = 0; *count < wanted; turn++) {
+        CHECK(turn < TURN_LIMIT);
+        (void)it->io->ops->loop_turn(it->loop, 10000000);
+    }
+}
+
+static void rig_close(rig *it)
+{
+    it->io->ops->socket_shutdown(it->loop, &it->socket);
+    for (int turn = 0; it->socket.receive.active || it->socket.transmit.active; turn++) {
+        CHECK(turn < TURN_LIMIT);
+        (void)it->io->ops->loop_turn(it->loop, 10000000);
+    }
+    it->io->ops->socket_close(it->loop, &it->socket);
+    close(it->peer);
+    it->io->ops->loop_close(it->loop);
+    it->io->ops->close(it->io);
+}
+
+#define FOR_EACH_BACKEND(it) for (int backend = 0; backend < backend_count && (rig_open(&(it), backends[backend]), true); backend++, rig_close(&(it)))
+
+TEST(bytes_arrive_before_and_after_the_receive_is_started)
+{
+    rig it;
+    char buffer[16];
+    FOR_EACH_BACKEND(it)
+    {
+        CHECK_INT(write(it.peer, "abc", 3), 3);
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+        CHECK_INT(it.received, 0); /* never inside the start */
+        turn_until(&it, &it.received, 1);
+        CHECK_INT(it.receive_result, 3);
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, 2);
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        CHECK_INT(it.received, 1);
+        CHECK_INT(write(it.peer, "defgh", 5), 5);
+        turn_until(&it, &it.received, 2);
+        CHECK_INT(it.receive_result, 2);
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+        turn_until(&it, &it.received, 3);
+        CHECK_INT(it.receive_result, 3);
+        CHECK_MEM(buffer, "fgh", 3);
+    }
+}
+
+TEST(a_hang_up_that_comes_with_the_last_bytes_is_seen)
+{
+    rig it;
+    char buffer[16];
+    for (int whole = 0; whole < 2; whole++)
+        FOR_EACH_BACKEND(it)
+        {
+            CHECK_INT(write(it.peer, "abc", 3), 3);
+            CHECK_INT(shutdown(it.peer, SHUT_WR), 0);
+            it.io->ops->socket_recv(it.loop, &it.socket, buffer, whole ? 3 : sizeof buffer);
+            turn_until(&it, &it.received, 1);
+            CHECK_INT(it.receive_result, 3);
+            it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+            turn_until(&it, &it.received, 2);
+            CHECK_INT(it.receive_result, 0);
+        }
+}
+
+TEST(waiting_without_a_buffer_says_when_there_is_something)
+{
+    rig it;
+    char buffer[4];
+    FOR_EACH_BACKEND(it)
+    {
+        it.io->ops->socket_recv(it.loop, &it.socket, NULL, 0);
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        CHECK_INT(it.received, 0);
+        CHECK_INT(write(it.peer, "x", 1), 1);
+        turn_until(&it, &it.received, 1);
+        CHECK(it.receive_result > 0);
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+        turn_until(&it, &it.received, 2);
+        CHECK_INT(it.receive_result, 1);
+    }
+}
+
+TEST(a_cancelled_receive_ends_and_the_next_one_works)
+{
+    rig it;
+    char buffer[4];
+    FOR_EACH_BACKEND(it)
+    {
+        it.io->ops->socket_cancel(it.loop, &it.socket); /* nothing started: nothing happens */
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        it.io->ops->socket_cancel(it.loop, &it.socket);
+        turn_until(&it, &it.received, 1);
+        CHECK_INT(it.receive_result, -ECANCELED);
+        it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+        CHECK_INT(write(it.peer, "ok", 2), 2);
+        turn_until(&it, &it.received, 2);
+        CHECK_INT(it.receive_result, 2);
+    }
+}
+
+static uint8_t large[8 << 20];
+
+/* What the peer reads, on a thread of its own. */
+static void *read_all(void *argument)
+{
+    rig *it = argument;
+    static uint8_t got[sizeof large];
+    size_t done = 0;
+    while (done < sizeof large) {
+        ssize_t part = read(it->peer, got + done, sizeof large - done);
+        CHECK(part > 0);
+        done += (size_t)part;
+    }
+    CHECK_MEM(got, large, sizeof large);
+    return NULL;
+}
+
+static void fill_large(void)
+{
+    for (size_t i = 0; i < sizeof large; i++)
+        large[i] = (uint8_t)(i * 31 + (i >> 12));
+}
+
+TEST(sends_larger_than_the_socket_go_on_where_they_stopped)
+{
+    rig it;
+    fill_large();
+    FOR_EACH_BACKEND(it)
+    {
+        pthread_t reader;
+        CHECK_INT(pthread_create(&reader, NULL, read_all, &it), 0);
+        size_t done = 0;
+        while (done < sizeof large) {
+            size_t half = (sizeof large - done) / 2;
+            struct iovec iov[2] = {{large + done, half}, {large + done + half, sizeof large - done - half}};
+            int before = it.sent;
+            it.io->ops->socket_send(it.loop, &it.socket, half > 0 ? iov : iov + 1, half > 0 ? 2 : 1, false);
+            turn_until(&it, &it.sent, before + 1);
+            CHECK(it.send_result > 0 || it.send_result == -EAGAIN);
+            done += it.send_result > 0 ? (size_t)it.send_result : 0;
+        }
+        CHECK_INT(pthread_join(reader, NULL), 0);
+    }
+}
+
+static int temporary_file(rig *it, char *path)
+{
+    strcpy(path, "/tmp/pb-backend-XXXXXX");
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    int file = it->io->ops->file_open(it->io, path, PB_OPEN_WRITE);
+    CHECK(file >= 0);
+    return file;
+}
+
+TEST(files_leave_by_sendfile_and_end_where_they_end)
+{
+    rig it;
+    char path[64];
+    fill_large();
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        struct iovec iov = {large, sizeof large};
+        CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+        pthread_t reader;
+        CHECK_INT(pthread_create(&reader, NULL, read_all, &it), 0);
+        for (size_t done = 0; done < sizeof large;) {
+            int before = it.sent;
+            it.io->ops->socket_sendfile(it.loop, &it.socket, file, (int64_t)done, sizeof large - done);
+            turn_until(&it, &it.sent, before + 1);
+            CHECK(it.send_result > 0);
+            done += (size_t)it.send_result;
+        }
+        CHECK_INT(pthread_join(reader, NULL), 0);
+        int before = it.sent;
+        it.io->ops->socket_sendfile(it.loop, &it.socket, file, sizeof large, 100); /* behind its end */
+        turn_until(&it, &it.sent, before + 1);
+        CHECK_INT(it.send_result, 0);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+}
+
+TEST(a_peer_that_has_gone_is_an_error_not_a_signal)
+{
+    rig it;
+    char path[64];
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        struct iovec iov = {large, 4096};
+        CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+        close(it.peer);
+        it.peer = dup(0);
+        iov = (struct iovec){large, 4096};
+        it.io->ops->socket_send(it.loop, &it.socket, &iov, 1, false);
+        turn_until(&it, &it.sent, 1);
+        CHECK(it.send_result < 0 && it.send_result != -EAGAIN);
+        it.io->ops->socket_sendfile(it.loop, &it.socket, file, 0, 4096);
+        turn_until(&it, &it.sent, 2);
+        CHECK(it.send_result < 0 && it.send_result != -EAGAIN);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+}
+
+TEST(a_shutdown_ends_what_is_started)
+{
+    rig it;
+    char buffer[4];
+    char path[64];
+    for (int by_file = 0; by_file < 2; by_file++)
+        FOR_EACH_BACKEND(it)
+        {
+            int file = temporary_file(&it, path);
+            struct iovec iov = {large, sizeof large};
+            CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+            it.io->ops->socket_recv(it.loop, &it.socket, buffer, sizeof buffer);
+            do { /* until the socket is full: nobody reads */
+                int before = it.sent;
+                struct iovec all = {large, sizeof large};
+                if (by_file)
+                    it.io->ops->socket_sendfile(it.loop, &it.socket, file, 0, sizeof large);
+                else
+                    it.io->ops->socket_send(it.loop, &it.socket, &all, 1, false);
+                for (int turn = 0; turn < 20 && it.sent == before; turn++)
+                    (void)it.io->ops->loop_turn(it.loop, 1000000);
+            } while (!it.socket.transmit.active);
+            int before = it.sent;
+            it.io->ops->socket_shutdown(it.loop, &it.socket);
+            turn_until(&it, &it.received, 1);
+            turn_until(&it, &it.sent, before + 1);
+            CHECK(it.receive_result <= 0);
+            CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+            CHECK_INT(unlink(path), 0);
+        }
+}
+
+static void *wake_later(void *argument)
+{
+    rig *it = argument;
+    usleep(20000);
+    it->io->ops->loop_wake(it->loop);
+    return NULL;
+}
+
+TEST(a_wake_ends_the_current_or_the_next_wait)
+{
+    rig it;
+    FOR_EACH_BACKEND(it)
+    {
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        it.io->ops->loop_wake(it.loop);
+        it.io->ops->loop_wake(it.loop);
+        CHECK_INT(it.io->ops->loop_turn(it.loop, PB_IO_FOREVER), 0);
+        for (int i = 0; i < 5; i++) {
+            pthread_t waker;
+            CHECK_INT(pthread_create(&waker, NULL, wake_later, &it), 0);
+            CHECK_INT(it.io->ops->loop_turn(it.loop, PB_IO_FOREVER), 0);
+            CHECK_INT(pthread_join(waker, NULL), 0);
+        }
+        int64_t before = it.io->ops->monotonic_ns(it.io);
+        for (int turn = 0; turn < 3; turn++) /* the doorbell's own end may cut a wait short */
+            CHECK_INT(it.io->ops->loop_turn(it.loop, 5000000), 0);
+        CHECK(it.io->ops->monotonic_ns(it.io) - before >= 4000000);
+    }
+}
+
+typedef struct pending_write {
+    pb_op op;
+    int64_t result;
+    bool done;
+} pending_write;
+
+static void write_done(pb_op *op, int64_t result)
+{
+    pending_write *write = PB_CONTAINER(op, pending_write, op);
+    write->result = result;
+    write->done = true;
+}
+
+TEST(appends_of_any_size_are_written_at_once_or_later)
+{
+    static const size_t sizes[] = {1, 4096, 255 << 10, 256 << 10, 1 << 20};
+    rig it;
+    char path[64];
+    fill_large();
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        int64_t position = 0;
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            struct iovec iov[2] = {{large, sizes[i]}, {large, 1}};
+            pending_write write = {.op.done = write_done};
+            int64_t result = it.io->ops->write_start(it.loop, &write.op, file, iov, 2, position);
+            for (int turn = 0; result == PB_IO_PENDING && !write.done; turn++) {
+                CHECK(turn < TURN_LIMIT);
+                (void)it.io->ops->loop_turn(it.loop, 10000000);
+            }
+            CHECK_INT(result == PB_IO_PENDING ? write.result : result, sizes[i] + 1);
+            position += (int64_t)sizes[i] + 1;
+            CHECK_INT(it.io->ops->file_size(it.io, file), position);
+        }
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+}
+
+static int accepted_count;
+static int64_t accepted_fd;
+
+static void accept_done(pb_op *op, int64_t result)
+{
+    (void)op;
+    accepted_count++;
+    accepted_fd = result;
+}
+
+TEST(a_listener_accepts_until_it_is_shut)
+{
+    rig it;
+    pb_failure failure = {0};
+    FOR_EACH_BACKEND(it)
+    {
+        int port = 0, taken = 0;
+        pb_socket listener = {.receive.done = accept_done};
+        listener.fd = it.io->ops->socket_listen(it.io, "127.0.0.1", 0, &port, &failure);
+        CHECK(listener.fd >= 0 && port > 0);
+        CHECK_INT(it.io->ops->socket_listen(it.io, "127.0.0.1", port, &taken, &failure), -EADDRINUSE);
+        CHECK(it.io->ops->socket_listen(it.io, "no such host.", port, &taken, &failure) < 0);
+        accepted_count = 0;
+        it.io->ops->socket_accept(it.loop, &listener);
+        for (int i = 0; i < 3; i++) {
+            struct sockaddr_storage address;
+            socklen_t length = sizeof address;
+            CHECK_INT(getsockname(listener.fd, (struct sockaddr *)&address, &length), 0);
+            int client = socket(AF_INET, SOCK_STREAM, 0);
+            CHECK_INT(connect(client, (struct sockaddr *)&address, length), 0);
+            turn_until(&it, &accepted_count, i + 1);
+            CHECK(accepted_fd >= 0);
+            char host[46];
+            CHECK_INT(it.io->ops->socket_peer(it.io, (int)accepted_fd, host, sizeof host), 0);
+            CHECK_STR(host, "127.0.0.1");
+            close((int)accepted_fd);
+            close(client);
+            it.io->ops->socket_accept(it.loop, &listener);
+        }
+        it.io->ops->socket_shutdown(it.loop, &listener);
+        turn_until(&it, &accepted_count, 4);
+        CHECK(accepted_fd < 0);
+        it.io->ops->socket_close(it.loop, &listener);
+    }
+}
+
+CHECK_MAIN()
