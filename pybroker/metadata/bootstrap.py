@@ -82,8 +82,8 @@ def open_log_dirs(
             locks.append(DirectoryLock(path))
         known = {path: MetaProperties.read(path) for path in every_path}
         cluster_id = _check_known(known, node_id, metadata_path)
-        # The dir of the metadata log comes last: it decides whether the set-up is complete.
-        for path in sorted(every_path, key=lambda each: each == metadata_path):
+        # The dir of the metadata log comes first: it says which cluster the others, if a crash leaves them out, join.
+        for path in sorted(every_path, key=lambda each: each != metadata_path):
             if known[path] is None:
                 known[path] = _set_up(
                     path, node_id, cluster_id, now_ms, controller_listener if path == metadata_path else None

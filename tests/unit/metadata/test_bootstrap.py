@@ -1,5 +1,6 @@
 """New and known log dirs."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,26 @@ def test_control_records_are_written_in_version_0(tmp_path: Path) -> None:
     ]
     assert kinds == [records.SNAPSHOT_HEADER, records.KRAFT_VERSION, records.VOTERS, records.SNAPSHOT_FOOTER]
     dirs.release()
+
+
+def test_an_interrupted_set_up_of_two_dirs_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    write, written = MetaProperties.write, []
+
+    def crash_at_the_second(properties: MetaProperties, log_dir: Path) -> None:
+        if written:
+            raise KeyboardInterrupt
+        write(properties, log_dir)
+        written.append(log_dir)
+
+    for metadata_dir in paths:
+        monkeypatch.setattr(MetaProperties, "write", crash_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            open_log_dirs(paths, 1, 1000, metadata_dir)
+        monkeypatch.undo()
+        dirs = open_log_dirs(paths, 1, 1000, metadata_dir)
+        assert [each.path for each in dirs.dirs] == paths
+        dirs.release()
+        for path in paths:
+            shutil.rmtree(path)
+        written.clear()
