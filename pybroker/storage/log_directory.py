@@ -28,10 +28,12 @@ STRAY_SUFFIX = "-stray"
 _PARTITION_NAME = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
 _METADATA_TOPIC = "__cluster_metadata"
 _NAME_BYTES = 255
+_CHECKPOINTS = (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK, offset_checkpoint.LOG_START_OFFSET)
 
 
 class LogDirectory:
-    """One of log.dirs. `clean` says that its last broker closed it in order, under `previous_broker_epoch`."""
+    """One of log.dirs. `clean` says that its last broker closed it in order, under `previous_broker_epoch`; `loaded`
+    that `load` got to its end."""
 
     def __init__(self, path: Path, directory_id: bytes) -> None:
         self.path = path
@@ -40,8 +42,8 @@ class LogDirectory:
         self.previous_broker_epoch = clean_shutdown.UNKNOWN_BROKER_EPOCH
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_start_offsets: dict[TopicPartition, int] = {}
+        self.loaded = False
+        self._read_at_start: dict[str, dict[TopicPartition, int]] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
@@ -51,8 +53,8 @@ class LogDirectory:
         if epoch is not None:
             self.previous_broker_epoch = epoch
             clean_shutdown.remove(self.path)
-        self._recovery_points = self._read(offset_checkpoint.RECOVERY_POINT)
-        self._log_start_offsets = self._read(offset_checkpoint.LOG_START_OFFSET)
+        for name in _CHECKPOINTS:
+            self._read_at_start[name] = self._read(name)
         for entry in sorted(self.path.iterdir()):
             if not entry.is_dir():
                 continue
@@ -61,6 +63,7 @@ class LogDirectory:
             match = _PARTITION_NAME.fullmatch(entry.name)
             if match is not None and match[1] != _METADATA_TOPIC:
                 self.partitions[match[1], int(match[2])] = entry
+        self.loaded = True
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -71,20 +74,35 @@ class LogDirectory:
 
     def recovery_point(self, partition: TopicPartition) -> int:
         """Everything below it was synced; 0 when unknown."""
-        return self._recovery_points.get(partition, 0)
+        return self._read_at_start[offset_checkpoint.RECOVERY_POINT].get(partition, 0)
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """The log start offset of the last checkpoint; -1 when unknown."""
-        return self._log_start_offsets.get(partition, -1)
+        return self._read_at_start[offset_checkpoint.LOG_START_OFFSET].get(partition, -1)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition lies here no more: what comes under its name begins anew."""
+        self.partitions.pop(partition, None)
+        for offsets in self._read_at_start.values():
+            offsets.pop(partition, None)
 
     def write_checkpoints(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Write what changed since the last time. `states` are of all partitions in this dir. Blocks."""
-        self._write(offset_checkpoint.RECOVERY_POINT, {key: each.recovery_point for key, each in states.items()})
-        self._write(offset_checkpoint.HIGH_WATERMARK, {key: each.high_watermark for key, each in states.items()})
-        starts = {key: each.log_start_offset for key, each in states.items() if each.log_start_offset > 0}
-        self._write(offset_checkpoint.LOG_START_OFFSET, starts)
+        """Write what changed since the last time. `states` are of the open partitions in this dir; of those that lie
+        here and could not be opened the file goes on saying what it did. Blocks."""
+        written = {
+            offset_checkpoint.RECOVERY_POINT: {key: each.recovery_point for key, each in states.items()},
+            offset_checkpoint.HIGH_WATERMARK: {key: each.high_watermark for key, each in states.items()},
+            offset_checkpoint.LOG_START_OFFSET: {
+                key: each.log_start_offset for key, each in states.items() if each.log_start_offset > 0
+            },
+        }
+        for name, offsets in written.items():
+            self._write(name, offsets, states)
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+    def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:
+        for key, offset in list(self._read_at_start[name].items()):
+            if key in self.partitions and key not in states:
+                offsets[key] = offset
         if self._written.get(name) != offsets:
             offset_checkpoint.write(self.path / name, offsets)
             self._written[name] = offsets

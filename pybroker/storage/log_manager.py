@@ -60,13 +60,19 @@ class LogManager:
         #: What recovery has read since the start.
         self.scanned_bytes = 0
         self._removals: set[asyncio.TimerHandle] = set()
+        #: Where the logs lie that could not be opened.
+        self._unopened: dict[TopicPartition, LogDirectory] = {}
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Read what lies in the log dirs. StorageError for a partition that lies in two of them."""
         loop = asyncio.get_running_loop()
-        await asyncio.gather(*(loop.run_in_executor(self.executor, each.load) for each in self.directories))
+        jobs = [loop.run_in_executor(self.executor, each.load) for each in self.directories]
+        # All of them end before a failure is told: `close` has to know what they did.
+        await asyncio.wait(jobs)
+        for job in jobs:
+            job.result()
         places: dict[TopicPartition, Path] = {}
         for directory in self.directories:
             for key, path in directory.partitions.items():
@@ -94,8 +100,9 @@ class LogManager:
         loop = asyncio.get_running_loop()
         for directory in self.directories:
             for key in [key for key in directory.partitions if key not in wanted]:
-                path = directory.partitions.pop(key)
+                path = directory.partitions[key]
                 renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+                directory.forget(key)
                 logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
 
     # ---- open and delete -------------------------------------------------------------------------------------------
@@ -111,11 +118,13 @@ class LogManager:
         tag = next(self._tags)
         try:
             native = await asyncio.get_running_loop().run_in_executor(
-                self.executor, self._open, key, topic_id, leader_epoch, directory, path, config, tag
+                self.executor, self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed
             )
         except BaseException:
             self._log_counts[directory] -= 1
+            self._unopened[key] = directory
             raise
+        self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         directory.partitions[key] = path
         self.logs[key] = self._by_tag[tag] = log
@@ -144,8 +153,8 @@ class LogManager:
             found_id = await loop.run_in_executor(self.executor, partition_metadata.read, path)
             if found_id is None or found_id == topic_id:
                 return directory, path, True
-            del directory.partitions[key]
             renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+            directory.forget(key)
             logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
         by_id = {each.directory_id: each for each in self.directories}
         chosen = by_id.get(directory_id) or min(self.directories, key=self._log_counts.__getitem__)
@@ -160,6 +169,7 @@ class LogManager:
         path: Path,
         config: TopicConfig,
         tag: int,
+        existed: bool,
     ) -> NativePartition:
         return NativePartition(
             self._broker,
@@ -170,8 +180,9 @@ class LogManager:
             partition_config(key[0], config, self.config),
             leader_epoch=leader_epoch,
             clean=directory.clean,
-            recovery_point=directory.recovery_point(key),
-            log_start_offset=directory.log_start_offset(key),
+            # The checkpoints may still know an earlier topic of that name.
+            recovery_point=directory.recovery_point(key) if existed else 0,
+            log_start_offset=directory.log_start_offset(key) if existed else -1,
             tag=tag,
         )
 
@@ -182,10 +193,10 @@ class LogManager:
             await log.close(error=0, clean=False)
         except NativeError as error:
             logger.warning("%s: closing it for deletion failed: %s", log, error)
-        log.directory.partitions.pop(log.key, None)
         renamed = await asyncio.get_running_loop().run_in_executor(
             self.executor, log.directory.set_aside, log.key, log.path, DELETED_SUFFIX
         )
+        log.directory.forget(log.key)
         logger.info("%s deleted; its files in %s go in %d ms", log, renamed, log.config.get_int("file.delete.delay.ms"))
         self._remove_later(renamed, log.config.get_int("file.delete.delay.ms"))
 
@@ -228,13 +239,16 @@ class LogManager:
     async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
         loop = asyncio.get_running_loop()
         for directory in self.directories:
+            if not directory.loaded:
+                continue
             own = {key: state for key, (where, state) in placed.items() if where is directory}
             await loop.run_in_executor(self.executor, directory.write_checkpoints, own)
 
     async def close(self, broker_epoch: int, resigned_error: int) -> None:
         """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
 
-        Clients that still ask are told `resigned_error`.
+        A dir gets its mark when every log in it was closed in order, now or, if it was not opened since, the last time:
+        the next start trusts what it finds there. Clients that still ask are told `resigned_error`.
         """
         for handle in self._removals:
             handle.cancel()
@@ -251,7 +265,11 @@ class LogManager:
             if isinstance(outcome, BaseException):
                 logger.error("%s could not be closed in order: %s", log, outcome)
                 failed.add(log.directory)
-                placed.pop(log.key, None)
+                # Only what was known to be synced before.
+                if log.key in before:
+                    placed[log.key] = (log.directory, before[log.key])
+        failed.update(self._unopened.values())
+        failed.update(each for each in self.directories if not _is_closed(each, placed))
         self.logs.clear()
         self._by_tag.clear()
         await self._finish(placed, failed, broker_epoch)
@@ -268,6 +286,12 @@ class LogManager:
             await self._write_checkpoints(placed)
             for directory in self.directories:
                 if directory not in failed:
-                    await loop.run_in_executor(self.executor, directory.mark_clean, broker_epoch)
+                    epoch = broker_epoch if broker_epoch >= 0 else directory.previous_broker_epoch
+                    await loop.run_in_executor(self.executor, directory.mark_clean, epoch)
         except OSError as error:
             logger.error("the checkpoints could not be written, so the next start checks the logs: %s", error)
+
+
+def _is_closed(directory: LogDirectory, closed: Collection[TopicPartition]) -> bool:
+    """Whether all logs of a dir are `closed`, or those that are not were in order when the broker started."""
+    return directory.clean or (directory.loaded and all(key in closed for key in directory.partitions))

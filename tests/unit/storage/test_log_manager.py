@@ -12,6 +12,7 @@ import pytest
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.native.errors import NativeError
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage import clean_shutdown, offset_checkpoint
@@ -208,5 +209,104 @@ def test_closing_waits_for_calls_under_way(tmp_path: Path) -> None:
             log.release()
             await closing
             assert not log.path.exists()
+
+    asyncio.run(run())
+
+
+def test_a_dir_with_an_unchecked_log_is_not_marked_clean_and_keeps_its_checkpoints(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            for index in range(2):
+                log = await made.open(partition=index)
+                for _ in range(3):
+                    await made.append(log)
+                await log.run(log.native.delete_before, 2)
+        clean_shutdown.remove(tmp_path / "d")
+        points = offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.RECOVERY_POINT)
+        starts = offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.LOG_START_OFFSET)
+        assert set(points.values()) == {3} and set(starts.values()) == {2}
+        # The broker is stopped before it has got to the second log.
+        async with setup(tmp_path) as made:
+            await made.open(partition=0)
+            await made.manager.write_checkpoints()
+        assert clean_shutdown.read(tmp_path / "d") is None
+        assert offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.RECOVERY_POINT) == points
+        assert offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.LOG_START_OFFSET) == starts
+        async with setup(tmp_path) as made:
+            for index in range(2):
+                await made.open(partition=index)
+        assert clean_shutdown.read(tmp_path / "d") == 5
+
+    asyncio.run(run())
+
+
+def test_a_dir_that_was_clean_stays_clean_when_its_logs_were_not_touched(tmp_path: Path) -> None:
+    async def run(expected_epoch: int | None) -> None:
+        made = Setup(tmp_path, ("d",))
+        await made.manager.load()
+        await made.manager.close(broker_epoch=-1, resigned_error=NOT_LEADER)
+        made.native.stop()
+        made.native.close()
+        assert clean_shutdown.read(tmp_path / "d") == expected_epoch
+
+    (tmp_path / "d" / "t-0").mkdir(parents=True)
+    asyncio.run(run(None))
+    clean_shutdown.write(tmp_path / "d", 7)
+    asyncio.run(run(7))
+
+
+def test_a_dir_with_a_log_that_cannot_be_opened_is_not_marked_clean(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.open()
+        assert clean_shutdown.read(tmp_path / "d") == 5
+        (tmp_path / "d" / "u-0").mkdir()
+        (tmp_path / "d" / "u-0" / "00000000000000000000.log").mkdir()
+        clean_shutdown.write(tmp_path / "d", 5)
+        async with setup(tmp_path) as made:
+            await made.open()
+            with pytest.raises(NativeError):
+                await made.open("u")
+        assert clean_shutdown.read(tmp_path / "d") is None
+
+    asyncio.run(run())
+
+
+def test_a_dir_that_could_not_be_read_keeps_its_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "0\n1\nt 0 3\n"
+
+    async def run() -> None:
+        made = Setup(tmp_path, ("d",))
+        checkpoint = tmp_path / "d" / offset_checkpoint.RECOVERY_POINT
+        checkpoint.write_text(text)
+
+        def fail(log_dir: Path) -> None:
+            raise OSError("no entry")
+
+        monkeypatch.setattr(clean_shutdown, "read", fail)
+        with pytest.raises(OSError, match="no entry"):
+            await made.manager.load()
+        await made.manager.close(broker_epoch=-1, resigned_error=NOT_LEADER)
+        made.native.stop()
+        made.native.close()
+        assert checkpoint.read_text() == text
+        assert not (tmp_path / "d" / clean_shutdown.FILE_NAME).exists()
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_again_does_not_inherit_offsets(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            for _ in range(3):
+                await made.append(log)
+            await log.run(log.native.delete_before, 2)
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            assert log.native.state.log_start_offset == 2
+            await made.manager.delete(log)
+            log = await made.open()
+            assert log.native.state[:4] == (0, 0, 0, 0)
 
     asyncio.run(run())
