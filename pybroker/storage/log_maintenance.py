@@ -15,7 +15,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
 from pybroker.storage.log_config import retention_policy
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.partition_log import PartitionLog, completed
 from pybroker.storage.retention import RetentionDecision, decide
 
 logger = logging.getLogger(__name__)
@@ -81,10 +81,11 @@ class LogMaintenance:
     async def apply_retention(self) -> None:
         """Delete what retention lets go, in every log."""
         for logs in _chunks(self._manager.logs.values()):
-            for key, state in self._manager.states(logs).items():
-                log = self._manager.logs[key]
-                if state.size_bytes > 0 and not log.closing:
-                    await self._retain(log, state)
+            states = self._manager.states(logs)
+            for log in logs:
+                # Each of them may be closed while another is seen to.
+                if not log.closing and states[log.key].size_bytes > 0:
+                    await self._retain(log, states[log.key])
             await asyncio.sleep(0)
 
     async def _retain(self, log: PartitionLog, state: PartitionState) -> None:
@@ -135,12 +136,13 @@ class LogMaintenance:
         held = [(log, call) for log, call in work if not log.closing]
         for log, _ in held:
             log.hold()
-        try:
-            loop = asyncio.get_running_loop()
-            errors = await loop.run_in_executor(self._manager.executor, _run_each, held)
-        finally:
+
+        def release() -> None:
             for log, _ in held:
                 log.release()
+
+        job = asyncio.get_running_loop().run_in_executor(self._manager.executor, _run_each, held)
+        errors = await completed(job, release)
         for log, error in errors:
             logger.error("%s: %s failed: %s", log, what, error)
 

@@ -78,13 +78,12 @@ class PartitionLog:
         return f"{self.key[0]}-{self.key[1]}"
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a blocking method of `native` on a worker thread. Not once `closing` is set."""
+        """Call a blocking method of `native` on a worker thread. Not once `closing` is set. A caller that is cancelled
+        goes at once; the call goes on, and the handle stays open for it."""
         self.hold()
-        try:
-            call = (lambda: function(*args, **kwargs)) if kwargs else function
-            return await asyncio.get_running_loop().run_in_executor(self._executor, call, *(() if kwargs else args))
-        finally:
-            self.release()
+        call = (lambda: function(*args, **kwargs)) if kwargs else function
+        job = asyncio.get_running_loop().run_in_executor(self._executor, call, *(() if kwargs else args))
+        return await completed(job, self.release)
 
     def hold(self) -> None:
         """Keep the handle open until `release`."""
@@ -108,3 +107,15 @@ class PartitionLog:
     def _close(self, error: int, clean: bool) -> None:
         self.native.resign(error)
         self.native.close(clean=clean)
+
+
+async def completed(job: asyncio.Future[T], then: Callable[[], None]) -> T:
+    """The result of a thread's job; `then` is called when the thread is done with it, even if the caller is cancelled
+    before."""
+    try:
+        return await asyncio.shield(job)
+    finally:
+        if job.done():
+            then()
+        else:
+            job.add_done_callback(lambda _: then())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage import clean_shutdown, offset_checkpoint
@@ -308,5 +310,70 @@ def test_a_topic_made_again_does_not_inherit_offsets(tmp_path: Path) -> None:
             await made.manager.delete(log)
             log = await made.open()
             assert log.native.state[:4] == (0, 0, 0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_call_whose_caller_is_cancelled_keeps_the_handle_open(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            entered, leave = threading.Event(), threading.Event()
+
+            def slow() -> int:
+                entered.set()
+                assert leave.wait(10)
+                return log.native.state.log_end_offset
+
+            reading = asyncio.create_task(log.run(slow))
+            assert await asyncio.to_thread(entered.wait, 10)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            assert reading.cancelled()
+            closing = asyncio.create_task(made.manager.delete(log))
+            await asyncio.sleep(0.02)
+            assert not closing.done(), "the thread is still in the log"
+            leave.set()
+            await closing
+
+    asyncio.run(run())
+
+
+def test_upkeep_that_is_cancelled_keeps_the_handles_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            entered, leave = threading.Event(), threading.Event()
+
+            def slow(native: NativePartition, now_ms: int, purge_before_ms: int) -> None:
+                entered.set()
+                assert leave.wait(10)
+
+            monkeypatch.setattr(NativePartition, "upkeep", slow)
+            upkeep = asyncio.create_task(made.maintenance.upkeep())
+            assert await asyncio.to_thread(entered.wait, 10)
+            upkeep.cancel()
+            await asyncio.gather(upkeep, return_exceptions=True)
+            closing = asyncio.create_task(made.manager.delete(log))
+            await asyncio.sleep(0.02)
+            assert not closing.done(), "the thread is still in the log"
+            leave.set()
+            await closing
+
+    asyncio.run(run())
+
+
+def test_retention_goes_on_when_a_topic_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            logs = [await made.open(partition=index, retention_ms="1000") for index in range(3)]
+            for log in logs:
+                await made.append(log, made.clock.now_ms - 5000)
+            retention = asyncio.create_task(made.maintenance.apply_retention())
+            await asyncio.sleep(0)
+            await made.manager.delete(logs[1])
+            await retention
+            assert logs[0].native.state.log_start_offset == 1
+            assert logs[2].native.state.log_start_offset == 1
 
     asyncio.run(run())
