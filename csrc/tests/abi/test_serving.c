@@ -227,4 +227,110 @@ TEST(garbage_closes_the_connection_and_is_noticed)
     stop(&it);
 }
 
+static int64_t connections_of(served *it)
+{
+    pb_broker_stats stats;
+    pb_broker_stats_read(it->broker, &stats);
+    return stats.connections;
+}
+
+TEST(a_client_that_sends_and_leaves_is_served_and_forgotten)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        size_t length = mini_batch(batch, sizeof batch, 1, 10);
+        for (int i = 0; i < 5; i++) {
+            mini_client client;
+            mini_client_open(&client, it.port);
+            mini_client_send_produce(&client, 9, 0, "t", 0, batch, length);
+            mini_client_close(&client);
+        }
+        pb_partition_state state = {0};
+        for (int i = 0; i < 500 && (connections_of(&it) > 0 || state.high_watermark < 5); i++) {
+            usleep(10000);
+            pb_partitions_state(&it.partition, 1, &state);
+        }
+        CHECK_INT(connections_of(&it), 0);
+        CHECK_INT(state.high_watermark, 5);
+        stop(&it);
+    }
+}
+
+TEST(unanswered_produces_do_not_wait_for_each_other)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client client;
+        mini_client_open(&client, it.port);
+        size_t length = mini_batch(batch, sizeof batch, 1, 10);
+        for (int i = 0; i < 2000; i++)
+            mini_client_send_produce(&client, 9, 0, "t", 0, batch, length);
+        mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
+        pb_partition_state state;
+        for (int i = 0; i < 200; i++) { /* two seconds; held produces once waited a second for each hundred */
+            usleep(10000);
+            pb_partitions_state(&it.partition, 1, &state);
+            if (state.high_watermark == 2001)
+                break;
+        }
+        CHECK_INT(state.high_watermark, 2001);
+        pb_produce_response produced;
+        mini_client_receive_produce(&client, 9, &produced);
+        CHECK_INT(answer_of(&produced)->base_offset, 2000);
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+TEST(a_partition_in_error_has_no_ends)
+{
+    served it;
+    serve(&it, "epoll", 1);
+    mini_client client;
+    mini_client_open(&client, it.port);
+    pb_fetch_response fetched;
+    mini_client_send_fetch(&client, 12, "t", 0, 5, 1, 30000);
+    mini_client_receive_fetch(&client, 12, &fetched);
+    const pb_fetch_response_partition_data *data = &fetched.responses[0].partitions[0];
+    CHECK_INT(data->error_code, PB_KAFKA_OFFSET_OUT_OF_RANGE);
+    CHECK_INT(data->high_watermark, -1);
+    CHECK_INT(data->log_start_offset, -1);
+    CHECK_INT(data->last_stable_offset, -1);
+    mini_client_close(&client);
+    stop(&it);
+}
+
+TEST(a_partition_closes_under_a_reader_that_does_not_read)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client writer, reader;
+        mini_client_open(&writer, it.port);
+        mini_client_open(&reader, it.port);
+        size_t length = mini_batch(batch, sizeof batch, 9, 100000);
+        for (int i = 0; i < 2; i++) {
+            pb_produce_response produced;
+            mini_client_send_produce(&writer, 9, 1, "t", 0, batch, length);
+            mini_client_receive_produce(&writer, 9, &produced);
+            CHECK_INT(answer_of(&produced)->error_code, 0);
+        }
+        for (int i = 0; i < 20; i++)
+            mini_client_send_fetch(&reader, 12, "t", 0, 0, 1, 0);
+        usleep(300000); /* until its socket is full, an answer half sent and a segment pinned */
+        pb_native_failure failure = {0};
+        CHECK_INT(pb_partition_resign(it.partition, 0), 0);
+        CHECK_INT(pb_partition_close(it.partition, 1, &failure), 0);
+        pb_fetch_response fetched;
+        mini_client_receive_fetch(&reader, 12, &fetched);
+        CHECK(fetched.responses[0].partitions[0].records.length > 0);
+        mini_client_close(&reader);
+        mini_client_close(&writer);
+        open_partition(&it, 1);
+        stop(&it);
+    }
+}
+
 CHECK_MAIN()
