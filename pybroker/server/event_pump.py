@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 _API_VERSIONS_KEY = 18
 _PRINCIPAL = "User:ANONYMOUS"
 _MAX_KNOWN_HOSTS = 4096
+#: A request is decoded in one go, at up to 0.3 s a MiB, during which no other is served. The largest that make sense,
+#: the assignment of a group with 10,000 members or the offsets of as many partitions, stay below.
+_MAX_REQUEST_BYTES = 8 << 20
 _UTF_8 = ("utf-8", "replace")
 
 
@@ -80,18 +83,24 @@ class EventPump:
         found = False
         for event in self._native.take_events():
             found = True
-            kind = event[0]
-            if kind == EVENT_REQUEST:
-                self._serve(event)
-            elif kind == EVENT_APPENDED:
-                self._services.replicas.on_appended(event[2], event[3], event[1])
-            elif kind == EVENT_NOTICE:
-                self._log_notice(event)
-            elif kind == EVENT_OFFLINE:
-                self._in_background(self._services.replicas.on_offline(event[2], event[1]))
-            else:
-                logger.error("the data plane sent an event of unknown kind %d", kind)
+            try:
+                self._handle(event)
+            except Exception:  # a defect; the events behind this one must not be lost with it
+                logger.exception("an event of kind %d could not be handled", event[0])
         return found
+
+    def _handle(self, event: RawEvent) -> None:
+        kind = event[0]
+        if kind == EVENT_REQUEST:
+            self._serve(event)
+        elif kind == EVENT_APPENDED:
+            self._services.replicas.on_appended(event[2], event[3], event[1])
+        elif kind == EVENT_NOTICE:
+            self._log_notice(event)
+        elif kind == EVENT_OFFLINE:
+            self._in_background(self._services.replicas.on_offline(event[2], event[1]))
+        else:
+            logger.error("the data plane sent an event of unknown kind %d", kind)
 
     def _log_notice(self, event: RawEvent) -> None:
         text = self._native.take_notice(event[2], event[5])
@@ -118,6 +127,15 @@ class EventPump:
         host = self._hosts.get(connection_id) or self._find_host(connection_id, handle)
         name = self._listeners[listener]
         context = RequestContext(key, version, correlation_id, client_id, host, name, _PRINCIPAL, connection_id)
+        if length > _MAX_REQUEST_BYTES:
+            logger.warning(
+                "%s: %d bytes, more than the %d that a request other than Produce may have; connection closed",
+                _described(context),
+                length,
+                _MAX_REQUEST_BYTES,
+            )
+            self._native.close_request(handle)
+            return
         try:
             request, _ = api.request.decode(version, read_bytes(body, length))
             handling = api.handle(self._services, context, request)
@@ -154,7 +172,7 @@ class EventPump:
     def _answer(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
         try:
             body = response if isinstance(response, bytes) else response.encode(context.api_version)
-        except ProtocolError as error:
+        except Exception as error:  # noqa: BLE001 - a defect, whatever it is: the request must come to an end
             self._close_for_defect(handle, context, error)
         else:
             self._native.reply(handle, body)

@@ -244,6 +244,53 @@ def test_an_answer_that_its_version_cannot_hold_is_a_defect(caplog: pytest.LogCa
     assert "cannot be encoded" in str(caplog.records[0].exc_info)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_that_is_none_is_a_defect(waits: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        if waits:
+            await asyncio.sleep(0)
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY)
+        await turns()
+        assert native.closed == [1]
+
+    pumped(handler, scenario)
+    assert "connection closed" in caplog.text
+
+
+def test_an_event_that_cannot_be_handled_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        return OK
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, BODY, api_key=99)
+        native.put(EVENT_APPENDED, 0, 77, 1000)
+        native.request(2, BODY)
+        await turns()
+        assert replicas.appended == [(77, 1000, 0)]
+        assert native.replies == {2: OK}
+
+    pumped(handler, scenario)
+    assert "could not be handled" in caplog.text
+
+
+def test_a_request_beyond_all_measure_is_not_decoded(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        return OK
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        body = m.HeartbeatRequest().encode(0)
+        for handle, size_bytes in ((1, 8 << 20), (2, (8 << 20) + 1)):
+            native.request(handle, body + bytes(size_bytes - len(body)), version=0)
+            await turns()
+        assert list(native.replies) == [1]
+        assert native.closed == [2]
+
+    pumped(handler, scenario)
+    assert "8388609 bytes" in caplog.text
+
+
 def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
     async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
         raise AssertionError("never called")
