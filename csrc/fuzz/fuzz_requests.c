@@ -1,7 +1,8 @@
 /*
- * libFuzzer target for a whole connection: the bytes go into the simulated machine's socket of a broker with one partition.
- * Every request is answered or the connection is closed, memory stays within the budget, and nothing is left when it stops.
- * The first byte is the seed of the schedule; a record 0xff 0xfe in the bytes cuts them into separate arrivals.
+ * libFuzzer target for a whole connection: the bytes go into the simulated machine's socket of a broker with one
+ * partition. Every request is answered or the connection is closed, memory stays within the budget, and nothing is left
+ * when it stops. The first byte is the seed of the schedule; a record 0xff 0xfe in the bytes cuts them into separate
+ * arrivals.
  */
 #include <endian.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Hostile clients against a running broker: it stays alive, its memory bounded and its log short, and serves the others."""
+"""Hostile clients against a running broker: it stays alive, memory bounded and log short, and serves the others."""
 
 from __future__ import annotations
 

@@ -77,7 +77,9 @@ static void rig_close(rig *it)
     it->io->ops->close(it->io);
 }
 
-#define FOR_EACH_BACKEND(it) for (int backend = 0; backend < backend_count && (rig_open(&(it), backends[backend]), true); backend++, rig_close(&(it)))
+#define FOR_EACH_BACKEND(it)                                                                     \
+    for (int backend = 0; backend < backend_count && (rig_open(&(it), backends[backend]), true); \
+         backend++, rig_close(&(it)))
 
 TEST(bytes_arrive_before_and_after_the_receive_is_started)
 {
