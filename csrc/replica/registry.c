@@ -47,8 +47,8 @@ static uint32_t name_slot(const pb_registry *registry, const char *name, size_t 
     uint32_t mask = registry->slot_count - 1, slot = hash_bytes(name, length) & mask;
     while (registry->by_name[slot] != NULL) {
         const pb_topic *topic = registry->by_name[slot];
-        if (strncmp(topic->name, name, length) == 0 && topic->name[length] == '\0')
-            break;
+        if (strlen(topic->name) == length && memcmp(topic->name, name, length) == 0)
+            break; /* a name from a client may hold NUL bytes, ours do not */
         slot = (slot + 1) & mask;
     }
     return slot;
