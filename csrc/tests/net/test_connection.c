@@ -190,7 +190,7 @@ TEST(idle_buffers_go_to_those_that_starve)
 
 TEST(a_client_may_leave_at_any_moment)
 {
-    for (int moment = 0; moment < 300; moment++) {
+    for (int moment = 0; moment < 120; moment++) {
         echo_server server;
         echo_start(&server, (uint64_t)moment, 4 * UNIT, 1 << 20);
         server.slow = moment % 2 == 0;
@@ -218,13 +218,20 @@ TEST(a_client_that_does_not_read_holds_bounded_memory)
     echo_server server;
     echo_start(&server, 13, 4 * UNIT, 1 << 20);
     int client = pb_sim_connect(server.io, server.port);
-    for (uint32_t i = 0; i < 100000; i++) /* answers fill the socket: 8 bytes each, 256 KiB of them */
+    enum { REQUESTS = 40000 };
+    for (uint32_t i = 0; i < REQUESTS; i++) /* answers fill the socket: 8 bytes each, 256 KiB of them */
         echo_send(&server, client, 4, 0, UINT32_MAX);
     echo_run(&server, 3000000000);
     CHECK(server.requests <= 64);
     CHECK(pb_pool_used_bytes(&server.pool) <= 3 * UNIT);
-    for (uint32_t i = 0; i < 100000; i++)
-        echo_expect(&server, client, 4);
+    static uint8_t answers[UNIT];
+    int64_t got = 0;
+    for (int step = 0; got < REQUESTS * ECHO_ANSWER_BYTES; step++) {
+        CHECK(step < ECHO_STEP_LIMIT);
+        got += pb_sim_client_receive(server.io, client, answers, sizeof answers);
+        (void)pb_sim_step(server.io);
+    }
+    CHECK_INT(got, REQUESTS * ECHO_ANSWER_BYTES);
     echo_stop(&server);
 }
 
