@@ -22,6 +22,9 @@ from pybroker.config.keys.own import DURABILITY
 from pybroker.config.keys.topic import TOPIC_KEYS as _KAFKA_TOPIC_KEYS
 from pybroker.config.values import ConfigValues
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that only coordinators write to."""
+
 TOPIC_KEYS: Mapping[str, ConfigKey] = by_name(_KAFKA_TOPIC_KEYS, (DURABILITY,))
 
 _MS_PER_MINUTE = 60_000

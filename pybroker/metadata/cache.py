@@ -13,12 +13,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pybroker.config.topic import INTERNAL_TOPICS
 from pybroker.metadata.image import ClusterImage, MetadataImage, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 NO_OPERATIONS = -(2**31)
 # Bit n stands for AclOperation n (KIP-430): what may be done when nobody restricts anything.

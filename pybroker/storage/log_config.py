@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.topic import TopicConfig
+from pybroker.config.topic import INTERNAL_TOPICS, TopicConfig
 from pybroker.native.partition import DEFAULT_LEVEL, PartitionConfig
 from pybroker.storage.retention import RetentionPolicy
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that only coordinators write to."""
 
 _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LEVEL_KEYS = {"gzip": "compression.gzip.level", "lz4": "compression.lz4.level", "zstd": "compression.zstd.level"}

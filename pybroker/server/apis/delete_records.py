@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pybroker.metadata.cache import INTERNAL_TOPICS
+from pybroker.config.topic import INTERNAL_TOPICS
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext

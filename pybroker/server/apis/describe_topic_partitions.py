@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pybroker.config.topic import INTERNAL_TOPICS
 from pybroker.controller.state import Refusal
 from pybroker.controller.topic_names import check_name
-from pybroker.metadata.cache import ALL_TOPIC_OPERATIONS, INTERNAL_TOPICS, Variant, partition_row
+from pybroker.metadata.cache import ALL_TOPIC_OPERATIONS, Variant, partition_row
 from pybroker.metadata.image import MetadataImage, TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
