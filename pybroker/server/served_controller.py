@@ -6,6 +6,8 @@ at once, so here an answer waits until this broker's partitions follow the metad
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -17,25 +19,29 @@ T = TypeVar("T")
 
 
 class ServedController:
-    """Topic and configuration changes that are in effect on this broker when they return. See `Controller`."""
+    """Topic and configuration changes that are in effect on this broker when they return, or durable and on their way
+    there when the request's own timeout has passed. See `Controller`."""
 
     def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
         self._controller = controller
         self._replicas = replicas
 
-    async def _settled(self, answer: Awaitable[T]) -> T:
+    async def _settled(self, answer: Awaitable[T], timeout_ms: int | None = None) -> T:
         response = await answer
-        await self._replicas.settled()
+        # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if timeout_ms is None else max(timeout_ms, 0) / 1000):
+                await self._replicas.settled()
         return response
 
     async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
-        return await self._settled(self._controller.create_topics(request, version))
+        return await self._settled(self._controller.create_topics(request, version), request.timeout_ms)
 
     async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
-        return await self._settled(self._controller.delete_topics(request, version))
+        return await self._settled(self._controller.delete_topics(request, version), request.timeout_ms)
 
     async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-        return await self._settled(self._controller.create_partitions(request))
+        return await self._settled(self._controller.create_partitions(request), request.timeout_ms)
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         return await self._settled(self._controller.alter_configs(request))

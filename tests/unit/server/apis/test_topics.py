@@ -19,12 +19,12 @@ def test_topics_are_made_grown_and_deleted() -> None:
         topic = services.metadata.image.topics.by_name["t"]
         assert len(topic.partitions) == 2
         wanted = [m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=3, assignments=None)]
-        grown = await services.call("create_partitions", m.CreatePartitionsRequest(topics=wanted), 3)
+        grown = await services.call("create_partitions", m.CreatePartitionsRequest(topics=wanted, timeout_ms=1000), 3)
         assert [(row.name, row.error_code) for row in grown.results] == [("t", 0)]
         assert services.replicas.settle_count == 2
         assert len(services.metadata.image.topics.by_name["t"].partitions) == 3
         by_id = [m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic.id)]
-        deleted = await services.call("delete_topics", m.DeleteTopicsRequest(topics=by_id), 6)
+        deleted = await services.call("delete_topics", m.DeleteTopicsRequest(topics=by_id, timeout_ms=1000), 6)
         assert [(row.name, row.error_code) for row in deleted.responses] == [("t", 0)]
         assert services.replicas.settle_count == 3
         assert not services.metadata.image.topics.by_name

@@ -1,0 +1,60 @@
+"""When an operation of the controller is answered: in effect here, or late."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pybroker.protocol import messages as m
+from pybroker.server.served_controller import ServedController
+
+
+class Controller:
+    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+        return m.CreateTopicsResponse(throttle_time_ms=version)
+
+    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
+        return m.DeleteTopicsResponse(throttle_time_ms=version)
+
+    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
+        return m.CreatePartitionsResponse()
+
+
+class Replicas:
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+
+    async def settled(self) -> None:
+        await self.done.wait()
+
+
+def served(replicas: Any) -> ServedController:
+    controller: Any = Controller()
+    return ServedController(controller, replicas)
+
+
+def test_an_answer_waits_until_it_is_in_effect() -> None:
+    async def run() -> None:
+        replicas = Replicas()
+        answer = asyncio.create_task(served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000), 7))
+        await asyncio.sleep(0.01)
+        assert not answer.done()
+        replicas.done.set()
+        assert (await answer).throttle_time_ms == 7
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("timeout_ms", [20, 0, -1])
+def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
+    async def run() -> None:
+        controller = served(Replicas())
+        async with asyncio.timeout(10):
+            created = await controller.create_topics(m.CreateTopicsRequest(timeout_ms=timeout_ms), 7)
+            assert created.throttle_time_ms == 7
+            await controller.delete_topics(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6)
+            await controller.create_partitions(m.CreatePartitionsRequest(timeout_ms=timeout_ms))
+
+    asyncio.run(run())
