@@ -2,8 +2,8 @@
 access to them.
 
 On the asyncio loop; blocking work on the log manager's threads. Metadata changes are applied in their order, one after
-the other, each to all its partitions at once. A partition that cannot be opened is logged and stays unknown to clients;
-the others are served.
+the other, each to all its partitions at once. A partition that cannot be opened is logged and refused with
+KAFKA_STORAGE_ERROR until the broker is started again or its topic changes; the others are served.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ class ReplicaManager:
         self._logs = logs
         self._config = config
         self._replicas: dict[TopicPartition, Replica] = {}
+        #: Those that could not be opened, with their topic's id.
+        self._unopened: dict[TopicPartition, bytes] = {}
         self._followers: list[MetadataPublisher] = []
         self._may_lead = False
         self._queue: list[_Change] = []
@@ -115,29 +118,38 @@ class ReplicaManager:
             self._applier = None
 
     async def _apply(self, change: _Change) -> None:
-        try:
-            self._logs.config = self._config()
-            self._topic_configs.clear()
-            await self._delete_gone(change)
-            if change.configured is None or change.configured:
-                self._reconfigure(change)
-            work = [
+        steps: list[Callable[[], Awaitable[None]]] = [
+            partial(self._delete_gone, change),
+            partial(self._reconfigure, change),
+            partial(self._update_all, change),
+            partial(self._tell_followers, change),
+        ]
+        for step in steps:
+            try:
+                await step()
+            except Exception:  # a defect, in one partition or in all: what follows has to be tried all the same
+                logger.exception(
+                    "metadata up to offset %d could not be put into effect whole", change.image.provenance.end_offset
+                )
+
+    async def _update_all(self, change: _Change) -> None:
+        await _all(
+            [
                 self._update(topic, index, registration, change.image)
                 for _, topic in change.topics
                 if topic is not None
                 for index, registration in topic.partitions.items()
             ]
-            await _all(work)
-            for follower in self._followers if self._may_lead else ():
-                follower.publish(change.delta, change.image)
-        except Exception:
-            logger.exception(
-                "metadata up to offset %d could not be put into effect", change.image.provenance.end_offset
-            )
+        )
+
+    async def _tell_followers(self, change: _Change) -> None:
+        for follower in self._followers if self._may_lead else ():
+            follower.publish(change.delta, change.image)
 
     async def _delete_gone(self, change: _Change) -> None:
         gone = {topic_id for topic_id, topic in change.topics if topic is None}
         if gone:
+            self._unopened = {key: topic_id for key, topic_id in self._unopened.items() if topic_id not in gone}
             keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
             await _all([self._delete(key) for key in keys])
 
@@ -148,7 +160,11 @@ class ReplicaManager:
         except OSError as error:
             logger.error("%s: its directory could not be set aside: %s", replica.log, error)
 
-    def _reconfigure(self, change: _Change) -> None:
+    async def _reconfigure(self, change: _Change) -> None:
+        self._logs.config = self._config()
+        self._topic_configs.clear()
+        if change.configured is not None and not change.configured:
+            return
         for key, replica in self._replicas.items():
             if change.configured is None or key[0] in change.configured:
                 self._logs.configure(replica.log, self._topic_config(key[0], change.image))
@@ -179,8 +195,12 @@ class ReplicaManager:
                 return
         if registration.leader == self._node_id and self._may_lead:
             if registration.leader_epoch > replica.leader_epoch:
-                replica.log.native.lead(registration.leader_epoch)
-                replica.leader_epoch = registration.leader_epoch
+                try:
+                    replica.log.native.lead(registration.leader_epoch)
+                except NativeError as error:
+                    logger.error("%s: it cannot be led and is not served: %s", replica.log, error)
+                else:
+                    replica.leader_epoch = registration.leader_epoch
         elif replica.leads:
             replica.leader_epoch = -1
             await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -193,8 +213,12 @@ class ReplicaManager:
         try:
             log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config)
         except (NativeError, StorageError, OSError) as error:
-            logger.error("partition %s-%d cannot be opened and is not served: %s", *key, error)
+            logger.error(
+                "partition %s-%d cannot be opened and is not served until the broker is started again: %s", *key, error
+            )
+            self._unopened[key] = topic_id
             return None
+        self._unopened.pop(key, None)
         replica = self._replicas[key] = Replica(log)
         return replica
 
@@ -202,6 +226,8 @@ class ReplicaManager:
 
     def _leader(self, topic: str, partition: int) -> PartitionLog:
         replica = self._replicas.get((topic, partition))
+        if (topic, partition) in self._unopened:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if replica is None or replica.log.closing:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not replica.leads:
@@ -338,7 +364,11 @@ class ReplicaManager:
 
     def producers(self, topic: str, partition: int) -> list[ProducerState]:
         """The idempotent producers a partition knows. KafkaError."""
-        return self._leader(topic, partition).native.producers()
+        log = self._leader(topic, partition)
+        try:
+            return log.native.producers()
+        except NativeError as error:
+            raise kafka_error(error) from error
 
     def log_dirs(self) -> list[Path]:
         """The log dirs of this broker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -194,10 +197,52 @@ def test_one_that_cannot_be_opened_does_not_stand_in_the_way_of_others(
             await made.create(partition_count=3)
             assert await made.append() == 0
             assert made.replicas.high_watermark("t", 2) == 0
+            refused(lambda: made.replicas.state("t", 1), ErrorCode.KAFKA_STORAGE_ERROR)
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
             refused(lambda: made.replicas.state("t", 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            (tmp_path / "t-1").unlink()
+            await made.create(partition_count=3)
+            assert made.replicas.high_watermark("t", 1) == 0
 
     asyncio.run(run())
     assert "t-1 cannot be opened" in caplog.text
+
+
+def test_one_that_cannot_be_led_does_not_stand_in_the_way_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            lead = NativePartition.lead
+
+            def fail_once(native: NativePartition, leader_epoch: int) -> None:
+                monkeypatch.setattr(NativePartition, "lead", lead)
+                raise NativeError(-errno.ENOMEM)
+
+            monkeypatch.setattr(NativePartition, "lead", fail_once)
+            await made.create(partition_count=2)
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert made.replicas.high_watermark("t", 1) == 0
+            assert made.follower.led, "followers hear of it all the same"
+
+    asyncio.run(run())
+    assert "cannot be led" in caplog.text
+
+
+def test_followers_hear_of_metadata_that_could_not_be_put_into_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            monkeypatch.setattr(LogManager, "open", fail)
+            await made.create()
+            assert made.follower.led == [False]
+
+    asyncio.run(run())
+    assert "could not be put into effect" in caplog.text
 
 
 def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
