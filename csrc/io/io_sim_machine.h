@@ -36,6 +36,7 @@ typedef struct sim_disk {
 /* One direction of a connection. */
 typedef struct sim_pipe {
     uint8_t *data;
+    size_t start; /* of what has not been pulled */
     size_t length;
     size_t capacity;
     bool closed; /* by the writing side */

@@ -12,14 +12,18 @@
 
 static void push(sim_pipe *pipe, const void *bytes, size_t length)
 {
-    if (pipe->length + length > pipe->capacity) {
-        pipe->capacity = 2 * (pipe->length + length);
+    if (pipe->start + pipe->length + length > pipe->capacity && pipe->start > 0 && pipe->start >= pipe->length) {
+        memmove(pipe->data, pipe->data + pipe->start, pipe->length);
+        pipe->start = 0;
+    }
+    if (pipe->start + pipe->length + length > pipe->capacity) {
+        pipe->capacity = 2 * (pipe->start + pipe->length + length);
         uint8_t *data = realloc(pipe->data, pipe->capacity);
         PB_ASSERT(data != NULL);
         pipe->data = data;
     }
     if (length > 0)
-        memcpy(pipe->data + pipe->length, bytes, length);
+        memcpy(pipe->data + pipe->start + pipe->length, bytes, length);
     pipe->length += length;
 }
 
@@ -27,11 +31,10 @@ static size_t pull(sim_pipe *pipe, void *buffer, size_t length)
 {
     if (length > pipe->length)
         length = pipe->length;
-    if (length > 0) {
-        memcpy(buffer, pipe->data, length);
-        memmove(pipe->data, pipe->data + length, pipe->length - length);
-    }
+    if (length > 0)
+        memcpy(buffer, pipe->data + pipe->start, length);
     pipe->length -= length;
+    pipe->start = pipe->length > 0 ? pipe->start + length : 0;
     return length;
 }
 
