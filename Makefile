@@ -35,7 +35,7 @@ $(VENV)/.created: | bootstrap-run
 	@touch $@
 
 # `build` makes the extension; an error in C leaves the environment usable.
-$(VENV)/.run $(VENV)/.dev $(VENV)/.bench: export PYBROKER_WITHOUT_EXTENSION := 1
+$(VENV)/.run $(VENV)/.dev: export PYBROKER_WITHOUT_EXTENSION := 1
 $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
 	$(PIP) --no-build-isolation -e .
 	@touch $@
@@ -43,10 +43,6 @@ $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
 $(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
 	$(PIP) --no-build-isolation -e '.[test,lint]'
 	@touch $@ $(VENV)/.run
-
-$(VENV)/.bench: pyproject.toml $(VENV)/.dev
-	$(PIP) --no-build-isolation -e '.[bench]'
-	@touch $@
 
 venv: $(VENV)/.dev ## .venv with everything to develop
 
@@ -95,7 +91,7 @@ verify: bootstrap-verify venv build ## every acceptance check (long, and some ne
 soak: bootstrap-verify venv build ## the tests that run for hours
 	@$(PYTEST) tests/soak $(ARGS)
 
-bench-smoke: venv build $(VENV)/.bench ## every benchmark once, for its errors and not for its figures
+bench-smoke: venv build ## every benchmark once, for its errors and not for its figures
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
 # --- lint -------------------------------------------------------------------------------------------------------------
