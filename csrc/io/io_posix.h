@@ -27,6 +27,22 @@ void pb_wakeup_finish(pb_wakeup *wakeup);
 /* Try to send a file range now: bytes sent, -EAGAIN, or another -errno. Handles sockets in either blocking mode. */
 int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks);
 
+/* Tell the owners of the operations on `finished`; what finishes meanwhile waits for the next turn. The count. */
+static inline int pb_posix_deliver(pb_link *finished)
+{
+    pb_link batch;
+    pb_list_take(&batch, finished);
+    int delivered = 0;
+    pb_link *link;
+    while ((link = pb_list_pop_front(&batch)) != NULL) {
+        pb_op *op = PB_CONTAINER(link, pb_op, link);
+        op->active = false;
+        delivered++;
+        op->done(op, op->result);
+    }
+    return delivered;
+}
+
 int64_t pb_posix_monotonic_ns(pb_io *io);
 int64_t pb_posix_wall_ms(pb_io *io);
 int pb_posix_random(pb_io *io, void *buffer, size_t length);

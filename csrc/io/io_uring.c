@@ -188,17 +188,7 @@ static int uring_loop_turn(pb_loop *loop, int64_t wait_ns)
     }
     enter(loop, wait_ns);
     reap(loop);
-    pb_link batch;
-    pb_list_take(&batch, &loop->finished);
-    int delivered = 0;
-    pb_link *link;
-    while ((link = pb_list_pop_front(&batch)) != NULL) {
-        pb_op *op = PB_CONTAINER(link, pb_op, link);
-        op->active = false;
-        delivered++;
-        op->done(op, op->result);
-    }
-    return delivered;
+    return pb_posix_deliver(&loop->finished);
 }
 
 static void uring_loop_wake(pb_loop *loop)
