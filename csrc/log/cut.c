@@ -61,6 +61,10 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
 {
     pb_segment *active = pb_log_active(log);
     int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
+    /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
+    if (rc == 0)
+        rc = log->io->ops->file_sync(log->io, active->file);
+    log->directory_dirty = true;
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot cut the active segment");
     pb_log_count_sealed(log);

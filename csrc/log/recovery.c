@@ -231,6 +231,7 @@ static int check_sealed(recovery *r, pb_segment *segment)
 static int drop_segments(recovery *r, uint32_t first)
 {
     pb_log *log = r->log;
+    log->directory_dirty = true;
     while (log->segment_count > first) {
         pb_segment *segment = log->segments[--log->segment_count];
         r->report->truncated_bytes += segment->size_bytes;
@@ -267,6 +268,9 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool 
     if (*cut) {
         r->report->truncated_bytes += segment->size_bytes - replay.position;
         rc = log->io->ops->file_truncate(log->io, segment->file, replay.position);
+        /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
+        if (rc == 0)
+            rc = log->io->ops->file_sync(log->io, segment->file);
         if (rc != 0)
             return fail_segment(r, segment, rc, "cannot cut the damaged end of");
         segment->size_bytes = replay.position;

@@ -172,8 +172,9 @@ int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
     if (rc != 0)
         return rc;
     log->snapshot_offset = from;
-    if (from < log->start_offset)
-        from = log->start_offset;
+    /* Not from the log start offset: batches below it that are still there have moved their producers on. */
+    if (from < log->segments[0]->base_offset)
+        from = log->segments[0]->base_offset;
     if (from >= end_offset)
         return 0;
     uint8_t *buffer = malloc(PB_SCAN_LARGE_BYTES);
