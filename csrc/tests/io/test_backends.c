@@ -205,9 +205,11 @@ TEST(sends_larger_than_the_socket_go_on_where_they_stopped)
     }
 }
 
+#define TEMPORARY_PATH "/tmp/pb-backend-XXXXXX"
+
 static int temporary_file(rig *it, char *path)
 {
-    strcpy(path, "/tmp/pb-backend-XXXXXX");
+    memcpy(path, TEMPORARY_PATH, sizeof TEMPORARY_PATH);
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);
