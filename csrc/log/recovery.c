@@ -195,8 +195,8 @@ static int add_segment(recovery *r, int64_t base_offset, bool last)
     rc = pb_scan_header(&scan, 0, &header);
     if (rc < 0)
         return fail_segment(r, segment, rc, "cannot read");
-    if (rc == 0 && header.size_bytes > 0 && header.magic != PB_BATCH_MAGIC)
-        note_old_magic(r, segment, header.base_offset);
+    /* Not reported yet: a scan may show that this is no batch at all. */
+    segment->old_magic = rc == 0 && header.size_bytes > 0 && header.magic != PB_BATCH_MAGIC;
     if (last)
         r->active_first_timestamp_ms = rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1;
     else
@@ -255,6 +255,7 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool 
     rc = reset_indexes(r, segment);
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot remove an index of");
+    segment->old_magic = false;
     pb_replay replay =
         replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
     rc = pb_replay_run(&replay);
@@ -463,6 +464,21 @@ static int recover_directory(recovery *r)
     return rc;
 }
 
+/* The first of them, if any: segments that were not scanned are known by how they begin. */
+static void report_old_magic(const pb_log *log, pb_log_recovery *report)
+{
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        const pb_segment *segment = log->segments[i];
+        if (!segment->old_magic)
+            continue;
+        bool is_later = i + 1 < log->segment_count && report->old_magic_offset >= log->segments[i + 1]->base_offset;
+        if (!report->old_magic_found || is_later)
+            report->old_magic_offset = segment->base_offset;
+        report->old_magic_found = true;
+        return;
+    }
+}
+
 int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure)
 {
     recovery r = {.log = log, .options = options, .report = report, .failure = failure};
@@ -483,6 +499,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     pb_leader_epochs_truncate_end(&log->epochs, log->written_end);
     pb_leader_epochs_truncate_start(&log->epochs, log->start_offset);
     pb_log_reset_tail(log, r.active_first_timestamp_ms);
+    report_old_magic(log, report);
     report->segment_count = (int32_t)log->segment_count;
     return 0;
 }

@@ -87,6 +87,7 @@ int pb_replay_run(pb_replay *replay)
     replay->first_timestamp_ms = -1;
     replay->old_magic_offset = -1;
     int64_t indexed_position = replay->position;
+    bool newest_seen = false;
     while (replay->position < replay->file_bytes) {
         pb_batch_header header;
         int rc = pb_scan_header(&scan, replay->position, &header);
@@ -101,6 +102,10 @@ int pb_replay_run(pb_replay *replay)
             return 0;
         if (header.base_offset < replay->segment->base_offset || last_offset - replay->segment->base_offset > INT32_MAX)
             return 0;
+        /* Nobody goes back to an older magic: a torn header, whose second part was never written, reads as magic 0. */
+        if ((replay->flags & PB_REPLAY_CRC) != 0 && header.magic != PB_BATCH_MAGIC && newest_seen)
+            return 0;
+        newest_seen = newest_seen || header.magic == PB_BATCH_MAGIC;
         bool good = true;
         if ((replay->flags & PB_REPLAY_CRC) != 0 && header.magic == PB_BATCH_MAGIC)
             rc = pb_scan_crc(&scan, replay->position, &header, &good);
