@@ -168,14 +168,15 @@ static inline void echo_run(echo_server *server, int64_t ns)
 
 static inline void echo_send(echo_server *server, int client, uint32_t length, uint32_t first, uint32_t end)
 {
-    uint8_t *frame = malloc(length + 4);
-    CHECK(frame != NULL);
+    if (end > length + 4)
+        end = length + 4;
+    uint8_t *part = malloc(end - first + 1);
+    CHECK(part != NULL);
     uint32_t size = htobe32(length);
-    memcpy(frame, &size, 4);
-    for (uint32_t i = 0; i < length; i++)
-        frame[4 + i] = (uint8_t)(i * 7 + length);
-    pb_sim_client_send(server->io, client, frame + first, (end < length + 4 ? end : length + 4) - first);
-    free(frame);
+    for (uint32_t i = first; i < end; i++)
+        part[i - first] = i < 4 ? ((const uint8_t *)&size)[i] : (uint8_t)((i - 4) * 7 + length);
+    pb_sim_client_send(server->io, client, part, end - first);
+    free(part);
 }
 
 /* The next answer must be to a frame of `length` from echo_send. */
