@@ -25,7 +25,7 @@ from pybroker.controller.delete_topics import delete_topics
 from pybroker.controller.register_broker import Registration
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
 from pybroker.metadata.delta import MetadataDelta
-from pybroker.metadata.errors import MetadataLogError
+from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage
 from pybroker.metadata.loader import BatchReplayer, MetadataPublisher, full_delta
 from pybroker.metadata.log import MetadataLog
@@ -193,7 +193,7 @@ class Controller:
     async def _write_snapshot(self) -> None:
         try:
             await self._log.write_snapshot(self.image, self._clock_ms())
-        except OSError as error:
+        except (OSError, MetadataError) as error:
             # The log alone is enough to start from; the next one is tried when as much again has been written.
             logger.error("no metadata snapshot could be written: %s", error)
 

@@ -41,6 +41,9 @@ from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
 
 logger = logging.getLogger(__name__)
 
+#: As much is replayed in half a second.
+_CHEAP_REPLAY_BYTES = 2 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogConfig:
@@ -75,6 +78,7 @@ class FileMetadataLog:
         self._epoch = 0
         self._epochs: list[epoch_checkpoint.EpochEntry] = []
         self._bytes_since_snapshot = 0
+        self._snapshot_size_bytes = 0
         self._last_snapshot_ms = 0
         self._active_base_offset: int | None = None
         self._descriptor = -1
@@ -98,8 +102,11 @@ class FileMetadataLog:
 
     def is_snapshot_due(self, now_ms: int) -> bool:
         """Whether the last snapshot is old by metadata.log.max.record.bytes.between.snapshots or by
-        metadata.log.max.snapshot.interval.ms, counted from the start of this process at the earliest."""
-        if self._bytes_since_snapshot >= self.config.max_bytes_between_snapshots:
+        metadata.log.max.snapshot.interval.ms, counted from the start of this process at the earliest; or by what the
+        next start would have to replay after it, which shall not be more than the snapshot itself unless that is cheap.
+        """
+        worth_bytes = max(_CHEAP_REPLAY_BYTES, self._snapshot_size_bytes)
+        if self._bytes_since_snapshot >= min(worth_bytes, self.config.max_bytes_between_snapshots):
             return True
         interval_ms = self.config.max_snapshot_interval_ms
         is_late = interval_ms > 0 and now_ms - self._last_snapshot_ms >= interval_ms
@@ -117,6 +124,7 @@ class FileMetadataLog:
         latest = self.snapshots[-1] if self.snapshots else SnapshotId(0, 0)
         if self.snapshots:
             path = self.directory / latest.file_name
+            self._snapshot_size_bytes = path.stat().st_size
             for data in read_snapshot_batches(path):
                 yield batches.decode_batch(data, str(path))
         self._end_offset, self._epoch = latest
@@ -334,6 +342,7 @@ class FileMetadataLog:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = now_ms
         snapshot_id, size_bytes = await asyncio.to_thread(snapshot.write_image, self.directory, image, now_ms)
+        self._snapshot_size_bytes = size_bytes
         logger.info("metadata snapshot %s written, %d bytes", snapshot_id.file_name, size_bytes)
         await asyncio.to_thread(clean, self.directory, self.config.retention, now_ms)
         self.snapshots = await asyncio.to_thread(list_snapshots, self.directory)

@@ -11,7 +11,7 @@ from pybroker.metadata import log_files
 from pybroker.metadata.delta import empty_image
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.file_log import FileMetadataLog, MetadataLogConfig
-from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.metadata.loader import load
 from pybroker.metadata.quorum_state import QuorumState
 from pybroker.metadata.records import VersionedRecord
@@ -228,6 +228,34 @@ def test_a_segment_of_kafka_is_continued_without_its_indexes(tmp_path: Path, kaf
     assert not (tmp_path / "00000000000000000000.index").exists()
     assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, 0), (2, 285)]
     assert "topic1" in _open(tmp_path)[1].topics.by_name
+
+
+async def _append_bytes(log: FileMetadataLog, size_bytes: int) -> None:
+    for _ in range(size_bytes >> 16):
+        record = m.ConfigRecord(resource_type=2, resource_name="t", name="key", value="v" * (1 << 14))
+        await log.append([VersionedRecord(record, 0)] * 4, 1000)
+
+
+def test_a_snapshot_is_due_when_the_next_start_would_take_long(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, _ = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        await _append_bytes(log, (2 << 20) - (1 << 16))
+        assert not log.is_snapshot_due(1)
+        await _append_bytes(log, 1 << 16)
+        assert log.is_snapshot_due(1)
+        configs = {(2, f"t{number}"): {"key": "v" * (1 << 14)} for number in range(192)}
+        await log.write_snapshot(MetadataImage("c", Provenance(log.end_offset, 1, 1), configs=configs), 1)
+        await log.close()
+        log, _ = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        await _append_bytes(log, (3 << 20) - (1 << 16))
+        assert not log.is_snapshot_due(1), "the snapshot has 3 MiB"
+        await _append_bytes(log, 1 << 17)
+        assert log.is_snapshot_due(1)
+        await log.close()
+
+    asyncio.run(run())
 
 
 def _allocated_bytes(path: Path) -> int:
