@@ -115,3 +115,31 @@ def test_a_signal_during_the_start_is_obeyed(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+def test_a_reader_that_has_gone_does_not_end_the_broker(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [*COMMAND, *overrides(tmp_path)]
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writing)
+        assert process.stderr is not None
+        seen = iter(process.stderr.readline, "")
+        assert any("the ready line cannot be written" in line for line in seen)
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert clean_shutdown.read(tmp_path) is not None
+
+
+def test_a_metadata_log_that_cannot_grow_is_told_in_a_line(tmp_path: Path) -> None:
+    with serving(*overrides(tmp_path)) as (process, _):
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert (tmp_path / "__cluster_metadata-0" / "00000000000000000000.log").stat().st_size > 512
+    # No file can grow beyond 512 bytes, the shell's unit.
+    command = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *COMMAND, *overrides(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    assert "the metadata log cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
