@@ -6,6 +6,7 @@
 #include "io/io_sim_machine.h"
 
 #define START_WALL_MS 1700000000000LL
+#define SOON_NS 20000
 #define STEP_NS 1000 /* what a step takes, so that time moves under load too */
 
 enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_WRITE };
@@ -222,16 +223,18 @@ static int64_t attempt(sim_machine *machine, pb_op *op)
     }
 }
 
-/* Finish what can be finished, each operation with an even chance of being later, so that orders vary. */
+/* Finish what can be finished, each operation with a chance of being later, so that orders vary. */
 static int deliver(pb_loop *loop)
 {
     pb_link batch, *link;
     int delivered = 0;
+    loop->stirred = false;
     pb_list_take(&batch, &loop->pending);
     while ((link = pb_list_pop_front(&batch)) != NULL) {
         pb_op *op = PB_CONTAINER(link, pb_op, link);
         bool later = sim_random(loop->machine) % 4 == 0;
         int64_t result = later ? -EAGAIN : attempt(loop->machine, op);
+        loop->stirred = loop->stirred || later;
         if (result == -EAGAIN) {
             pb_list_push_back(&loop->pending, &op->link);
             continue;
@@ -243,7 +246,7 @@ static int deliver(pb_loop *loop)
     return delivered;
 }
 
-/* Something that is pending may finish at any time: the loop is run again soon, as if the kernel had answered. */
+/* What is pending goes on when a client does something (sim_stir); what was put off, or is new, soon. */
 static int sim_loop_turn(pb_loop *loop, int64_t wait_ns)
 {
     sim_machine *machine = loop->machine;
@@ -251,11 +254,17 @@ static int sim_loop_turn(pb_loop *loop, int64_t wait_ns)
     int delivered = deliver(loop);
     if (delivered == 0 && wait_ns > 0 && !loop->woken && machine->running != NULL) {
         int64_t until = wait_ns == PB_IO_FOREVER ? PB_IO_FOREVER : machine->now_ns + wait_ns;
-        int64_t soon = machine->now_ns + 20000;
-        sim_thread_sleep_until(machine->running, pb_list_empty(&loop->pending) || until < soon ? until : soon);
+        int64_t soon = machine->now_ns + SOON_NS;
+        sim_thread_sleep_until(machine->running, loop->stirred && soon < until ? soon : until);
     }
     loop->woken = false;
     return delivered;
+}
+
+void sim_stir(sim_machine *machine)
+{
+    for (int i = 0; i < machine->thread_count; i++)
+        machine->threads[i]->awake = true;
 }
 
 static void sim_loop_wake(pb_loop *loop)
@@ -265,8 +274,17 @@ static void sim_loop_wake(pb_loop *loop)
         loop->thread->awake = true;
 }
 
+/* Something has changed for the loop after its turn: look again soon. */
+static void stir_loop(pb_loop *loop)
+{
+    int64_t soon = loop->machine->now_ns + SOON_NS;
+    if (loop->thread != NULL && loop->thread->wake_at_ns > soon)
+        loop->thread->wake_at_ns = soon;
+}
+
 static void start(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)
 {
+    stir_loop(loop);
     PB_ASSERT(!op->active);
     op->kind = (uint8_t)kind;
     op->socket = socket;
@@ -296,7 +314,7 @@ static void sim_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size
 
 static void sim_socket_cancel(pb_loop *loop, pb_socket *socket)
 {
-    (void)loop;
+    stir_loop(loop);
     if (socket->receive.active)
         socket->receive.result = -ECANCELED;
 }
@@ -319,6 +337,7 @@ static void sim_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, int6
 
 static void sim_socket_shutdown(pb_loop *loop, pb_socket *socket)
 {
+    stir_loop(loop);
     sim_socket_shut(loop->machine, socket->fd);
 }
 

@@ -72,6 +72,7 @@ struct pb_loop {
     pb_thread *thread; /* the one that turned it last */
     int64_t wait_until_ns;
     bool woken;
+    bool stirred; /* an operation was put off by choice */
 };
 
 typedef struct sim_machine {
@@ -94,6 +95,9 @@ static inline sim_machine *sim_of(pb_io *io)
 uint64_t sim_random(sim_machine *machine);
 /* True with a chance out of a million. */
 bool sim_chance(sim_machine *machine, uint32_t per_million);
+
+/* A client did something: every loop looks at its operations. */
+void sim_stir(sim_machine *machine);
 
 /* Disk. */
 int sim_file_open(pb_io *io, const char *path, int flags);

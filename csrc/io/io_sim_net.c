@@ -127,12 +127,14 @@ int pb_sim_connect(pb_io *io, int port)
     sim_connection *connection = calloc(1, sizeof *connection);
     PB_ASSERT(connection != NULL);
     connection->client_open = true;
+    sim_stir(sim_of(io));
     network->connections[network->connection_count] = connection;
     return network->connection_count++;
 }
 
 void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length)
 {
+    sim_stir(sim_of(io));
     push(&sim_of(io)->network.connections[client]->to_broker, bytes, length);
 }
 
@@ -140,11 +142,14 @@ int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capaci
 {
     sim_connection *connection = sim_of(io)->network.connections[client];
     size_t got = pull(&connection->to_client, buffer, capacity);
+    if (got > 0)
+        sim_stir(sim_of(io)); /* there is room again */
     return got == 0 && connection->to_client.closed ? -ECONNRESET : (int64_t)got;
 }
 
 void pb_sim_client_close(pb_io *io, int client)
 {
+    sim_stir(sim_of(io));
     sim_connection *connection = sim_of(io)->network.connections[client];
     connection->to_broker.closed = true;
     connection->client_open = false;
