@@ -160,6 +160,6 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("offsets.topic.segment.bytes", INT, "104857600", HIGH,
               "Segment size of the offsets topic; small segments load and compact faster.", Range(1), honoured=True),
     ConfigKey("offsets.topic.compression.codec", INT, "0", HIGH,
-              "Codec id in which the offsets topic is stored: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.", honoured=True),
+              "Codec id in which the offsets topic is stored: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
 )
 # fmt: on

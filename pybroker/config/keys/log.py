@@ -160,7 +160,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
               "How long a partition remembers an idle idempotent producer.",
               Range(1), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("producer.id.expiration.check.interval.ms", INT, "600000", LOW,
-              "How often partitions look for expired producers.", Range(1), internal=True, honoured=True),
+              "How often partitions look for expired producers.", Range(1), internal=True),
     ConfigKey("auto.create.topics.enable", BOOLEAN, "true", HIGH,
               "Whether a topic is created when a client asks for one that does not exist.", honoured=True),
     ConfigKey("delete.topic.enable", BOOLEAN, "true", HIGH,

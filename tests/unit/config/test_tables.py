@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+import pybroker
 from pybroker.config.broker import BROKER_KEYS
 from pybroker.config.definition import ConfigError, ConfigKey, format_value
-from pybroker.config.keys.own import OWN_KEYS
+from pybroker.config.keys.own import DURABILITY, OWN_KEYS
 from pybroker.config.topic import SYNONYMS, TOPIC_KEYS
 
 FACTS: list[dict[str, Any]] = [
@@ -80,6 +81,15 @@ def test_topic_synonyms_are_kafkas_in_kafkas_order() -> None:
 def test_a_topic_key_and_the_broker_keys_behind_it_have_an_effect_together() -> None:
     for name, synonyms in SYNONYMS.items():
         assert {BROKER_KEYS[synonym.name].honoured for synonym in synonyms} == {TOPIC_KEYS[name].honoured}, name
+
+
+def test_a_key_that_has_an_effect_is_read_somewhere() -> None:
+    package = Path(pybroker.__file__).parent
+    files = [path for path in package.rglob("*.py") if path.parent.name != "keys" and "testing" not in path.parts]
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
+    indirect = {synonym.name for synonyms in SYNONYMS.values() for synonym in synonyms} | {DURABILITY.name}
+    names = [key.name for key in [*BROKER_KEYS.values(), *TOPIC_KEYS.values()] if key.honoured]
+    assert [name for name in names if name not in indirect and f'"{name}"' not in source] == []
 
 
 def test_every_key_has_a_sentence_of_documentation() -> None:
