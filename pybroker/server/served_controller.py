@@ -7,7 +7,6 @@ at once, so here an answer waits until this broker's partitions follow the metad
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -29,9 +28,9 @@ class ServedController:
     async def _settled(self, answer: Awaitable[T], timeout_ms: int | None = None) -> T:
         response = await answer
         # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if timeout_ms is None else max(timeout_ms, 0) / 1000):
-                await self._replicas.settled()
+        # The first step of a handler is in no task, where asyncio.timeout refuses to work.
+        settled = asyncio.ensure_future(self._replicas.settled())
+        await asyncio.wait([settled], timeout=None if timeout_ms is None else max(timeout_ms, 0) / 1000)
         return response
 
     async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
