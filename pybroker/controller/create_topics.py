@@ -27,6 +27,7 @@ _CONFIGS_SINCE_VERSION = 5
 
 CreatableTopic = m.CreateTopicsRequest.CreatableTopic
 TopicResult = m.CreateTopicsResponse.CreatableTopicResult
+_Described = dict[tuple[tuple[str, str], ...], list[m.CreateTopicsResponse.CreatableTopicConfigs]]
 
 
 def create_topics(
@@ -39,6 +40,7 @@ def create_topics(
     is_excessive = _partition_count(state, request.topics) > MAX_RECORDS_PER_OPERATION
     rows: list[m.CreateTopicsResponse.CreatableTopicResult] = []
     records: list[VersionedRecord] = []
+    described: _Described | None = {} if version >= _CONFIGS_SINCE_VERSION else None
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if name_counts[topic.name] > 1:
@@ -48,9 +50,7 @@ def create_topics(
                     ErrorCode.POLICY_VIOLATION,
                     f"one request can create at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
                 )
-            row, topic_records = _create_topic(
-                state, topic, placement, collisions, with_configs=version >= _CONFIGS_SINCE_VERSION
-            )
+            row, topic_records = _create_topic(state, topic, placement, collisions, described)
             if len(records) + len(topic_records) > MAX_RECORDS_PER_OPERATION:
                 raise Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large; send several smaller ones")
         except Refusal as refusal:
@@ -77,8 +77,7 @@ def _create_topic(
     topic: m.CreateTopicsRequest.CreatableTopic,
     placement: Placement,
     collisions: CollisionIndex,
-    *,
-    with_configs: bool,
+    described: _Described | None,
 ) -> tuple[m.CreateTopicsResponse.CreatableTopicResult, list[VersionedRecord]]:
     check_name(topic.name)
     if topic.name == CLUSTER_METADATA_TOPIC:
@@ -108,7 +107,7 @@ def _create_topic(
         error_message=None,
         num_partitions=len(replicas),
         replication_factor=len(replicas[0]),
-        configs=_described(state, configs) if with_configs else [],
+        configs=[] if described is None else _describe(state, configs, described),
     )
     return row, records
 
@@ -147,7 +146,17 @@ def _manual_replicas(topic: m.CreateTopicsRequest.CreatableTopic, placement: Pla
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _described(state: ControllerState, configs: dict[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+def _describe(
+    state: ControllerState, configs: dict[str, str], described: _Described
+) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
+    """Rows for all settings of a topic, of which there are many: topics with the same overrides share them."""
+    key = tuple(configs.items())
+    if key not in described:
+        described[key] = _rows(state, configs)
+    return described[key]
+
+
+def _rows(state: ControllerState, configs: dict[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
     return [
         m.CreateTopicsResponse.CreatableTopicConfigs(
             name=entry.name,

@@ -1,5 +1,6 @@
 """The controller's pure operations: rows, error codes and records. Codes are those Apache Kafka 4.3.0 answers."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,22 @@ def test_create_topic_with_defaults_and_configs(make_state: State, after: After)
     assert topic.partitions[0].directories == (bytes([1, 0]) * 8,)
     for version in range(2, 8):
         m.CreateTopicsResponse(topics=_create(state, _topic("beta"), version=version).response.topics).encode(version)
+
+
+def test_topics_with_the_same_configs_are_described_once(make_state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("pybroker.controller.create_topics")
+    describe, calls = module.describe_topic, []
+
+    def note(configs: dict[str, str], config: BrokerConfig) -> Any:
+        calls.append(configs)
+        return describe(configs, config)
+
+    monkeypatch.setattr(module, "describe_topic", note)
+    bounded = {"retention.ms": "1"}
+    result = _create(make_state(), *(_topic(name) for name in "abc"), _topic("d", configs=bounded))
+    assert calls == [{}, {"retention.ms": "1"}]
+    values = [{each.name: each.value for each in row.configs}["retention.ms"] for row in result.response.topics]
+    assert values == ["604800000"] * 3 + ["1"]
 
 
 def test_validate_only_makes_no_records(make_state: State) -> None:
