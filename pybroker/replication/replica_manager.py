@@ -33,7 +33,8 @@ from pybroker.storage.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-_REPAIR_INTERVAL_S = 1.0
+#: As many partitions take some five milliseconds until they wait for the disk.
+_BEGUN_PER_TURN = 50
 
 #: Between attempts to repair a log that cannot be written, on a full disk for example.
 _REPAIR_INTERVAL_S = 5
@@ -81,6 +82,7 @@ class ReplicaManager:
         self._tickets = itertools.count(1)
         self._appends: dict[int, asyncio.Future[int]] = {}
         self._topic_configs: dict[str, TopicConfig] = {}
+        self._resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
 
     def add_follower(self, publisher: MetadataPublisher) -> None:
         """Let `publisher` have every image after it is in effect here. Before the first publish."""
@@ -163,6 +165,7 @@ class ReplicaManager:
     async def _reconfigure(self, change: _Change) -> None:
         self._logs.config = self._config()
         self._topic_configs.clear()
+        self._resolved.clear()
         if change.configured is not None and not change.configured:
             return
         for key, replica in self._replicas.items():
@@ -170,10 +173,14 @@ class ReplicaManager:
                 self._logs.configure(replica.log, self._topic_config(key[0], change.image))
 
     def _topic_config(self, topic: str, image: MetadataImage) -> TopicConfig:
-        """Resolved once per topic and change."""
+        """Resolved once per change for all topics with the same overrides."""
         config = self._topic_configs.get(topic)
         if config is None:
-            config = self._topic_configs[topic] = TopicConfig.resolve(image.topic_config(topic), self._logs.config)
+            overrides = image.topic_config(topic)
+            key = tuple(overrides.items())
+            if key not in self._resolved:
+                self._resolved[key] = TopicConfig.resolve(overrides, self._logs.config)
+            config = self._topic_configs[topic] = self._resolved[key]
             for warning in config.warnings:
                 logger.warning("topic %s: %s", topic, warning)
             if config.durability == "acks":
@@ -395,8 +402,14 @@ class ReplicaManager:
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all coroutines; then raise the first failure, if any."""
-    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    """Run all coroutines at once, begun so many at a time that the loop goes round in between; then raise the first
+    failure, if any."""
+    tasks = []
+    for number, each in enumerate(work, start=1):
+        tasks.append(asyncio.ensure_future(each))
+        if number % _BEGUN_PER_TURN == 0:
+            await asyncio.sleep(0)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome

@@ -22,6 +22,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 
@@ -221,8 +222,13 @@ def test_one_that_cannot_be_led_does_not_stand_in_the_way_of_others(
 
             monkeypatch.setattr(NativePartition, "lead", fail_once)
             await made.create(partition_count=2)
-            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            assert made.replicas.high_watermark("t", 1) == 0
+            codes = []
+            for index in range(2):
+                try:
+                    made.replicas.state("t", index)
+                except KafkaError as failure:
+                    codes.append(failure.code)
+            assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "that of one; the other is led"
             assert made.follower.led, "followers hear of it all the same"
 
     asyncio.run(run())
@@ -243,6 +249,53 @@ def test_followers_hear_of_metadata_that_could_not_be_put_into_effect(
 
     asyncio.run(run())
     assert "could not be put into effect" in caplog.text
+
+
+def test_other_work_goes_on_while_many_partitions_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_at_turn: list[int] = []
+    turn = 0
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    async def note(*_: Any) -> Any:
+        opened_at_turn.append(turn)
+        raise StorageError("noted")
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            counting = asyncio.create_task(count_turns())
+            monkeypatch.setattr(LogManager, "open", note)
+            await made.create(partition_count=1000)
+            counting.cancel()
+
+    asyncio.run(run())
+    assert len(opened_at_turn) == 1000
+    assert max(opened_at_turn.count(each) for each in set(opened_at_turn)) <= 100
+
+
+def test_topics_with_the_same_overrides_share_their_configuration(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            records: list[Any] = []
+            for name in "abc":
+                topic_id = name.encode() * 16
+                records.append(m.TopicRecord(name=name, topic_id=topic_id))
+                replica: dict[str, Any] = {"replicas": [NODE_ID], "isr": [NODE_ID], "leader": NODE_ID}
+                records.append(m.PartitionRecord(topic_id=topic_id, partition_id=0, leader_epoch=0, **replica))
+            records.append(m.ConfigRecord(resource_type=2, resource_name="c", name="retention.ms", value="5"))
+            await made.publish(*records)
+            configs = {key[0]: log.config for key, log in made.logs.logs.items()}
+            assert configs["a"] is configs["b"]
+            assert [configs[name].get_int("retention.ms") for name in "abc"] == [604_800_000, 604_800_000, 5]
+            await made.publish(m.ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="6"))
+            configs = {key[0]: log.config for key, log in made.logs.logs.items()}
+            assert [configs[name].get_int("retention.ms") for name in "abc"] == [6, 604_800_000, 5]
+
+    asyncio.run(run())
 
 
 def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
