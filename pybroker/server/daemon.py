@@ -196,14 +196,16 @@ class Daemon:
         )
 
     async def _stop_serving(self, pump: EventPump, services: BrokerServices, controller: Controller) -> None:
-        await services.groups.stop()
-        await pump.stop()
         try:
+            await services.groups.stop()
+            await pump.stop()
             await controller.fence_broker()
         except MetadataLogError as error:
             logger.error("the end of this broker's registration could not be written: %s", error)
-        await asyncio.to_thread(self.native.stop)
-        pump.drain()
+        finally:
+            # Whatever else goes wrong: nobody may be served by logs that are about to be closed.
+            await asyncio.to_thread(self.native.stop)
+            pump.drain()
 
     def _on_log_failure(self, error: MetadataLogError) -> None:
         if not self.failed.done():

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from daemon_client import CLIENT_ID, config_for, connected, running
 
+from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import ready_line
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
+from pybroker.storage.log_manager import LogManager
 
 
 def api_versions(version: str = "1.0") -> Any:
@@ -305,6 +308,34 @@ def test_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
             assert data == b"" or m.JoinGroupResponse.decode(3, data, 8)[0].error_code != 0
 
     asyncio.run(run())
+
+
+def test_a_stop_that_goes_wrong_still_ends_serving_before_the_logs_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    async def fail(_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    def note(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            order.append(f"{owner.__name__}.{name}")
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    async def run() -> None:
+        with pytest.raises(RuntimeError, match="a defect"):
+            async with running(config_for(tmp_path)):
+                monkeypatch.setattr(GroupCoordinator, "stop", fail)
+                note(NativeBroker, "stop")
+                note(LogManager, "close")
+
+    asyncio.run(run())
+    assert order == ["NativeBroker.stop", "LogManager.close"]
 
 
 def test_the_ready_line_names_what_counts(tmp_path: Path) -> None:
