@@ -26,7 +26,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.native_errors import kafka_error
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import OpeningStopped, StorageError
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
@@ -219,6 +219,8 @@ class ReplicaManager:
         directory_id = registration.directory(self._node_id)
         try:
             log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config)
+        except OpeningStopped:
+            return None
         except (NativeError, StorageError, OSError) as error:
             logger.error(
                 "partition %s-%d cannot be opened and is not served until the broker is started again: %s", *key, error
@@ -394,6 +396,7 @@ class ReplicaManager:
     async def stop(self) -> None:
         """Put no more metadata into effect, and fail the appends that nobody will finish."""
         self._queue.clear()
+        self._logs.stop_opening()
         await self.settled()
         for done in self._appends.values():
             if not done.done():

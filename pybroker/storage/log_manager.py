@@ -20,7 +20,7 @@ from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState, partition_states
 from pybroker.storage import partition_metadata
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import OpeningStopped, StorageError
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -62,6 +62,7 @@ class LogManager:
         self._removals: set[asyncio.TimerHandle] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
+        self._stopping = False
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
@@ -105,6 +106,10 @@ class LogManager:
                 directory.forget(key)
                 logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
 
+    def stop_opening(self) -> None:
+        """Let `open` raise OpeningStopped from now on, also for logs whose turn has not come yet."""
+        self._stopping = True
+
     # ---- open and delete -------------------------------------------------------------------------------------------
 
     async def open(
@@ -120,6 +125,9 @@ class LogManager:
             native = await asyncio.get_running_loop().run_in_executor(
                 self.executor, self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed
             )
+        except OpeningStopped:
+            self._log_counts[directory] -= 1
+            raise
         except BaseException:
             self._log_counts[directory] -= 1
             self._unopened[key] = directory
@@ -171,6 +179,8 @@ class LogManager:
         tag: int,
         existed: bool,
     ) -> NativePartition:
+        if self._stopping:
+            raise OpeningStopped(f"{path} was not opened: the broker stops")
         return NativePartition(
             self._broker,
             key[0],

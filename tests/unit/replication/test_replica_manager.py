@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
@@ -296,6 +298,29 @@ def test_topics_with_the_same_overrides_share_their_configuration(tmp_path: Path
             assert [configs[name].get_int("retention.ms") for name in "abc"] == [6, 604_800_000, 5]
 
     asyncio.run(run())
+
+
+def test_a_stop_does_not_wait_for_logs_whose_turn_has_not_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            threads = [made.logs.executor.submit(leave.wait, 10) for _ in range(4)]
+            creating = asyncio.create_task(made.create(partition_count=100))
+            await asyncio.sleep(0.01)
+            stopping = asyncio.create_task(made.replicas.stop())
+            await asyncio.sleep(0.01)
+            leave.set()
+            await asyncio.gather(creating, stopping)
+            assert all(thread.result() for thread in threads)
+            assert made.logs.logs == {}
+
+    clean_shutdown.write(tmp_path, 7)
+    asyncio.run(run())
+    assert caplog.records == []
+    assert clean_shutdown.read(tmp_path) is not None, "nothing was touched"
 
 
 def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
