@@ -57,6 +57,7 @@ class GroupCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
         self._expiry: asyncio.Task[None] | None = None
+        self._stopping = False
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
@@ -67,6 +68,7 @@ class GroupCoordinator:
 
     async def stop(self) -> None:
         """Answer what waits with NOT_COORDINATOR and return when no append is under way."""
+        self._stopping = True
         if self._expiry is not None:
             self._expiry.cancel()
         for partition in list(self._shards):
@@ -81,8 +83,11 @@ class GroupCoordinator:
             self._partition_count = partition_count
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads that partition of `__consumer_offsets` now: load it in the background."""
+        """This broker leads that partition of `__consumer_offsets` now: load it in the background, unless `stop` was
+        called."""
         assert self._loop is not None, "start the coordinator first"
+        if self._stopping:
+            return
         present = self._shards.get(partition)
         if present is not None and present.leader_epoch >= leader_epoch:
             return
@@ -300,7 +305,10 @@ class GroupCoordinator:
         interval_s = self._settings.offsets_retention_check_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_s)
-            await self.expire_offsets()
+            try:
+                await self.expire_offsets()
+            except Exception:  # noqa: BLE001 - a defect in one group must not keep the offsets of all others for ever
+                _LOG.exception("offsets that are over could not all be removed; tried again in %g s", interval_s)
 
     async def expire_offsets(self) -> None:
         """Look once at all groups for offsets and groups whose time is over."""

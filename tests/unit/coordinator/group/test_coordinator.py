@@ -14,7 +14,8 @@ from broker_double import BrokerDouble, image_with, settle
 from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinator.group import shard
+from pybroker.coordinator.group import removal, shard
+from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import ShardState
@@ -291,6 +292,37 @@ def test_groups_expire_by_themselves() -> None:
             await asyncio.sleep(0.01)
         assert broker.writer.append_count < 20, "tombstones of many groups share batches"
         await broker.groups.stop()
+
+    run(test())
+
+
+def test_groups_expire_in_spite_of_a_failure_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_once(state: ShardState, group: ClassicGroup) -> Outcome:
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    async def test() -> None:
+        broker = await started(offsets_retention_check_interval_ms=10)
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        monkeypatch.setattr(removal, "expire_group", fail_once)
+        broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
+        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+            await asyncio.sleep(0.01)
+        await broker.groups.stop()
+
+    run(test())
+    assert "could not all be removed" in caplog.text
+
+
+def test_after_a_stop_no_partition_is_loaded() -> None:
+    async def test() -> None:
+        broker = await started()
+        await broker.groups.stop()
+        broker.groups.on_election(0, 2)
+        await settle()
+        assert not broker.groups.is_active(0)
 
     run(test())
 
