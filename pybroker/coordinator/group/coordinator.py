@@ -253,7 +253,8 @@ class GroupCoordinator:
         partition, groups = next(iter(closed.items()))
         names = [group.group_id for group in groups]
         one = self._shards.get(partition)
-        if one is not None and any(name in one.state.in_flight_commits for name in names):
+        # A commit that lands after the tombstones would outlive its group, however long it takes.
+        while one is not None and any(name in one.state.in_flight_commits for name in names):
             await one.appender.drained()
         del closed[partition]
         if one is None or self._shards.get(partition) is not one:

@@ -296,6 +296,26 @@ def test_groups_expire_by_themselves() -> None:
     run(test())
 
 
+def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
+    async def test() -> None:
+        broker = await started(offsets_commit_timeout_ms=100)
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        broker.writer.hold()
+        late = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(7, 5, 1, "")])))
+        await asyncio.sleep(0)
+        deleting = asyncio.create_task(broker.call("a", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
+        assert commit_error(await late) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(0.01)
+        broker.writer.release()
+        assert [row.error_code for row in (await deleting).results] == [0]
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        partitions = [offset.partition for offset in broker.groups.fetch_all_offsets("g", False)[scenario.TOPIC]]
+        assert partitions == [0]
+        await broker.groups.stop()
+
+    run(test())
+
+
 def test_groups_expire_in_spite_of_a_failure_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
