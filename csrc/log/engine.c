@@ -1,7 +1,8 @@
 /*
  * The append engines there are. `paced` writes through the page cache and starts writeback early, so that dirty pages
- * never gather until the kernel throttles the writer; clean pages far behind the end are given back, so that a log's
- * pages recycle instead of pushing out everybody else's. Pacing runs on a background thread and may wait for the disk.
+ * do not gather until the kernel throttles the writer. Clean pages are left to the kernel: it gives them back when
+ * memory is short, and until then consumers that lag find them. Pacing runs on a background thread and may wait for the
+ * disk.
  */
 #include "log/engine.h"
 
@@ -11,7 +12,6 @@
 enum {
     PACED_WRITE_MAX_BYTES = 4 << 20,
     PACED_WINDOW_BYTES = 8 << 20,
-    PACED_KEEP_BYTES = 64 << 20, /* behind the end; tail readers find these pages */
 };
 
 static int paced_pace(pb_io *io, pb_engine_state *state, int64_t segment_base, int file, int64_t written_position)
@@ -22,15 +22,8 @@ static int paced_pace(pb_io *io, pb_engine_state *state, int64_t segment_base, i
     if (written_position - start < PACED_WINDOW_BYTES)
         return 0;
     int rc = io->ops->file_writeback(io, file, start, written_position - start);
-    if (rc != 0)
-        return rc;
-    state->started_position = written_position;
-    int64_t drop_end = start - PACED_KEEP_BYTES;
-    if (drop_end <= state->dropped_position)
-        return 0;
-    rc = io->ops->file_drop(io, file, state->dropped_position, drop_end - state->dropped_position);
     if (rc == 0)
-        state->dropped_position = drop_end;
+        state->started_position = written_position;
     return rc;
 }
 

@@ -15,14 +15,13 @@
 typedef struct pb_engine_state {
     int64_t segment_base;     /* which segment it speaks of; -1: none */
     int64_t started_position; /* writeback has been started below */
-    int64_t dropped_position; /* pages have been given back below */
 } pb_engine_state;
 
 typedef struct pb_engine {
     const char *name;
     int64_t write_max_bytes; /* no write takes more than this, but for a single larger batch */
     int64_t pace_bytes;      /* so much new data makes pacing due */
-    /* Start writeback up to `written_position`, and give back pages the engine will not need. Blocking, background. */
+    /* Start writeback up to `written_position`. Blocking, background. */
     int (*pace)(pb_io *io, pb_engine_state *state, int64_t segment_base, int file, int64_t written_position);
 } pb_engine;
 

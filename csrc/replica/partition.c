@@ -8,6 +8,8 @@
 
 #include "wire/generated/kafka_errors.h"
 
+#define TEND_INTERVAL_NS 50000000 /* a log is not tended more often than this */
+
 static void lock_partition(void *partition)
 {
     pthread_mutex_lock(&((pb_partition *)partition)->lock);
@@ -180,8 +182,34 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
     return result;
 }
 
+/* Is it time for a background thread to look after the log? Then it counts as a reader from now on. The lock is held.
+ */
+static bool begin_tending(pb_partition *partition, int64_t now_ns)
+{
+    if (partition->upkeep_due == NULL || partition->tending || !partition->serving ||
+        now_ns < partition->tend_after_ns || !pb_log_needs_upkeep(partition->log))
+        return false;
+    partition->tending = true;
+    partition->tend_after_ns = now_ns + TEND_INTERVAL_NS;
+    partition->readers++;
+    return true;
+}
+
+void pb_partition_tend(pb_partition *partition)
+{
+    pb_log_guard guard = pb_partition_guard(partition);
+    pb_failure failure;
+    /* A failure is met again, and told, by the owner's own upkeep. */
+    (void)pb_log_upkeep(partition->log, &guard, partition->io->ops->wall_ms(partition->io), &failure);
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->tending);
+    partition->tending = false;
+    pthread_mutex_unlock(&partition->lock);
+    pb_partition_leave(partition);
+}
+
 /* Take back the write token after a write; what has finished, or failed, goes to `finished`. */
-static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke)
+static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke, bool *tend)
 {
     pthread_mutex_lock(&partition->lock);
     pb_log_write_end(partition->log, &partition->write, result, finished);
@@ -204,6 +232,7 @@ static void finish_write(pb_partition *partition, int64_t result, pb_link *finis
         partition->high_watermark = end;
         wake_all(partition, appended_bytes);
     }
+    *tend = begin_tending(partition, partition->writer->now_ns);
     pthread_cond_broadcast(&partition->quiet);
     pthread_mutex_unlock(&partition->lock);
 }
@@ -211,9 +240,11 @@ static void finish_write(pb_partition *partition, int64_t result, pb_link *finis
 static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t result)
 {
     pb_link finished, *link;
-    bool broke;
+    bool broke, tend;
     pb_list_init(&finished);
-    finish_write(partition, result, &finished, &broke);
+    finish_write(partition, result, &finished, &broke, &tend);
+    if (tend)
+        partition->upkeep_due(partition);
     if (broke)
         partition->failed(partition, result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
     while ((link = pb_list_pop_front(&finished)) != NULL) {

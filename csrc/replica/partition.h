@@ -55,6 +55,10 @@ typedef struct pb_partition_waiter {
 /* Told about a log that failed, once per failure, on a reactor, without the lock. */
 typedef void (*pb_partition_failed)(pb_partition *partition, int error);
 
+/* The log has work for a background thread, which then calls pb_partition_tend, once. On a reactor, without the lock.
+ */
+typedef void (*pb_partition_upkeep_due)(pb_partition *partition);
+
 struct pb_partition {
     char topic[PB_TOPIC_NAME_BYTES];
     uint8_t topic_id[16];
@@ -63,6 +67,7 @@ struct pb_partition {
     pb_io *io;
     void *owner; /* the broker */
     pb_partition_failed failed;
+    pb_partition_upkeep_due upkeep_due; /* may be NULL: the owner looks after the log from time to time */
     atomic_int references;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
@@ -73,8 +78,10 @@ struct pb_partition {
     bool serving;
     int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
-    int readers; /* between enter and leave */
-    bool broken; /* a write failed; appends are refused until repaired */
+    int readers;           /* between enter and leave */
+    bool tending;          /* upkeep_due was told, and counts as a reader */
+    int64_t tend_after_ns; /* not sooner */
+    bool broken;           /* a write failed; appends are refused until repaired */
     int64_t high_watermark;
     pb_link duplicates; /* appends that repeat one which is not written yet: they end with it */
     pb_link waiters;
@@ -126,6 +133,9 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);
 /* Write what has gathered. On a reactor. */
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
+
+/* Background thread, after upkeep_due: write out what the log holds back, start writeback. */
+void pb_partition_tend(pb_partition *partition);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 /* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.

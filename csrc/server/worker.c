@@ -18,18 +18,19 @@ static enum pb_step worker_step(void *argument)
     return PB_STEP_AGAIN;
 }
 
-void pb_worker_init(pb_worker *worker, pb_io *io)
+void pb_worker_init(pb_worker *worker, pb_io *io, const char *name)
 {
     memset(worker, 0, sizeof *worker);
     worker->io = io;
+    worker->name = name;
     pb_mailbox_init(&worker->inbox);
     atomic_init(&worker->stopping, false);
 }
 
 int pb_worker_start(pb_worker *worker, pb_failure *failure)
 {
-    int result = worker->io->ops->thread_start(worker->io, "pb-worker", false, worker_step, worker, &worker->thread);
-    return result < 0 ? pb_fail(failure, result, "cannot start the background thread") : 0;
+    int result = worker->io->ops->thread_start(worker->io, worker->name, false, worker_step, worker, &worker->thread);
+    return result < 0 ? pb_fail(failure, result, "cannot start the thread %s", worker->name) : 0;
 }
 
 void pb_worker_stop(pb_worker *worker)

@@ -1,5 +1,5 @@
 /*
- * One background thread for what a reactor must not do: reading from a cold disk. Jobs run in the order they came.
+ * A background thread for what a reactor must not do, such as waiting for a disk. Jobs run in the order they came.
  */
 #ifndef PB_SERVER_WORKER_H
 #define PB_SERVER_WORKER_H
@@ -15,12 +15,13 @@ typedef struct pb_job {
 
 typedef struct pb_worker {
     pb_io *io;
+    const char *name; /* a constant */
     pb_mailbox inbox;
     pb_thread *thread;
     atomic_bool stopping;
 } pb_worker;
 
-void pb_worker_init(pb_worker *worker, pb_io *io);
+void pb_worker_init(pb_worker *worker, pb_io *io, const char *name);
 int pb_worker_start(pb_worker *worker, pb_failure *failure);
 /* Finishes what is queued, then ends the thread. */
 void pb_worker_stop(pb_worker *worker);
