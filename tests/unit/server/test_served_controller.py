@@ -58,3 +58,28 @@ def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
             await controller.create_partitions(m.CreatePartitionsRequest(timeout_ms=timeout_ms))
 
     asyncio.run(run())
+
+
+def test_the_first_step_of_an_answer_needs_no_task() -> None:
+    async def run() -> None:
+        replicas = Replicas()
+        answers: asyncio.Queue[m.CreateTopicsResponse] = asyncio.Queue()
+
+        def step() -> None:
+            # As the dispatcher does, in a callback of the loop.
+            handling = served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000), 7)
+            waits_for = handling.send(None)
+            assert asyncio.isfuture(waits_for)
+            replicas.done.set()
+            waits_for.add_done_callback(lambda _: finish(handling))
+
+        def finish(handling: Any) -> None:
+            with pytest.raises(StopIteration) as done:
+                handling.send(None)
+            answers.put_nowait(done.value.value)
+
+        asyncio.get_running_loop().call_soon(step)
+        async with asyncio.timeout(10):
+            assert (await answers.get()).throttle_time_ms == 7
+
+    asyncio.run(run())
