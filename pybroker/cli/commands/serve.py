@@ -100,6 +100,7 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
         click.echo(ready_line(daemon, _process_age_ms()))
     except OSError as error:
         logger.error("the ready line cannot be written: %s", error)
+        _discard_output()
     ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if asked_to_stop.done():
@@ -134,6 +135,14 @@ def _on_signals() -> asyncio.Future[int]:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     return asked_to_stop
+
+
+def _discard_output() -> None:
+    """Let what is buffered for standard output go nowhere: the interpreter tries again at its end, and failing there
+    would make a clean stop look like a failure."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _process_age_ms() -> int:

@@ -121,7 +121,8 @@ def test_a_reader_that_has_gone_does_not_end_the_broker(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [*COMMAND, *overrides(tmp_path)]
-    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=buffered) as process:
         os.close(writing)
         assert process.stderr is not None
         seen = iter(process.stderr.readline, "")
