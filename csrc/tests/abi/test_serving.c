@@ -1,4 +1,5 @@
 /* The data plane from socket to file and back, through pybroker.h alone, on both real backends. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -186,20 +187,19 @@ TEST(a_growing_log_is_looked_after_in_the_background)
     serve(&it, "io_uring", 1);
     mini_client client;
     mini_client_open(&client, it.port);
+    char path[128];
+    struct stat status = {0};
+    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.index", it.directory);
     size_t length = mini_batch(batch, sizeof batch, 900, 1000);
-    for (int i = 0; i < 12; i++) {
+    /* Index entries reach their file without anybody asking. A log is looked after when it is written to, and not twice
+     * in a moment, so this one goes on growing. */
+    for (int i = 0; i < 1000 && status.st_size == 0; i++) {
         pb_produce_response produced;
         mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
         mini_client_receive_produce(&client, 9, &produced);
         CHECK_INT(answer_of(&produced)->error_code, 0);
-    }
-    /* Index entries reach their file without anybody asking. */
-    char path[128];
-    struct stat status = {0};
-    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.index", it.directory);
-    for (int tries = 0; tries < 1000 && status.st_size == 0; tries++) {
         usleep(10000);
-        CHECK_INT(stat(path, &status), 0);
+        CHECK(stat(path, &status) == 0 || errno == ENOENT);
     }
     CHECK(status.st_size > 0);
     mini_client_close(&client);
