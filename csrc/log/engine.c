@@ -12,6 +12,8 @@
 enum {
     PACED_WRITE_MAX_BYTES = 4 << 20,
     PACED_WINDOW_BYTES = 8 << 20,
+    /* Not started at the end: a page that is being written out is locked for a while, and the next append needs the last. */
+    PACED_MARGIN_BYTES = 4 << 20,
 };
 
 static int paced_pace(pb_io *io, pb_engine_state *state, int64_t segment_base, int file, int64_t written_position)
@@ -19,11 +21,12 @@ static int paced_pace(pb_io *io, pb_engine_state *state, int64_t segment_base, i
     if (state->segment_base != segment_base || state->started_position > written_position)
         *state = (pb_engine_state){.segment_base = segment_base};
     int64_t start = state->started_position;
-    if (written_position - start < PACED_WINDOW_BYTES)
+    int64_t end = written_position - PACED_MARGIN_BYTES;
+    if (end - start < PACED_WINDOW_BYTES)
         return 0;
-    int rc = io->ops->file_writeback(io, file, start, written_position - start);
+    int rc = io->ops->file_writeback(io, file, start, end - start);
     if (rc == 0)
-        state->started_position = written_position;
+        state->started_position = end;
     return rc;
 }
 
