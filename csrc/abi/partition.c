@@ -5,7 +5,7 @@
 
 #include "abi/convert.h"
 #include "server/local_append.h"
-#include "server/upkeep.h"
+#include "server/pacing.h"
 #include "wire/generated/kafka_errors.h"
 
 #define KAFKA_CODE_BASE 100000
@@ -96,7 +96,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->owner = broker;
     partition->tag = options->tag;
     partition->failed = report_failure;
-    partition->upkeep_due = pb_upkeep_submit;
+    partition->pacing_due = pb_pacing_submit;
     *recovery = (pb_partition_recovery){
         .scanned_bytes = done.scanned_bytes,
         .truncated_bytes = done.truncated_bytes,

@@ -22,7 +22,7 @@
 #define SUBMISSION_ENTRIES 1024
 #define COMPLETION_ENTRIES 8192
 /* Below this an inline pwritev costs less than waking a kernel worker. Measured on ext4; see docs/adr. */
-#define INLINE_WRITE_BYTES (256 * 1024)
+#define INLINE_WRITE_BYTES (128 * 1024)
 
 enum kind { KIND_RING, KIND_SENDFILE };
 

@@ -12,7 +12,8 @@
 enum {
     PACED_WRITE_MAX_BYTES = 4 << 20,
     PACED_WINDOW_BYTES = 8 << 20,
-    /* Not started at the end: a page that is being written out is locked for a while, and the next append needs the last. */
+    /* Not started at the end: a page that is being written out is locked for a while, and the next append needs the
+       last. */
     PACED_MARGIN_BYTES = 4 << 20,
 };
 

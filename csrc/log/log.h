@@ -238,8 +238,11 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms,
                  pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
 /* Cut the log so that `offset` is its end. Blocking; [quiet] under the write token, which it takes. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+/* True when enough has been written since the last pacing. [lock] */
+bool pb_log_needs_pacing(const pb_log *log);
+/* Let the append engine start writeback. Blocking; one thread at a time, beside anything else. */
+int pb_log_pace(pb_log *log, const pb_log_guard *guard);
 /* Background upkeep: flush index buffers, epochs, expire producers, producer snapshot when one is due. Blocking. */
-bool pb_log_needs_upkeep(const pb_log *log); /* [lock] true: upkeep should not wait for its interval */
 int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_failure *failure);
 
 /* Highest sequence state of one producer, for DescribeProducers and tests. Returns count copied. [lock] */

@@ -3,7 +3,8 @@
  *
  * Who may touch what: everything is guarded by the partition's lock, except that
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
- *  - `engine_state`, `removed` and the files of sealed indexes belong to the holder of the maintenance token
+ *  - `engine_state` belongs to whoever paces
+ *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
  *    (`maintaining`): upkeep, deletion, purge, truncation and roll exclude each other by it and answer -EBUSY;
  *  - `io`, `engine`, `directory` never change.
  * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
@@ -95,7 +96,8 @@ struct pb_log {
     pb_link snapshots_due;   /* pb_roll: done, snapshot not yet in its file */
     int64_t snapshot_offset; /* the newest snapshot taken, in a file or on one of the lists; -1: none */
     int64_t next_expiry_ms;
-    int64_t paced_position; /* the active segment's size at the last upkeep */
+    int64_t paced_base;     /* the active segment at the last pacing, */
+    int64_t paced_position; /* and its size then */
     pb_producers producers;
     pb_leader_epochs epochs;
     int32_t leader_epoch; /* started by pb_log_start_epoch; -1: none */

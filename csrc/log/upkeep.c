@@ -157,27 +157,26 @@ int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_activ
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
 }
 
-static int pace(pb_log *log, const pb_log_guard *guard)
+bool pb_log_needs_pacing(const pb_log *log)
+{
+    const pb_segment *active = pb_log_active(log);
+    int64_t paced = log->paced_base == active->base_offset ? log->paced_position : 0;
+    return active->size_bytes - paced >= log->engine->pace_bytes;
+}
+
+int pb_log_pace(pb_log *log, const pb_log_guard *guard)
 {
     pb_log_lock(guard);
     pb_segment *active = pb_log_active(log);
     pb_segment_retain(active);
     int file = active->file;
     int64_t size_bytes = active->size_bytes;
+    log->paced_base = active->base_offset;
+    log->paced_position = size_bytes;
     pb_log_unlock(guard);
     int rc = log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
     pb_segment_release(active);
     return rc;
-}
-
-bool pb_log_needs_upkeep(const pb_log *log)
-{
-    const pb_segment *active = pb_log_active(log);
-    if (!pb_list_empty(&log->snapshots_due) || log->epochs.version != log->epochs.saved_version)
-        return true;
-    if (log->segment_count > 1 && log->segments[log->segment_count - 2]->indexes != PB_SYNCED)
-        return true;
-    return active->size_bytes - log->paced_position >= log->engine->pace_bytes;
 }
 
 int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_failure *failure)
@@ -190,13 +189,8 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
         pb_producers_expire(&log->producers, now_ms, log->config.producer_expiration_ms);
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     }
-    log->paced_position = pb_log_active(log)->size_bytes;
     pb_log_unlock(guard);
-    rc = pace(log, guard);
-    if (rc != 0)
-        rc = pb_log_fail(log, failure, rc, "cannot start writeback");
-    else
-        rc = pb_log_flush_derived(log, guard, false, failure);
+    rc = pb_log_flush_derived(log, guard, false, failure);
     pb_log_end_maintenance(log, guard);
     return rc;
 }

@@ -8,7 +8,7 @@
 
 #include "wire/generated/kafka_errors.h"
 
-#define TEND_INTERVAL_NS 50000000 /* a log is not tended more often than this */
+#define PACE_INTERVAL_NS 50000000 /* not more often than this */
 
 static void lock_partition(void *partition)
 {
@@ -184,32 +184,36 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
 
 /* Is it time for a background thread to look after the log? Then it counts as a reader from now on. The lock is held.
  */
-static bool begin_tending(pb_partition *partition, int64_t now_ns)
+static bool begin_pacing(pb_partition *partition, int64_t now_ns)
 {
-    if (partition->upkeep_due == NULL || partition->tending || !partition->serving ||
-        now_ns < partition->tend_after_ns || !pb_log_needs_upkeep(partition->log))
+    if (partition->pacing_due == NULL || partition->pacing || !partition->serving ||
+        now_ns < partition->pace_after_ns || !pb_log_needs_pacing(partition->log))
         return false;
-    partition->tending = true;
-    partition->tend_after_ns = now_ns + TEND_INTERVAL_NS;
+    partition->pacing = true;
+    partition->pace_after_ns = now_ns + PACE_INTERVAL_NS;
     partition->readers++;
     return true;
 }
 
-void pb_partition_tend(pb_partition *partition)
+void pb_partition_end_pacing(pb_partition *partition)
 {
-    pb_log_guard guard = pb_partition_guard(partition);
-    pb_failure failure;
-    /* A failure is met again, and told, by the owner's own upkeep. */
-    (void)pb_log_upkeep(partition->log, &guard, partition->io->ops->wall_ms(partition->io), &failure);
     pthread_mutex_lock(&partition->lock);
-    PB_ASSERT(partition->tending);
-    partition->tending = false;
+    PB_ASSERT(partition->pacing);
+    partition->pacing = false;
     pthread_mutex_unlock(&partition->lock);
     pb_partition_leave(partition);
 }
 
+void pb_partition_pace(pb_partition *partition)
+{
+    pb_log_guard guard = pb_partition_guard(partition);
+    /* Advice to the kernel: a disk that fails says so at the next write or sync. */
+    (void)pb_log_pace(partition->log, &guard);
+    pb_partition_end_pacing(partition);
+}
+
 /* Take back the write token after a write; what has finished, or failed, goes to `finished`. */
-static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke, bool *tend)
+static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke, bool *pace)
 {
     pthread_mutex_lock(&partition->lock);
     pb_log_write_end(partition->log, &partition->write, result, finished);
@@ -232,7 +236,7 @@ static void finish_write(pb_partition *partition, int64_t result, pb_link *finis
         partition->high_watermark = end;
         wake_all(partition, appended_bytes);
     }
-    *tend = begin_tending(partition, partition->writer->now_ns);
+    *pace = begin_pacing(partition, partition->writer->now_ns);
     pthread_cond_broadcast(&partition->quiet);
     pthread_mutex_unlock(&partition->lock);
 }
@@ -240,11 +244,11 @@ static void finish_write(pb_partition *partition, int64_t result, pb_link *finis
 static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t result)
 {
     pb_link finished, *link;
-    bool broke, tend;
+    bool broke, pace;
     pb_list_init(&finished);
-    finish_write(partition, result, &finished, &broke, &tend);
-    if (tend)
-        partition->upkeep_due(partition);
+    finish_write(partition, result, &finished, &broke, &pace);
+    if (pace)
+        partition->pacing_due(partition);
     if (broke)
         partition->failed(partition, result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
     while ((link = pb_list_pop_front(&finished)) != NULL) {

@@ -55,9 +55,9 @@ typedef struct pb_partition_waiter {
 /* Told about a log that failed, once per failure, on a reactor, without the lock. */
 typedef void (*pb_partition_failed)(pb_partition *partition, int error);
 
-/* The log has work for a background thread, which then calls pb_partition_tend, once. On a reactor, without the lock.
+/* Writeback is due: a background thread shall call pb_partition_pace, once. On a reactor, without the lock.
  */
-typedef void (*pb_partition_upkeep_due)(pb_partition *partition);
+typedef void (*pb_partition_pacing_due)(pb_partition *partition);
 
 struct pb_partition {
     char topic[PB_TOPIC_NAME_BYTES];
@@ -67,7 +67,7 @@ struct pb_partition {
     pb_io *io;
     void *owner; /* the broker */
     pb_partition_failed failed;
-    pb_partition_upkeep_due upkeep_due; /* may be NULL: the owner looks after the log from time to time */
+    pb_partition_pacing_due pacing_due; /* may be NULL: left to the kernel */
     atomic_int references;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
@@ -79,8 +79,8 @@ struct pb_partition {
     int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
     int readers;           /* between enter and leave */
-    bool tending;          /* upkeep_due was told, and counts as a reader */
-    int64_t tend_after_ns; /* not sooner */
+    bool pacing;           /* pacing_due was told, and counts as a reader */
+    int64_t pace_after_ns; /* not sooner */
     bool broken;           /* a write failed; appends are refused until repaired */
     int64_t high_watermark;
     pb_link duplicates; /* appends that repeat one which is not written yet: they end with it */
@@ -134,8 +134,10 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
 /* Write what has gathered. On a reactor. */
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 
-/* Background thread, after upkeep_due: write out what the log holds back, start writeback. */
-void pb_partition_tend(pb_partition *partition);
+/* Background thread, after pacing_due: start writeback. */
+void pb_partition_pace(pb_partition *partition);
+/* Instead of it, when that cannot be. */
+void pb_partition_end_pacing(pb_partition *partition);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 /* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.

@@ -80,7 +80,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_dispatch_init(&broker->handler, settings->max_request_bytes);
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
     pb_worker_init(&broker->worker, broker->io, "pb-cold-reads");
-    pb_worker_init(&broker->upkeep, broker->io, "pb-upkeep");
+    pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;
@@ -120,7 +120,7 @@ int pb_broker_run(pb_broker *broker, pb_failure *failure)
     broker->started = true;
     int result = pb_worker_start(&broker->worker, failure);
     if (result == 0)
-        result = pb_worker_start(&broker->upkeep, failure);
+        result = pb_worker_start(&broker->pacing, failure);
     if (result < 0)
         return result;
     for (int i = 0; i < broker->listener_count; i++)
@@ -151,7 +151,7 @@ void pb_broker_halt(pb_broker *broker)
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_worker_stop(&broker->worker);
-    pb_worker_stop(&broker->upkeep);
+    pb_worker_stop(&broker->pacing);
     atomic_store(&broker->halted, true);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_drain(&broker->reactors[i].reactor);

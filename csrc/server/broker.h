@@ -81,7 +81,7 @@ struct pb_broker {
     pb_fetch_sessions sessions;
     pb_events events;
     pb_worker worker; /* cold reads */
-    pb_worker upkeep; /* growing logs */
+    pb_worker pacing; /* writeback of growing logs */
     pb_server_reactor reactors[PB_MAX_REACTORS];
     pb_listener listeners[PB_MAX_LISTENERS];
     int listener_count;

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pybroker.h"
@@ -179,31 +178,6 @@ TEST(a_fetch_waits_for_a_produce_from_another_connection)
         mini_client_close(&writer);
         stop(&it);
     }
-}
-
-TEST(a_growing_log_is_looked_after_in_the_background)
-{
-    served it;
-    serve(&it, "io_uring", 1);
-    mini_client client;
-    mini_client_open(&client, it.port);
-    char path[128];
-    struct stat status = {0};
-    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.index", it.directory);
-    size_t length = mini_batch(batch, sizeof batch, 900, 1000);
-    /* Index entries reach their file without anybody asking. A log is looked after when it is written to, and not twice
-     * in a moment, so this one goes on growing. */
-    for (int i = 0; i < 1000 && status.st_size == 0; i++) {
-        pb_produce_response produced;
-        mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
-        mini_client_receive_produce(&client, 9, &produced);
-        CHECK_INT(answer_of(&produced)->error_code, 0);
-        usleep(10000);
-        CHECK(stat(path, &status) == 0 || errno == ENOENT);
-    }
-    CHECK(status.st_size > 0);
-    mini_client_close(&client);
-    stop(&it);
 }
 
 TEST(errors_are_kafkas)

@@ -1,0 +1,55 @@
+/* Writeback is started behind the end of a growing log, segment by segment. */
+#include "tests/log/log_fixture.h"
+
+enum { BATCH_BYTES = 64 << 10 };
+
+static int64_t started_from, started_to;
+
+static int count_writeback(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    CHECK(file >= 0 && length > 0);
+    CHECK_INT(position, started_to);
+    started_from = position;
+    started_to = position + length;
+    return 0;
+}
+
+static void grow(fixture *f, int64_t bytes)
+{
+    int64_t until = pb_log_size_bytes(f->log) + bytes;
+    while (pb_log_size_bytes(f->log) < until)
+        (void)log_append(f, (batch_spec){.timestamp = 5, .value_length = BATCH_BYTES});
+}
+
+TEST(writeback_follows_a_growing_log_at_a_distance)
+{
+    fixture f;
+    fixture_init(&f);
+    pb_io_ops counted = *f.io->ops;
+    counted.file_writeback = count_writeback;
+    f.io->ops = &counted;
+    f.options.config.segment_bytes = 40 << 20;
+    fixture_open(&f);
+    grow(&f, 7 << 20);
+    CHECK(!pb_log_needs_pacing(f.log));
+    grow(&f, 9 << 20);
+    CHECK(pb_log_needs_pacing(f.log));
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK(!pb_log_needs_pacing(f.log));
+    CHECK(started_from == 0 && started_to > 8 << 20 && started_to <= pb_log_size_bytes(f.log) - (4 << 20));
+    grow(&f, 16 << 20);
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK(started_to > 24 << 20);
+    /* A new segment begins from its own start. */
+    int64_t before = pb_log_size_bytes(f.log);
+    grow(&f, 24 << 20);
+    CHECK(f.log->segment_count == 2 && pb_log_size_bytes(f.log) > before);
+    started_to = 0;
+    CHECK(pb_log_needs_pacing(f.log));
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK(started_to > 0 && started_to < 20 << 20);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()
