@@ -51,6 +51,7 @@ struct pb_op {
     uint8_t kind;     /* the backend's */
     bool active;      /* started and not delivered */
     bool more;        /* send: more follows at once, do not push a short packet */
+    bool beside;      /* write: worth a worker, if the backend has them: others wait for this thread */
     pb_socket *socket;
     pb_loop *loop;
 };

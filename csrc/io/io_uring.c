@@ -3,9 +3,9 @@
  *
  * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that
  * turns it first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the
- * call, so it is called inline and the ring only waits until the socket is writable. Buffered appends on ext4 are
- * handed to a kernel worker: worth it for large ones, which then run beside the reactor, and ruinous for small ones,
- * which are written inline.
+ * call, so it is called inline and the ring only waits until the socket is writable. Buffered appends on
+ * ext4 are handed to a kernel worker, which nearly doubles what they cost: they are written inline unless the caller
+ * says that others wait.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,6 @@
 
 #define SUBMISSION_ENTRIES 1024
 #define COMPLETION_ENTRIES 8192
-/* Below this an inline pwritev costs less than waking a kernel worker. Measured on ext4; see docs/adr. */
-#define INLINE_WRITE_BYTES (128 * 1024)
 
 enum kind { KIND_RING, KIND_SENDFILE };
 
@@ -283,10 +281,7 @@ static void uring_socket_close(pb_loop *loop, pb_socket *socket)
 static int64_t uring_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
-    size_t total = 0;
-    for (int i = 0; i < count; i++)
-        total += iov[i].iov_len;
-    if (total < INLINE_WRITE_BYTES)
+    if (!op->beside)
         return pb_posix_file_write(loop->io, file, iov, count, position);
     begin(loop, NULL, op, KIND_RING);
     struct io_uring_sqe *sqe = next_sqe(loop);

@@ -17,6 +17,7 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
+#define SHARED_NS 20000000 /* for so long a second connection counts as waiting for the reactor */
 #define BUFFER_IDLE_NS 2000000000LL
 /* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
  * come. */
@@ -260,6 +261,9 @@ static void received(pb_op *op, int64_t result)
     }
     reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
     connection->last_active_ns = reactor->now_ns;
+    if (reactor->last_heard != connection)
+        reactor->shared_until_ns = reactor->now_ns + SHARED_NS;
+    reactor->last_heard = connection;
     pb_counter_add(&reactor->counters.bytes_in, result);
     connection->end += (uint32_t)result;
     PB_ASSERT(connection->end <= connection->chunk->capacity);

@@ -57,7 +57,9 @@ struct pb_reactor {
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;
-    int holds; /* operations on the loop besides connections': listeners, writes in flight */
+    const void *last_heard;  /* the connection that was heard last; only compared */
+    int64_t shared_until_ns; /* several connections have been heard shortly before */
+    int holds;               /* operations on the loop besides connections': listeners, writes in flight */
     atomic_bool stopping;
     pb_reactor_counters counters;
 };
