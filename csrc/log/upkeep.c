@@ -185,7 +185,9 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
     if (rc != 0)
         return 0;
     pb_log_lock(guard);
-    if (now_ms >= log->next_expiry_ms) {
+    if (log->next_expiry_ms == 0) { /* as in Kafka, the first look comes an interval after the start */
+        log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
+    } else if (now_ms >= log->next_expiry_ms) {
         pb_producers_expire(&log->producers, now_ms, log->config.producer_expiration_ms);
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     }
