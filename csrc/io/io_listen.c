@@ -89,8 +89,8 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/* Nothing is lost on the loopback device, but BBR, the default of many machines, paces even there with a timer per packet:
- * a fetch then costs 0.30 instead of 0.12 CPU s/GB. Cubic may be closed to us; Reno is open to everyone. */
+/* Nothing is lost on the loopback device, but BBR, the default of many machines, paces even there with a timer per
+ * packet: a fetch then costs 0.30 instead of 0.12 CPU s/GB. Cubic may be closed to us; Reno is open to everyone. */
 void pb_posix_tune_socket(int fd)
 {
     int one = 1;
