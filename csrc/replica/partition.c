@@ -49,7 +49,6 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     pthread_cond_init(&partition->quiet, NULL);
     pb_list_init(&partition->duplicates);
     pb_list_init(&partition->waiters);
-    pb_list_init(&partition->turn_link);
     return partition;
 }
 

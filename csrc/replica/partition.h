@@ -97,8 +97,7 @@ struct pb_partition {
     pb_op write_op;
     pb_task go_on; /* the next slice, in the writer's next turn */
     pb_reactor *writer;
-    pb_link turn_link; /* under the lock: on a reactor's list of partitions to write at the end of its turn */
-    bool queued;
+    bool queued; /* under the lock: a reactor will pump it at the end of its turn */
 };
 
 /* The ends of a partition, read together. */

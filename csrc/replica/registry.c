@@ -29,7 +29,6 @@ int pb_registry_init(pb_registry *registry)
         return -ENOMEM;
     }
     registry->slot_count = FIRST_SLOTS;
-    atomic_init(&registry->generation, 0);
     pthread_rwlock_init(&registry->lock, NULL);
     return 0;
 }
@@ -165,7 +164,6 @@ int pb_registry_add(pb_registry *registry, pb_partition *partition)
     } else if (topic != NULL) {
         drop_if_empty(registry, topic);
     }
-    atomic_fetch_add(&registry->generation, 1);
     pthread_rwlock_unlock(&registry->lock);
     if (replaced != NULL)
         pb_partition_release(replaced);
@@ -183,7 +181,6 @@ void pb_registry_remove(pb_registry *registry, pb_partition *partition)
         topic->held--;
         drop_if_empty(registry, topic);
     }
-    atomic_fetch_add(&registry->generation, 1);
     pthread_rwlock_unlock(&registry->lock);
     if (found)
         pb_partition_release(partition);

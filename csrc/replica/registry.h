@@ -25,7 +25,6 @@ typedef struct pb_registry {
     pb_topic **by_id;
     uint32_t slot_count;
     uint32_t topic_count;
-    _Atomic int64_t generation; /* raised with every change */
 } pb_registry;
 
 int pb_registry_init(pb_registry *registry);
