@@ -259,6 +259,79 @@ typedef struct pb_partition_producer {
 } pb_partition_producer;
 int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity);
 
+/* ---- cleaning ------------------------------------------------------------------------------------------------------
+ */
+
+/* One pass of the log cleaner over a partition. Sizes in bytes. */
+typedef struct pb_clean_options {
+    int64_t first_dirty_offset;  /* from cleaner-offset-checkpoint; raised to the log start offset */
+    int64_t upper_offset;        /* nothing at or above is touched; lowered to the last stable offset and the active
+                                    segment */
+    int64_t now_ms;              /* of the wall: delete horizons are set and compared with it */
+    int64_t delete_retention_ms; /* delete.retention.ms */
+    int64_t map_bytes;           /* memory for keys, 24 bytes each (log.cleaner.dedupe.buffer.size / threads) */
+    int64_t io_buffer_bytes;     /* log.cleaner.io.buffer.size / threads; at least 64 KiB is used */
+    int32_t load_factor_percent; /* log.cleaner.io.buffer.load.factor * 100; 1 to 100 */
+    int32_t compression;         /* Kafka's codec id for batches that are rewritten; -1 = each batch keeps its own */
+    int32_t compression_level;   /* of that codec; INT32_MIN = its default */
+    int32_t reserved;
+} pb_clean_options;
+
+/* What a pass did; meaningful as well when it was cancelled or failed: then end_offset is first_dirty_offset. */
+typedef struct pb_clean_result {
+    int64_t end_offset;     /* everything below is clean: the next pass's first dirty offset, for the checkpoint */
+    int64_t map_read_bytes; /* while the map was built */
+    int64_t map_read_records;
+    int64_t map_entries; /* distinct keys in the dirty part */
+    int64_t read_bytes;  /* while segments were rewritten */
+    int64_t read_records;
+    int64_t written_bytes;
+    int64_t kept_records;
+    int64_t invalid_records;  /* without a key: dropped */
+    int64_t removed_bytes;    /* by which the log has become smaller */
+    int64_t source_segments;  /* rewritten */
+    int64_t cleaned_segments; /* that took their places */
+    int64_t elapsed_ns;
+    int32_t map_full; /* 1: not all of the dirty part fitted the map; another pass is worth while at once */
+    int32_t reserved;
+} pb_clean_result;
+
+/*
+ * Clean: of the records with one key below `upper_offset` keep the last one, with Apache Kafka's rules for tombstones,
+ * transactions and producer state. Rewritten segments replace the old ones in a way that a crash at any moment neither
+ * loses nor doubles a record; the old files are unlinked by pb_partition_upkeep. Appends, reads and retention go on
+ * meanwhile. Blocking, for minutes: on a thread of its own, which runs at idle I/O priority inside the call. One pass
+ * per partition at a time: -EBUSY.
+ * 0 with the result, also when there was nothing to do. -ECANCELED after pb_partition_clean_cancel; -EAGAIN when
+ * retention or a truncation took segments away meanwhile: nothing is wrong, try again later. -ENOSPC: the disk is full;
+ * the log is as it was but for groups of segments that are finished. CORRUPT_MESSAGE, INVALID_RECORD,
+ * UNSUPPORTED_FOR_MESSAGE_FORMAT, -EFBIG: this log cannot be cleaned as it is (damaged or old batch, named in `failure`
+ * with its file and position).
+ */
+int32_t pb_partition_clean(pb_partition *partition, const pb_clean_options *options, pb_clean_result *result,
+                           pb_native_failure *failure);
+/* Let the pass under way end soon with -ECANCELED; without one it does nothing. */
+void pb_partition_clean_cancel(pb_partition *partition);
+
+enum pb_clean_phase { PB_CLEAN_IDLE = 0, PB_CLEAN_MAPPING = 1, PB_CLEAN_REWRITING = 2 };
+/* How far the pass under way has come. */
+typedef struct pb_clean_progress {
+    int64_t phase;      /* pb_clean_phase */
+    int64_t done_bytes; /* of this phase's input */
+    int64_t total_bytes;
+    int64_t map_entries;
+} pb_clean_progress;
+void pb_partition_clean_progress(pb_partition *partition, pb_clean_progress *out);
+
+/* What all passes of a broker read and write together per second at most (log.cleaner.io.max.bytes.per.second); 0 = as
+ * fast as it goes. Takes effect at once. */
+void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second);
+
+/* max.compaction.lag.ms counts from here: the smallest of the first batches' timestamps of the sealed segments that
+ * overlap [from_offset, upper_offset), in ms; -1 when no batch has one. Blocking: a small read per segment. */
+int32_t pb_partition_first_timestamp(pb_partition *partition, int64_t from_offset, int64_t upper_offset,
+                                     int64_t *timestamp_ms, pb_native_failure *failure);
+
 /* ---- metrics -------------------------------------------------------------------------------------------------------
  */
 

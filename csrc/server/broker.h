@@ -8,6 +8,7 @@
 #define PB_SERVER_BROKER_H
 
 #include "base/histogram.h"
+#include "log/clean_throttle.h"
 #include "net/connection.h"
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
@@ -82,6 +83,7 @@ struct pb_broker {
     pb_events events;
     pb_worker worker; /* cold reads */
     pb_worker pacing; /* writeback of growing logs */
+    pb_clean_throttle clean_throttle;
     pb_server_reactor reactors[PB_MAX_REACTORS];
     pb_listener listeners[PB_MAX_LISTENERS];
     int listener_count;

@@ -149,6 +149,10 @@ class NativeBroker:
         lib.pb_notice_release(notice)
         return words
 
+    def limit_cleaning(self, bytes_per_second: int) -> None:
+        """What all log cleaners together read and write per second at most; 0: no limit. At once."""
+        lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)
+
     # ---- metrics ---------------------------------------------------------------------------------------------------
 
     def stats(self) -> BrokerStats:

@@ -109,11 +109,65 @@ class ProducerState(NamedTuple):
     producer_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class CleanOptions:
+    """One pass of the log cleaner; the fields of pb_clean_options."""
+
+    first_dirty_offset: int
+    upper_offset: int
+    now_ms: int
+    delete_retention_ms: int
+    map_bytes: int
+    io_buffer_bytes: int
+    load_factor_percent: int
+    compression: int
+    compression_level: int
+
+
+_CLEAN_FIELDS = tuple(field.name for field in fields(CleanOptions))
+
+
+class CleanResult(NamedTuple):
+    """What a pass did. `end_offset` is the next pass's first dirty offset; `map_full`: another pass is worth while."""
+
+    end_offset: int
+    map_read_bytes: int
+    map_read_records: int
+    map_entries: int
+    read_bytes: int
+    read_records: int
+    written_bytes: int
+    kept_records: int
+    invalid_records: int
+    removed_bytes: int
+    source_segments: int
+    cleaned_segments: int
+    elapsed_ns: int
+    map_full: int
+
+
+class CleanProgress(NamedTuple):
+    """How far the pass under way has come in its phase (CLEAN_IDLE, CLEAN_MAPPING or CLEAN_REWRITING)."""
+
+    phase: int
+    done_bytes: int
+    total_bytes: int
+    map_entries: int
+
+
+CLEAN_IDLE: int = lib.PB_CLEAN_IDLE
+CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
+CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
+
 _RECOVERY = struct.Struct("<qqiiq")
 _STATE = struct.Struct("<7qi4x3q")
 _SEGMENT = struct.Struct("<5q")
 _PRODUCER = struct.Struct("<3q3i4x")
+_CLEAN_RESULT = struct.Struct("<13qi4x")
+_CLEAN_PROGRESS = struct.Struct("<4q")
 _LAYOUTS = {
+    "pb_clean_result": _CLEAN_RESULT,
+    "pb_clean_progress": _CLEAN_PROGRESS,
     "pb_partition_recovery": _RECOVERY,
     "pb_partition_state": _STATE,
     "pb_partition_segment": _SEGMENT,
@@ -259,6 +313,33 @@ class NativePartition:
                 data = ffi.buffer(out, count * _PRODUCER.size)
                 return [ProducerState._make(each) for each in _PRODUCER.iter_unpack(data)]
             capacity *= 4
+
+    def clean(self, options: CleanOptions) -> CleanResult:
+        """One pass of the log cleaner. Blocking, for minutes. NativeError codes: -ECANCELED after `cancel_clean`,
+        -EAGAIN when segments were taken away meanwhile, -EBUSY when a pass is under way, -ENOSPC; any other one says
+        that this log cannot be cleaned as it is."""
+        native, result, failure = ffi.new("pb_clean_options *"), ffi.new("pb_clean_result *"), new_failure()
+        for name in _CLEAN_FIELDS:
+            setattr(native, name, getattr(options, name))
+        check(lib.pb_partition_clean(self.handle, native, result, failure), failure)
+        return CleanResult._make(_CLEAN_RESULT.unpack(ffi.buffer(result)))
+
+    def cancel_clean(self) -> None:
+        """Let the pass under way end soon; without one it does nothing."""
+        lib.pb_partition_clean_cancel(self.handle)
+
+    @property
+    def clean_progress(self) -> CleanProgress:
+        """How far the pass under way has come."""
+        out = ffi.new("pb_clean_progress *")
+        lib.pb_partition_clean_progress(self.handle, out)
+        return CleanProgress._make(_CLEAN_PROGRESS.unpack(ffi.buffer(out)))
+
+    def first_timestamp(self, from_offset: int, upper_offset: int) -> int:
+        """Smallest timestamp of the first batches of sealed segments in that range, in ms; -1: none. Blocking."""
+        timestamp_ms, failure = ffi.new("int64_t *"), new_failure()
+        check(lib.pb_partition_first_timestamp(self.handle, from_offset, upper_offset, timestamp_ms, failure), failure)
+        return int(timestamp_ms[0])
 
     @property
     def state(self) -> PartitionState:
