@@ -1,14 +1,15 @@
 """Write-behind for one coordinator partition: what gathers while one batch is on its way goes out as the next.
 
-Runs on the asyncio loop thread. At most one append per partition is under way, so that records are replayed in the
-order of the log without any bookkeeping. The first append of a loop turn starts at the end of that turn: requests that
-arrived together share a batch.
+Runs on the asyncio loop thread, by callbacks: a task per batch would cost as much as the batch. At most one append per
+partition is under way, so that records are replayed in the order of the log without any bookkeeping. The first append
+of a loop turn starts at the end of that turn: requests that arrived together share a batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,7 +17,6 @@ from pybroker.coordinator.outcome import Outcome, client_error
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.protocol.record_batch import Record
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,13 +34,15 @@ class WallClock(Protocol):
 class PendingBatch:
     """Records that will be, or are being, appended together, and who waits for them."""
 
-    __slots__ = ("outcomes", "record_count", "records_bytes", "waiters")
+    __slots__ = ("deadline_s", "outcomes", "record_count", "records_bytes", "waiters")
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.record_count = 0
         self.records_bytes = 0
         self.waiters: list[asyncio.Future[ErrorCode]] = []
+        #: When those who wait are told that it takes too long, in the loop's time; known once the append begins.
+        self.deadline_s = 0.0
 
     def answer(self, error: ErrorCode) -> None:
         """Tell everyone who waits and has not been told yet."""
@@ -53,8 +55,9 @@ class PendingBatch:
 class PartitionAppender:
     """Appends outcomes to a partition in order, replays them and runs their callbacks.
 
-    `replay(change, record_offset)` applies one committed record. `timeout_ms` bounds how long a client waits: after it
-    the client is told COORDINATOR_NOT_AVAILABLE, while the append itself goes on, its effect being unknown.
+    `replay(change, record_offset)` applies one committed change, whose (first) record has that offset. `timeout_ms`
+    bounds how long a client waits: after it the client is told COORDINATOR_NOT_AVAILABLE, while the append itself goes
+    on, its effect being unknown.
     """
 
     def __init__(
@@ -77,9 +80,11 @@ class PartitionAppender:
         self._replay = replay
         self._max_batch_bytes = max_batch_bytes
         self._timeout_s = timeout_ms / 1000
-        self._queue: list[PendingBatch] = []
-        self._task: asyncio.Task[None] | None = None
+        self._queue: deque[PendingBatch] = deque()
+        self._is_starting = False
         self._in_flight: PendingBatch | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closers: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
     def submit(self, outcome: Outcome) -> asyncio.Future[ErrorCode]:
@@ -87,19 +92,20 @@ class PartitionAppender:
 
         The future gets the error code that the client is to see: NONE once the records are committed and replayed.
         """
-        size_bytes = sum(
-            len(record.key) + (len(record.value) if record.value is not None else 0) for record in outcome.records
-        )
-        size_bytes += _RECORD_OVERHEAD_BYTES * len(outcome.records)
+        records = outcome.records
+        size_bytes = _RECORD_OVERHEAD_BYTES * len(records)
+        for record in records:
+            size_bytes += len(record.key) + (len(record.value) if record.value is not None else 0)
         batch = self._queue[-1] if self._queue else None
         if batch is None or batch.records_bytes + size_bytes + _BATCH_OVERHEAD_BYTES > self._max_batch_bytes:
             batch = PendingBatch()
             self._queue.append(batch)
         batch.outcomes.append(outcome)
-        batch.record_count += len(outcome.records)
+        batch.record_count += len(records)
         batch.records_bytes += size_bytes
-        if self._task is None:
-            self._task = self._loop.create_task(self._run())
+        if self._in_flight is None and not self._is_starting:
+            self._is_starting = True
+            self._loop.call_soon(self._start)
         return self._wait_for(batch)
 
     async def drained(self) -> None:
@@ -117,43 +123,67 @@ class PartitionAppender:
 
     async def closed(self) -> None:
         """Return when nothing is under way any more, whatever clients have been told."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        while self._queue or self._in_flight is not None:
+            closer: asyncio.Future[None] = self._loop.create_future()
+            self._closers.append(closer)
+            await closer
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    async def _run(self) -> None:
-        try:
-            while self._queue:
-                batch = self._queue.pop(0)
-                self._in_flight = batch
-                timeout = self._loop.call_later(self._timeout_s, batch.answer, _TOO_LATE)
-                try:
-                    await self._append(batch)
-                finally:
-                    timeout.cancel()
-                    self._in_flight = None
-        finally:
-            self._task = None
+    # ---- one batch after the other ---------------------------------------------------------------------------------
 
-    async def _append(self, batch: PendingBatch) -> None:
-        error = ErrorCode.NONE
-        base_offset = -1
-        try:
-            data = record_batch.build(
-                0,
-                self._leader_epoch,
-                [Record(record.key, record.value) for outcome in batch.outcomes for record in outcome.records],
-                timestamp_ms=self._clock.wall_ms(),
-            )
-            base_offset = await self._writer.append(self._topic, self._partition, data)
-        except KafkaError as failure:
-            error = client_error(failure.code)
-            _LOG.warning(
-                "%s-%d: %d records could not be appended: %s", self._topic, self._partition, batch.record_count, failure
-            )
-        except Exception:  # noqa: BLE001 - whatever it was: those who wait must be told, the next batch be tried
-            error = ErrorCode.UNKNOWN_SERVER_ERROR
-            _LOG.exception("%s-%d: %d records could not be appended", self._topic, self._partition, batch.record_count)
-        self._decide(batch, error, base_offset)
+    def _start(self) -> None:
+        self._is_starting = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin with the next batch, if there is one and nothing is under way."""
+        while self._queue and self._in_flight is None:
+            batch = self._in_flight = self._queue.popleft()
+            try:
+                self._append(batch)
+            except Exception as failure:  # noqa: BLE001 - whatever it was: those who wait must be told
+                self._decide(batch, self._explained(batch, failure), -1)
+        if self._in_flight is None:
+            for closer in self._closers:
+                if not closer.done():
+                    closer.set_result(None)
+            self._closers.clear()
+
+    def _append(self, batch: PendingBatch) -> None:
+        records = [(record.key, record.value) for outcome in batch.outcomes for record in outcome.records]
+        data = record_batch.build_plain(self._leader_epoch, records, timestamp_ms=self._clock.wall_ms())
+        batch.deadline_s = self._loop.time() + self._timeout_s
+        if self._timer is None:
+            self._timer = self._loop.call_at(batch.deadline_s, self._on_timer)
+        self._writer.append(self._topic, self._partition, data, self._appended)
+
+    def _on_timer(self) -> None:
+        # One timer sees to all batches: setting and cancelling one for each costs more than this look now and then.
+        self._timer = None
+        batch = self._in_flight
+        if batch is None:
+            return
+        if batch.deadline_s > self._loop.time():
+            self._timer = self._loop.call_at(batch.deadline_s, self._on_timer)
+        else:
+            batch.answer(_TOO_LATE)
+
+    def _appended(self, base_offset: int, failure: KafkaError | None) -> None:
+        batch = self._in_flight
+        assert batch is not None, "the writer calls back once"
+        self._decide(batch, ErrorCode.NONE if failure is None else self._explained(batch, failure), base_offset)
+        self._go_on()
+
+    def _explained(self, batch: PendingBatch, failure: Exception) -> ErrorCode:
+        """Log why a batch could not be appended; the code that clients are to see."""
+        text = "%s-%d: %d records could not be appended: %s"
+        if isinstance(failure, KafkaError):
+            _LOG.warning(text, self._topic, self._partition, batch.record_count, failure)
+            return client_error(failure.code)
+        _LOG.error(text, self._topic, self._partition, batch.record_count, failure, exc_info=failure)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _decide(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
         try:
@@ -166,6 +196,7 @@ class PartitionAppender:
                 self._partition,
                 base_offset,
             )
+        self._in_flight = None
         batch.answer(error)
 
     def _apply(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:

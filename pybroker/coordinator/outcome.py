@@ -12,8 +12,9 @@ from pybroker.protocol.errors import ErrorCode
 class CoordinatorRecord:
     """One record for the coordinator's partition.
 
-    `change` is what replaying it does, as `decode` of these bytes would give; None for a record whose effect the state
-    machine brings about by itself when the append is decided (it knows more than the record says).
+    `change` is what replaying it does, as `decode` of these bytes would give. None for a record whose effect the change
+    of one before it in the same outcome includes, or the state machine brings about by itself when the append is
+    decided (it knows more than the record says).
     """
 
     __slots__ = ("change", "key", "value")

@@ -5,7 +5,13 @@ All calls are made on the asyncio loop thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+from pybroker.protocol.errors import KafkaError
+
+#: Takes the base offset, or -1 and why there is none.
+AppendCallback = Callable[[int, KafkaError | None], None]
 
 
 class PartitionWriter(Protocol):
@@ -15,8 +21,9 @@ class PartitionWriter(Protocol):
     elsewhere, KAFKA_STORAGE_ERROR when its log dir failed, MESSAGE_TOO_LARGE when a batch exceeds the topic's limit.
     """
 
-    async def append(self, topic: str, partition: int, batch: bytes) -> int:
-        """Append one magic-2 batch; returns its base offset once the high watermark has passed its end."""
+    def append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
+        """Append one magic-2 batch; `done` is called later, once: when the high watermark has passed the batch's end,
+        or the append has failed. It is not called when this call raises."""
         ...
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:

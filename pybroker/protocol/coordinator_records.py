@@ -43,7 +43,12 @@ def encode_value(value: Message, version: int) -> bytes:
     """A record's value. ProtocolError when `value` is no coordinator value or the version cannot hold it."""
     if value.API_KEY is None or not type(value).__name__.endswith("Value"):
         raise ProtocolError(f"{type(value).__name__} is not the value of a coordinator record")
-    return _PREFIX.pack(version) + value.encode(version)
+    return value_prefix(version) + value.encode(version)
+
+
+def value_prefix(version: int) -> bytes:
+    """What is in front of a value's body."""
+    return _PREFIX.pack(version)
 
 
 def decode(namespace: str, key: bytes | None, value: bytes | None) -> CoordinatorRecord:

@@ -34,10 +34,13 @@ _LENGTH_END = 12
 _CRC_START = _HEAD.size
 _MIN_RECORD_BYTES = 7
 _MAX_DECOMPRESSED_BYTES = 64 << 20
+_KEPT_VARINTS = 4096
+_NO_RECORDS = "a batch needs at least one record"
 
 Checksum = Callable[[bytes], int]
 Decompress = Callable[[int, bytes, int], bytes]
 Headers = tuple[tuple[str, bytes | None], ...]
+KeyValue = tuple[bytes, bytes | None]
 
 
 @dataclass(slots=True)
@@ -113,6 +116,19 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
+class _Varints(dict[int, bytes]):
+    """Varints that are made once: a batch is full of small lengths and deltas."""
+
+    def __missing__(self, value: int) -> bytes:
+        made = _varint(value)
+        if 0 <= value < _KEPT_VARINTS:
+            self[value] = made
+        return made
+
+
+_VARINTS = _Varints()
+
+
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """(value, next position) of a zigzag varint; IndexError when it is cut short."""
     byte = data[position]
@@ -160,16 +176,52 @@ def build(
     ProtocolError when there are no records or a value does not fit its field.
     """
     if not records:
-        raise ProtocolError("a batch needs at least one record")
+        raise ProtocolError(_NO_RECORDS)
     timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
-    attributes = (CONTROL_FLAG if control else 0) | (TRANSACTIONAL_FLAG if transactional else 0)
     payload = b"".join(
         _record_bytes(record, delta, timestamps[delta] - timestamp_ms) for delta, record in enumerate(records)
     )
-    producer = (producer_id, producer_epoch, base_sequence)
+    body = (
+        (CONTROL_FLAG if control else 0) | (TRANSACTIONAL_FLAG if transactional else 0),
+        len(records) - 1,
+        timestamp_ms,
+        max(timestamps),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    return _framed(base_offset, leader_epoch, body, payload, checksum)
+
+
+def build_plain(
+    leader_epoch: int, records: Iterable[KeyValue], *, timestamp_ms: int, checksum: Checksum = crc32c
+) -> bytes:
+    """`build` at offset 0 for records, as (key, value), that have neither headers nor a timestamp of their own.
+
+    It is what coordinators write all the time, hence without an object per record.
+    """
+    varints = _VARINTS
+    parts: list[bytes] = []
+    count = 0
+    for key, value in records:
+        value_length, value = (b"\1", b"") if value is None else (varints[len(value)], value)
+        # Attributes and timestamp delta, offset delta, key, value, no headers.
+        body = b"".join((b"\0\0", varints[count], varints[len(key)], key, value_length, value, b"\0"))
+        parts += (varints[len(body)], body)
+        count += 1
+    if not count:
+        raise ProtocolError(_NO_RECORDS)
+    producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    return _framed(
+        0, leader_epoch, (0, count - 1, timestamp_ms, timestamp_ms, *producer, count), b"".join(parts), checksum
+    )
+
+
+def _framed(base_offset: int, leader_epoch: int, fields: tuple[int, ...], payload: bytes, checksum: Checksum) -> bytes:
+    """The header, whose fields after the CRC are `fields`, in front of the records."""
     try:
-        body = _BODY.pack(attributes, len(records) - 1, timestamp_ms, max(timestamps), *producer, len(records))
-        body += payload
+        body = _BODY.pack(*fields) + payload
         batch_length = HEADER_BYTES - _LENGTH_END + len(payload)
         return _HEAD.pack(base_offset, batch_length, leader_epoch, MAGIC, checksum(body)) + body
     except struct.error as error:

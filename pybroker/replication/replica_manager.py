@@ -40,6 +40,10 @@ _BEGUN_PER_TURN = 50
 _REPAIR_INTERVAL_S = 5
 
 
+#: Takes the base offset of what was appended, or -1 and why it was not.
+AppendCallback = Callable[[int, KafkaError | None], None]
+
+
 @dataclass(slots=True)
 class Replica:
     """One partition held here. `leader_epoch` is -1 while it is not led."""
@@ -80,7 +84,7 @@ class ReplicaManager:
         self._queue: list[_Change] = []
         self._applier: asyncio.Task[None] | None = None
         self._tickets = itertools.count(1)
-        self._appends: dict[int, asyncio.Future[int]] = {}
+        self._appends: dict[int, AppendCallback] = {}
         self._topic_configs: dict[str, TopicConfig] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
 
@@ -243,30 +247,24 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica.log
 
-    async def append(self, topic: str, partition: int, batch: bytes) -> int:
+    def append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
         """See `PartitionWriter`."""
         log = self._leader(topic, partition)
         if len(batch) > log.config.get_int("max.message.bytes"):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         ticket = next(self._tickets)
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._appends[ticket] = done
         try:
             log.native.append(batch, ticket)
         except NativeError as error:
             del self._appends[ticket]
             raise kafka_error(error) from error
-        return await done
 
     def on_appended(self, ticket: int, offset: int, error: int) -> None:
         """An APPENDED event of the data plane."""
         done = self._appends.pop(ticket, None)
-        if done is None or done.done():
-            return
-        if error == 0:
-            done.set_result(offset)
-        else:
-            done.set_exception(kafka_error(NativeError(error)))
+        if done is not None:
+            done(offset, None if error == 0 else kafka_error(NativeError(error)))
 
     async def on_offline(self, tag: int, error: int) -> None:
         """An OFFLINE event: a write failed. Cut the log to what was written whole and go on.
@@ -398,10 +396,9 @@ class ReplicaManager:
         self._queue.clear()
         self._logs.stop_opening()
         await self.settled()
-        for done in self._appends.values():
-            if not done.done():
-                done.set_exception(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        self._appends.clear()
+        while self._appends:
+            _, done = self._appends.popitem()
+            done(-1, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -176,7 +176,7 @@ class GroupCoordinator:
     def commit_offsets(
         self, api_version: int, request: m.OffsetCommitRequest, topics: list[offsets.CommitTopic]
     ) -> Committed | None:
-        """Commit the offsets of `topics`, whose results are filled in and hold once the future says NONE."""
+        """Commit the offsets of `topics` but for what it adds to their `refused`; done once the future says NONE."""
         one = self._shard(request.group_id)
         return self._run(one, offsets.commit(one.state, api_version, request, topics))
 

@@ -6,7 +6,7 @@ are kept apart: they are visible only after its commit marker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pybroker.protocol.uuids import ZERO_UUID
 
@@ -72,6 +72,9 @@ class OffsetStore:
 
     def put(self, group_id: str, topic: str, partition: int, entry: OffsetEntry) -> None:
         self._by_group.setdefault(group_id, {}).setdefault(topic, {})[partition] = entry
+
+    def put_all(self, group_id: str, topic: str, entries: Mapping[int, OffsetEntry]) -> None:
+        self._by_group.setdefault(group_id, {}).setdefault(topic, {}).update(entries)
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Forget an offset, pending ones included; nothing happens when there is none."""

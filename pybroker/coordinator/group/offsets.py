@@ -7,7 +7,7 @@ is fetched is always committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pybroker.coordinator.group import records
 from pybroker.coordinator.group.group import ClassicGroup
@@ -19,22 +19,17 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
 
-if TYPE_CHECKING:
-    from pybroker.coordinator.group.settings import GroupSettings
-
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
-_NONE = int(ErrorCode.NONE)
-_METADATA_TOO_LARGE = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
 class CommitTopic(NamedTuple):
-    """The partitions of one known topic in an OffsetCommit, and where their results go."""
+    """Partitions of one topic in an OffsetCommit that can be committed, and by partition why others are refused."""
 
     name: str
     topic_id: bytes
     partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition]
-    results: list[m.OffsetCommitResponse.OffsetCommitResponsePartition]
+    refused: dict[int, ErrorCode]
 
 
 class DeletedTopic(NamedTuple):
@@ -48,9 +43,9 @@ class DeletedTopic(NamedTuple):
 
 
 def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]) -> Outcome:
-    """Records for the offsets of `topics`, whose results are filled in; KafkaError when the committer has no right to.
+    """Records for the offsets of `topics` but for what it adds to their `refused`.
 
-    The results hold only if the records get committed.
+    KafkaError when the committer has no right to commit.
     """
     group_id = request.group_id
     group = state.groups.get(group_id)
@@ -67,32 +62,29 @@ def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, 
 
     now_ms = state.clock.wall_ms()
     expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
-    made = _commit_records(state.settings, group_id, topics, now_ms, expire_ms)
+    made: list[CoordinatorRecord] = []
+    for topic in topics:
+        entries = _entries(topic, state.settings.offset_metadata_max_bytes, now_ms, expire_ms)
+        if entries:
+            made += records.offset_commits(group_id, topic.name, entries, own_expiry=expire_ms >= 0)
     if not made:
         return NOTHING
     state.in_flight_commits[group_id] = state.in_flight_commits.get(group_id, 0) + 1
     return Outcome(made, _landed(state, group_id))
 
 
-def _commit_records(
-    settings: GroupSettings, group_id: str, topics: list[CommitTopic], now_ms: int, expire_ms: int
-) -> list[CoordinatorRecord]:
-    result_class = m.OffsetCommitResponse.OffsetCommitResponsePartition
-    max_length = settings.offset_metadata_max_bytes
-    made = []
-    for name, topic_id, partitions, results in topics:
-        for partition in partitions:
-            index = partition.partition_index
-            metadata = partition.committed_metadata or ""
-            if len(metadata) > max_length:
-                results.append(result_class(partition_index=index, error_code=_METADATA_TOO_LARGE))
-                continue
-            results.append(result_class(partition_index=index, error_code=_NONE))
-            entry = OffsetEntry(
+def _entries(topic: CommitTopic, metadata_max_length: int, now_ms: int, expire_ms: int) -> dict[int, OffsetEntry]:
+    topic_id = topic.topic_id
+    entries = {}
+    for partition in topic.partitions:
+        metadata = partition.committed_metadata or ""
+        if len(metadata) > metadata_max_length:
+            topic.refused[partition.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            entries[partition.partition_index] = OffsetEntry(
                 partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic_id
             )
-            made.append(records.offset_commit(group_id, name, index, entry))
-    return made
+    return entries
 
 
 def _landed(state: ShardState, group_id: str) -> Callable[[ErrorCode], Outcome]:

@@ -7,13 +7,14 @@ asked for a retention time of its own (only that version has room for it); Group
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from pybroker.coordinator.group.offset_store import OffsetEntry
 from pybroker.coordinator.outcome import CoordinatorRecord
-from pybroker.protocol import coordinator_records
+from pybroker.protocol import coordinator_records, fixed_fields
 from pybroker.protocol import messages as m
+from pybroker.protocol.fixed_fields import FixedFields
 
 if TYPE_CHECKING:
     from pybroker.coordinator.group.group import ClassicGroup
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_WITH_RETENTION_VERSION = 1
 _GROUP_METADATA_VERSION = 3
+
+
+class OffsetsChange:
+    """Offsets of one topic are committed outside a transaction: entries by partition, their records in that order."""
+
+    __slots__ = ("entries", "group_id", "topic")
+
+    def __init__(self, group_id: str, topic: str, entries: Mapping[int, OffsetEntry]) -> None:
+        self.group_id = group_id
+        self.topic = topic
+        self.entries = entries
 
 
 class OffsetChange:
@@ -48,15 +60,33 @@ class GroupChange:
         self.value = value
 
 
-@lru_cache(maxsize=16_384)
+@cache
+def _key_tail() -> FixedFields:
+    fields = fixed_fields.trailing("OffsetCommitKey", 0)
+    assert fields.attributes == ("partition",)
+    return fields
+
+
+@cache
+def _value_head() -> FixedFields:
+    fields = fixed_fields.leading("OffsetCommitValue", _OFFSET_COMMIT_VERSION)
+    assert fields.attributes == ("offset", "leader_epoch")
+    return fields
+
+
+@lru_cache(maxsize=4_096)
+def _offset_key_head(group_id: str, topic: str) -> bytes:
+    """An offset's key up to the partition. A consumer commits the same few topics again and again."""
+    key = coordinator_records.encode_key(m.OffsetCommitKey(group=group_id, topic=topic, partition=0))
+    return key[: -_key_tail().layout.size]
+
+
 def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    # A consumer commits the same few partitions again and again.
-    return coordinator_records.encode_key(m.OffsetCommitKey(group=group_id, topic=topic, partition=partition))
+    return _offset_key_head(group_id, topic) + _key_tail().layout.pack(partition)
 
 
-def offset_commit(group_id: str, topic: str, partition: int, entry: OffsetEntry) -> CoordinatorRecord:
-    """The record that commits `entry`."""
-    value = coordinator_records.encode_value(
+def _offset_value(entry: OffsetEntry) -> bytes:
+    return coordinator_records.encode_value(
         m.OffsetCommitValue(
             offset=entry.offset,
             leader_epoch=entry.leader_epoch,
@@ -67,9 +97,39 @@ def offset_commit(group_id: str, topic: str, partition: int, entry: OffsetEntry)
         ),
         _OFFSET_COMMIT_VERSION if entry.expire_timestamp_ms < 0 else _OFFSET_COMMIT_WITH_RETENTION_VERSION,
     )
-    return CoordinatorRecord(
-        _offset_key(group_id, topic, partition), value, OffsetChange(group_id, topic, partition, entry)
-    )
+
+
+def _offset_values(entries: Mapping[int, OffsetEntry]) -> list[bytes]:
+    """The values of entries that have timestamps and topic id in common, none with an expiry of its own."""
+    prefix = coordinator_records.value_prefix(_OFFSET_COMMIT_VERSION)
+    head = _value_head().layout
+    tail_start = len(prefix) + head.size
+    pack = head.pack
+    tails: dict[str, bytes] = {}
+    values = []
+    for entry in entries.values():
+        metadata = entry.metadata
+        if metadata not in tails:
+            tails[metadata] = _offset_value(entry)[tail_start:]
+        values.append(prefix + pack(entry.offset, entry.leader_epoch) + tails[metadata])
+    return values
+
+
+def offset_commits(
+    group_id: str, topic: str, entries: Mapping[int, OffsetEntry], *, own_expiry: bool
+) -> list[CoordinatorRecord]:
+    """The records by which one request commits entries of a topic; the first one's change includes them all.
+
+    The entries have timestamps and topic id in common. `own_expiry` says that they have an expire timestamp.
+    """
+    values = [_offset_value(entry) for entry in entries.values()] if own_expiry else _offset_values(entries)
+    key_head = _offset_key_head(group_id, topic)
+    pack = _key_tail().layout.pack
+    made = [
+        CoordinatorRecord(key_head + pack(partition), value) for partition, value in zip(entries, values, strict=True)
+    ]
+    made[0].change = OffsetsChange(group_id, topic, entries)
+    return made
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.member import ClassicGroupMember
 from pybroker.coordinator.group.offset_store import OffsetEntry
-from pybroker.coordinator.group.records import GroupChange, OffsetChange
+from pybroker.coordinator.group.records import GroupChange, OffsetChange, OffsetsChange
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.coordinator.group.state import GroupState
 from pybroker.protocol import coordinator_records
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-Change = OffsetChange | GroupChange
+Change = OffsetsChange | OffsetChange | GroupChange
 
 
 def decode(key: bytes, value: bytes | None, producer_id: int = -1) -> Change | None:
@@ -69,8 +69,10 @@ def _entry(value: object) -> OffsetEntry:
 
 
 def apply(state: ShardState, change: Change, record_offset: int) -> None:
-    """Replay one change whose record is at `record_offset`."""
-    if isinstance(change, OffsetChange):
+    """Replay one change whose first or only record is at `record_offset`."""
+    if isinstance(change, OffsetsChange):
+        _apply_offsets(state, change, record_offset)
+    elif isinstance(change, OffsetChange):
         _apply_offset(state, change, record_offset)
     elif change.value is None:
         state.groups.pop(change.group_id, None)
@@ -78,19 +80,31 @@ def apply(state: ShardState, change: Change, record_offset: int) -> None:
         state.groups[change.group_id] = _load_group(change.group_id, change.value)
 
 
+def _apply_offsets(state: ShardState, change: OffsetsChange, record_offset: int) -> None:
+    _ensure_group(state, change.group_id)
+    for entry in change.entries.values():
+        entry.record_offset = record_offset
+        record_offset += 1
+    state.offsets.put_all(change.group_id, change.topic, change.entries)
+
+
 def _apply_offset(state: ShardState, change: OffsetChange, record_offset: int) -> None:
     entry = change.entry
     if entry is None:
         state.offsets.remove(change.group_id, change.topic, change.partition)
         return
-    if change.group_id not in state.groups:
-        # A consumer that assigns partitions by itself has a group without any group record.
-        state.groups[change.group_id] = ClassicGroup(change.group_id, GroupState.EMPTY, state.clock.wall_ms())
+    _ensure_group(state, change.group_id)
     entry.record_offset = record_offset
     if change.producer_id < 0:
         state.offsets.put(change.group_id, change.topic, change.partition, entry)
     else:
         state.offsets.put_pending(change.producer_id, change.group_id, change.topic, change.partition, entry)
+
+
+def _ensure_group(state: ShardState, group_id: str) -> None:
+    # A consumer that assigns partitions by itself has a group without any group record.
+    if group_id not in state.groups:
+        state.groups[group_id] = ClassicGroup(group_id, GroupState.EMPTY, state.clock.wall_ms())
 
 
 def _load_group(group_id: str, value: m.GroupMetadataValue) -> ClassicGroup:

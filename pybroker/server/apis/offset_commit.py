@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pybroker.coordinator.group.offsets import CommitTopic
@@ -10,42 +11,40 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 if TYPE_CHECKING:
-    from pybroker.metadata.image import TopicImage, TopicsImage
+    from pybroker.metadata.image import TopicsImage
 
 #: From this version on topics are named by id (KIP-848's clients).
 _TOPIC_ID_VERSION = 10
+#: Responses for more partitions are not kept.
+_KEPT_PARTITION_COUNT = 100
+
+#: Topics by name and id, with the partitions that a request names.
+_Shape = tuple[tuple[str, bytes, tuple[int, ...]], ...]
 
 
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.OffsetCommitRequest
-) -> m.OffsetCommitResponse:
+) -> m.OffsetCommitResponse | bytes:
     version = context.api_version
-    response, topics = _sort_out(broker.metadata.image.topics, version, request)
-    if not topics:
-        return response
-    try:
-        committed = broker.groups.commit_offsets(version, request, topics)
-        error = ErrorCode.NONE if committed is None else await committed
-    except KafkaError as failure:
-        error = failure.code
-    if error is not ErrorCode.NONE:
-        _fail(topics, error)
-    return response
+    topics = _sort_out(broker.metadata.image.topics, version, request)
+    committing = [topic for topic in topics if topic.partitions]
+    error = ErrorCode.NONE
+    if committing:
+        try:
+            committed = broker.groups.commit_offsets(version, request, committing)
+            if committed is not None:
+                error = await committed
+        except KafkaError as failure:
+            error = failure.code
+    if error is ErrorCode.NONE and not any(topic.refused for topic in topics):
+        return _all_committed(version, request)
+    return _response(request, topics, error)
 
 
-def _sort_out(
-    image: TopicsImage, version: int, request: m.OffsetCommitRequest
-) -> tuple[m.OffsetCommitResponse, list[CommitTopic]]:
-    """The response with what cannot be committed filled in, and the topics whose results are still to come."""
-    known: list[CommitTopic] = []
-    answered = []
+def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitRequest) -> list[CommitTopic]:
+    """For each topic of the request what can be committed, and what cannot because it does not exist."""
+    sorted_out = []
     for topic in request.topics:
-        results: list[m.OffsetCommitResponse.OffsetCommitResponsePartition] = []
-        answered.append(
-            m.OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name, topic_id=topic.topic_id, partitions=results
-            )
-        )
         if version >= _TOPIC_ID_VERSION:
             found = image.by_id.get(topic.topic_id)
             missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -53,46 +52,70 @@ def _sort_out(
             found = image.by_name.get(topic.name)
             missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if found is None:
-            _refuse(results, topic.partitions, missing)
+            refused = dict.fromkeys([partition.partition_index for partition in topic.partitions], missing)
+            sorted_out.append(CommitTopic(topic.name, topic.topic_id, [], refused))
             continue
-        partitions = _existing(found, topic.partitions, results)
-        if partitions:
-            known.append(CommitTopic(found.name, found.id, partitions, results))
-    return m.OffsetCommitResponse(topics=answered), known
+        known = found.partitions
+        existing = [partition for partition in topic.partitions if partition.partition_index in known]
+        refused = {}
+        if len(existing) < len(topic.partitions):
+            indexes = [partition.partition_index for partition in topic.partitions]
+            refused = {index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for index in indexes if index not in known}
+        sorted_out.append(CommitTopic(found.name, found.id, existing, refused))
+    return sorted_out
 
 
-def _existing(
-    topic: TopicImage,
-    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition],
-    results: list[m.OffsetCommitResponse.OffsetCommitResponsePartition],
-) -> list[m.OffsetCommitRequest.OffsetCommitRequestPartition]:
-    known = topic.partitions
-    existing = [partition for partition in partitions if partition.partition_index in known]
-    if len(existing) < len(partitions):
-        unknown = [partition for partition in partitions if partition.partition_index not in known]
-        _refuse(results, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return existing
-
-
-def _refuse(
-    results: list[m.OffsetCommitResponse.OffsetCommitResponsePartition],
-    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition],
-    error: ErrorCode,
-) -> None:
-    for partition in partitions:
-        results.append(
-            m.OffsetCommitResponse.OffsetCommitResponsePartition(
-                partition_index=partition.partition_index, error_code=error
+def _response(request: m.OffsetCommitRequest, topics: list[CommitTopic], error: ErrorCode) -> m.OffsetCommitResponse:
+    """What was refused with its reason; all else with `error`, or as committed when that is NONE."""
+    answered = []
+    for asked, topic in zip(request.topics, topics, strict=True):
+        codes: dict[int, ErrorCode] = topic.refused
+        if error is not ErrorCode.NONE:
+            # Nothing of the request is committed, not even what would have been refused later on.
+            codes = codes | dict.fromkeys([partition.partition_index for partition in topic.partitions], error)
+        answered.append(
+            m.OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=asked.name,
+                topic_id=asked.topic_id,
+                partitions=[
+                    m.OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(partition.partition_index, ErrorCode.NONE),
+                    )
+                    for partition in asked.partitions
+                ],
             )
         )
+    return m.OffsetCommitResponse(topics=answered)
 
 
-def _fail(topics: list[CommitTopic], error: ErrorCode) -> None:
-    """Nothing of the request is committed: all partitions that could have been get `error`."""
-    for topic in topics:
-        asked = {partition.partition_index for partition in topic.partitions}
-        topic.results[:] = [result for result in topic.results if result.partition_index not in asked]
-        _refuse(topic.results, topic.partitions, error)
+def _all_committed(version: int, request: m.OffsetCommitRequest) -> bytes:
+    """The encoded response when nothing is refused: the same each time that a consumer commits the same partitions."""
+    shape = tuple(
+        [
+            (topic.name, topic.topic_id, tuple([partition.partition_index for partition in topic.partitions]))
+            for topic in request.topics
+        ]
+    )
+    is_small = sum([len(partitions) for _, _, partitions in shape]) <= _KEPT_PARTITION_COUNT
+    return _kept_all_committed(version, shape) if is_small else _encoded_all_committed(version, shape)
 
+
+def _encoded_all_committed(version: int, shape: _Shape) -> bytes:
+    topics = [
+        m.OffsetCommitResponse.OffsetCommitResponseTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                m.OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=index, error_code=0)
+                for index in partitions
+            ],
+        )
+        for name, topic_id, partitions in shape
+    ]
+    return m.OffsetCommitResponse(topics=topics).encode(version)
+
+
+_kept_all_committed = lru_cache(maxsize=1_024)(_encoded_all_committed)
 
 API = Api(m.OffsetCommitRequest, 2, 10, handle)

@@ -90,5 +90,5 @@ class BrokerDouble:
         decoded, _ = api.request.decode(version, request.encode(version))
         context = RequestContext(api_key, version, 7, connection, "127.0.0.1", "PLAINTEXT", "User:ANONYMOUS", 1)
         response = await api.handle(self.services, context, decoded)
-        data = response.encode(version)
+        data = response if isinstance(response, bytes) else response.encode(version)
         return m.response_class(api_key).decode(version, data)[0]

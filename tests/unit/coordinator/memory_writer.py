@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -16,21 +17,33 @@ class MemoryWriter:
         self.ends: dict[tuple[str, int], int] = {}
         self.fail_with: ErrorCode | None = None
         self.append_count = 0
-        self._gate: asyncio.Event | None = None
+        self._parked: list[Callable[[], None]] | None = None
 
     def hold(self) -> None:
-        self._gate = asyncio.Event()
+        self._parked = []
 
     def release(self) -> None:
-        assert self._gate is not None
-        self._gate.set()
-        self._gate = None
+        assert self._parked is not None
+        parked, self._parked = self._parked, None
+        for append in parked:
+            append()
 
-    async def append(self, topic: str, partition: int, batch: bytes) -> int:
-        if self._gate is not None:
-            await self._gate.wait()
-        if self.fail_with is not None:
+    def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, KafkaError | None], None]) -> None:
+        if self._parked is not None:
+            self._parked.append(lambda: self._append(topic, partition, batch, done))
+        elif self.fail_with is not None:
             raise KafkaError(self.fail_with)
+        else:
+            asyncio.get_running_loop().call_soon(self._append, topic, partition, batch, done)
+
+    def _append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, KafkaError | None], None]) -> None:
+        if self.fail_with is not None:
+            done(-1, KafkaError(self.fail_with))
+        else:
+            done(self.put(topic, partition, batch), None)
+
+    def put(self, topic: str, partition: int, batch: bytes) -> int:
+        """Append at once; the base offset."""
         key = (topic, partition)
         base_offset = self.ends.get(key, 0)
         (last_offset_delta,) = struct.unpack_from(">i", batch, 23)

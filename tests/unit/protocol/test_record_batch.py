@@ -83,6 +83,21 @@ def test_batches_are_built_as_kafka_builds_them() -> None:
     assert build(100, 6, RECORDS, timestamp_ms=START_MS, transactional=True, **producer) == TRANSACTIONAL
 
 
+def test_plain_records_are_built_alike() -> None:
+    pairs: list[tuple[bytes, bytes | None]] = [(b"k", b"v"), (b"", b""), (b"gone", None)]
+    pairs += [(bytes(length), bytes(2 * length)) for length in (63, 64, 8191, 8192)] + [
+        (b"%d" % n, b"") for n in range(70)
+    ]
+    for records in (pairs, pairs[:1], pairs[2:3]):
+        expected = build(0, 9, [Record(*record) for record in records], timestamp_ms=START_MS)
+        assert record_batch.build_plain(9, records, timestamp_ms=START_MS, checksum=crc32c) == expected
+        assert record_batch.build_plain(9, iter(records), timestamp_ms=START_MS) == expected
+    with pytest.raises(ProtocolError):
+        record_batch.build_plain(0, [], timestamp_ms=0)
+    with pytest.raises(ProtocolError):
+        record_batch.build_plain(1 << 31, pairs, timestamp_ms=0)
+
+
 def test_the_extensions_checksum_and_codecs_are_the_default() -> None:
     plain, compressed = record_batch.parse(PLAIN + GZIP)
     assert plain.records == compressed.records == RECORDS

@@ -108,8 +108,17 @@ class Setup:
 
     async def append(self, value: bytes = b"x") -> int:
         batch = record_batch.build(0, 0, [Record(None, value)], timestamp_ms=1)
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def appended(base_offset: int, failure: KafkaError | None) -> None:
+            if failure is None:
+                done.set_result(base_offset)
+            else:
+                done.set_exception(failure)
+
+        self.replicas.append("t", 0, batch, appended)
         async with asyncio.timeout(10):
-            return await self.replicas.append("t", 0, batch)
+            return await done
 
 
 @asynccontextmanager

@@ -169,7 +169,7 @@ class Machine:
         request = m.OffsetCommitRequest(
             group_id=group, generation_id_or_member_epoch=generation, member_id=member, retention_time_ms=retention_ms
         )
-        self.submit(commit(self.state, 9, request, [CommitTopic(topic, TOPIC_ID, [asked], [])]))
+        self.submit(commit(self.state, 9, request, [CommitTopic(topic, TOPIC_ID, [asked], {})]))
 
     def committed(self, group: str, partition: int = 0, topic: str = "events") -> int | None:
         entry = self.state.offsets.get(group, topic, partition)

@@ -193,7 +193,7 @@ def test_damaged_partition_is_not_served() -> None:
     async def test() -> None:
         writer = MemoryWriter()
         damaged = record_batch.build(0, 0, [record_batch.Record(b"\0\1", b"\0\4short")], timestamp_ms=1)
-        await writer.append(OFFSETS_TOPIC, 0, damaged)
+        writer.put(OFFSETS_TOPIC, 0, damaged)
         broker = BrokerDouble(IMAGE, writer)
         broker.groups.start()
         broker.groups.on_election(0, 1)
@@ -209,9 +209,9 @@ def test_records_of_other_group_types_and_markers_are_passed_over() -> None:
         writer = MemoryWriter()
         key = m.ConsumerGroupMetadataKey(group_id="modern").encode(0)
         records = [record_batch.Record(b"\0\3" + key, b"\0\0" + m.ConsumerGroupMetadataValue(epoch=1).encode(0))]
-        await writer.append(OFFSETS_TOPIC, 0, record_batch.build(0, 0, records, timestamp_ms=1))
+        writer.put(OFFSETS_TOPIC, 0, record_batch.build(0, 0, records, timestamp_ms=1))
         newer = [record_batch.Record(b"\x03\xe8x", b"\0\0")]
-        await writer.append(OFFSETS_TOPIC, 0, record_batch.build(0, 0, newer, timestamp_ms=1))
+        writer.put(OFFSETS_TOPIC, 0, record_batch.build(0, 0, newer, timestamp_ms=1))
         for producer_id, marker in ((7, 1), (8, 0)):
             commit = m.OffsetCommitKey(group="g", topic=scenario.TOPIC, partition=producer_id)
             value = m.OffsetCommitValue(offset=70, metadata="", commit_timestamp=1)
@@ -226,12 +226,12 @@ def test_records_of_other_group_types_and_markers_are_passed_over() -> None:
                 producer_epoch=0,
                 base_sequence=0,
             )
-            await writer.append(OFFSETS_TOPIC, 0, batch)
+            writer.put(OFFSETS_TOPIC, 0, batch)
             end = record_batch.Record(b"\0\0" + marker.to_bytes(2, "big"), b"\0\0\0\0\0\0")
             batch = record_batch.build(
                 0, 0, [end], timestamp_ms=1, transactional=True, control=True, producer_id=producer_id, producer_epoch=0
             )
-            await writer.append(OFFSETS_TOPIC, 0, batch)
+            writer.put(OFFSETS_TOPIC, 0, batch)
         broker = await started(writer)
         fetched = await broker.call("a", 9, 8, scenario.fetch("g", [(scenario.TOPIC, [7, 8])], require_stable=True))
         assert [p.committed_offset for p in fetched.groups[0].topics[0].partitions] == [70, -1]

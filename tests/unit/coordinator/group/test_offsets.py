@@ -33,6 +33,31 @@ def test_a_commit_is_visible_once_it_is_committed() -> None:
     assert not machine.state.in_flight_commits
 
 
+@pytest.mark.parametrize("expire_timestamp_ms", [-1, 99])
+def test_the_records_of_a_commit_say_what_its_change_does(expire_timestamp_ms: int) -> None:
+    entries = {
+        partition: OffsetEntry(1 << partition, epoch, metadata, 77, expire_timestamp_ms, TOPIC_ID)
+        for partition, epoch, metadata in ((3, 1, ""), (1, -1, "x" * 200), (62, 5, ""), (2, 0, "é"))
+    }
+    live, replayed = Machine().state, Machine().state
+    made = records.offset_commits("g", "events", entries, own_expiry=expire_timestamp_ms >= 0)
+    assert [record.change is not None for record in made] == [True, False, False, False]
+    replay.apply(live, made[0].change, 10)
+    for offset, record in enumerate(made, start=10):
+        change = replay.decode(record.key, record.value)
+        assert change is not None
+        replay.apply(replayed, change, offset)
+    assert live.groups.keys() == replayed.groups.keys() == {"g"}
+    stored = live.offsets.group("g")["events"], replayed.offsets.group("g")["events"]
+    assert list(stored[0]) == list(stored[1]) == list(entries)
+    for partition, entry in stored[0].items():
+        names = ["offset", "metadata", "commit_timestamp_ms", "expire_timestamp_ms", "record_offset"]
+        if expire_timestamp_ms < 0:  # there is no room for both
+            names += ["leader_epoch", "topic_id"]
+        for name in names:
+            assert getattr(entry, name) == getattr(stored[1][partition], name)
+
+
 def test_offsets_of_a_standalone_consumer_expire_by_their_commit_time() -> None:
     machine = Machine()
     machine.commit("g", 5)
