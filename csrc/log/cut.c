@@ -247,6 +247,7 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
     if (rc != 0)
         return rc;
     segment->size_bytes = position;
+    pb_segment_cut_damage(segment, position);
     return find_largest_timestamp(segment, file);
 }
 

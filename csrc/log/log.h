@@ -63,6 +63,21 @@ typedef struct pb_log_recovery {
     int32_t rebuilt_index_count;
     bool old_magic_found; /* batches older than magic 2 lie in this log; they cannot be served */
     int64_t old_magic_offset;
+    /* Damage below the recovery point, which stays where it is and cannot be read: the first, and how many there are.
+     */
+    int32_t hole_count;
+    int64_t hole_segment; /* its base offset */
+    int64_t hole_position;
+    int64_t hole_offset;
+    int64_t hole_end_offset;
+    /* The log was cut although batches followed, or below the recovery point: what was cut off is kept in files. */
+    int32_t kept_file_count;
+    int64_t kept_batch_count; /* intact ones in them */
+    int64_t kept_bytes;
+    int64_t cut_segment;
+    int64_t cut_position;
+    int64_t cut_offset;
+    int64_t cut_end_offset; /* behind the last intact one */
 } pb_log_recovery;
 
 /* Where pb_log_append has put a batch; index entries become visible with the bytes, so they wait here until then. */

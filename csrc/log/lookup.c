@@ -15,7 +15,7 @@
 #include "log/transaction_index.h"
 #include "record/lookup.h"
 
-enum { ABORTED_FIRST_CAPACITY = 16, LOOKUP_RETRIES = 3 };
+enum { ABORTED_FIRST_CAPACITY = 16, LOOKUP_RETRIES = 3, LOOKUP_SEARCH_BYTES = 16 << 20 };
 
 /* A batch read whole, with what it takes to look into it. */
 typedef struct batch_probe {
@@ -112,6 +112,21 @@ static int position_of(pb_log *log, const pb_log_guard *guard, const segment_vie
     return found ? 0 : pb_offset_index_find_flushed(view->segment, view->offset_flushed, offset, position);
 }
 
+/* The header at *position, or of the first intact batch behind it when that is damaged. */
+static int next_header(pb_scan *scan, const pb_segment *segment, int64_t *position, pb_batch_header *header)
+{
+    int rc = pb_scan_header(scan, *position, header);
+    if (rc < 0 || (rc == 0 && header->size_bytes > 0))
+        return rc;
+    const pb_scan_range range = {
+        .least_offset = segment->base_offset,
+        .most_offset = segment->base_offset + INT32_MAX,
+        .most_bytes = LOOKUP_SEARCH_BYTES,
+    };
+    rc = pb_scan_skip(scan, *position, &range, position, header);
+    return rc == 0 && header->size_bytes == 0 ? PB_CORRUPT_MESSAGE : rc;
+}
+
 /* The first record at or above a timestamp in one segment. out->offset stays -1 when none is. */
 static int search_segment(pb_log *log, const pb_log_guard *guard, segment_view *view, int64_t timestamp_ms,
                           pb_log_position *out)
@@ -129,12 +144,12 @@ static int search_segment(pb_log *log, const pb_log_guard *guard, segment_view *
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
     pb_scan_init(&scan, view->segment->io, file, view->size_bytes, buffer, sizeof(buffer));
+    if (rc == 0)
+        rc = pb_scan_trust(&scan, view->segment->base_offset, from, &position);
     batch_probe probe = {0};
     while (rc == 0 && out->offset < 0 && position < view->size_bytes) {
         pb_batch_header header;
-        rc = pb_scan_header(&scan, position, &header);
-        if (rc == 0 && header.size_bytes == 0)
-            rc = PB_CORRUPT_MESSAGE;
+        rc = next_header(&scan, view->segment, &position, &header);
         if (rc == 0 && header.magic == PB_BATCH_MAGIC && header.max_timestamp >= timestamp_ms &&
             pb_batch_last_offset(&header) >= view->start_offset) {
             pb_record_position record;
@@ -202,12 +217,12 @@ static int search_largest(pb_log *log, const pb_log_guard *guard, const segment_
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
     pb_scan_init(&scan, view->segment->io, file, view->size_bytes, buffer, sizeof(buffer));
+    if (rc == 0)
+        rc = pb_scan_trust(&scan, view->segment->base_offset, view->largest_timestamp_offset, &position);
     batch_probe probe = {0};
     while (rc == 0 && position < view->size_bytes) {
         pb_batch_header header;
-        rc = pb_scan_header(&scan, position, &header);
-        if (rc == 0 && header.size_bytes == 0)
-            rc = PB_CORRUPT_MESSAGE;
+        rc = next_header(&scan, view->segment, &position, &header);
         if (rc != 0 || pb_batch_last_offset(&header) < view->largest_timestamp_offset) {
             position += header.size_bytes;
             continue;

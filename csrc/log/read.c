@@ -14,7 +14,7 @@
 #include "log/scan.h"
 #include "log/state.h"
 
-enum { READ_TRIM_HEADERS = 8, READ_RETRIES = 3 };
+enum { READ_TRIM_HEADERS = 8, READ_RETRIES = 3, READ_SEARCH_BYTES = 16 << 20 };
 
 /* A place to find in a segment: what was known under the lock. */
 typedef struct read_mark {
@@ -83,6 +83,9 @@ static read_mark mark_at(const pb_log *log, const pb_segment *segment, int64_t o
     mark.flushed = !pb_offset_index_find_pending(segment, offset, &indexed) && segment->offset_index.flushed_count > 0;
     if (indexed > mark.position)
         mark.position = indexed;
+    int64_t behind_damage = pb_segment_behind_damage(segment, offset);
+    if (behind_damage > mark.position)
+        mark.position = behind_damage;
     return mark;
 }
 
@@ -105,9 +108,16 @@ static int plan_read(pb_log *log, int64_t offset, int64_t from, int64_t upper_of
     plan->segment_end = pb_log_segment_end(log, (uint32_t)index);
     plan->size_bytes = segment->size_bytes;
     plan->flushed_count = segment->offset_index.flushed_count;
+    const pb_damage *damage = pb_segment_next_damage(segment, from);
+    if (damage != NULL && from >= damage->offset)
+        return PB_CORRUPT_MESSAGE;
+    if (damage != NULL) { /* as if the segment ended there */
+        plan->segment_end = damage->offset;
+        plan->size_bytes = damage->position;
+    }
     plan->start = mark_at(log, segment, from);
     if (upper_offset >= plan->segment_end) {
-        plan->limit = (read_mark){.offset = plan->segment_end, .position = segment->size_bytes, .exact = true};
+        plan->limit = (read_mark){.offset = plan->segment_end, .position = plan->size_bytes, .exact = true};
     } else {
         plan->limit = mark_at(log, segment, upper_offset);
     }
@@ -118,29 +128,46 @@ static int plan_read(pb_log *log, int64_t offset, int64_t from, int64_t upper_of
     return 0;
 }
 
+/* The batch at the mark is damaged, which nobody has noticed before: go on at the next intact one, unless what is asked
+ * for may lie in between. */
+static int walk_over(pb_scan *scan, const pb_segment *segment, read_mark *mark, pb_batch_header *header)
+{
+    const pb_scan_range range = {
+        .least_offset = segment->base_offset,
+        .most_offset = segment->base_offset + INT32_MAX,
+        .most_bytes = READ_SEARCH_BYTES,
+    };
+    int rc = pb_scan_skip(scan, mark->position, &range, &mark->position, header);
+    if (rc == 0 && (header->size_bytes == 0 || header->base_offset > mark->offset))
+        rc = PB_CORRUPT_MESSAGE;
+    return rc;
+}
+
 /* Walk from the mark to the first batch whose last offset is at or above its offset; size_bytes when there is none. */
 static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
 {
     if (mark->exact)
         return 0;
+    uint8_t buffer[PB_SCAN_SMALL_BYTES];
+    pb_scan scan;
+    pb_scan_init(&scan, plan->segment->io, plan->file, plan->size_bytes, buffer, sizeof(buffer));
     if (mark->flushed) {
         int64_t indexed;
         int rc = pb_offset_index_find_flushed(plan->segment, plan->flushed_count, mark->offset, &indexed);
+        if (rc == 0)
+            rc = pb_scan_trust(&scan, plan->segment->base_offset, mark->offset, &indexed);
         if (rc != 0)
             return rc;
         if (indexed > mark->position)
             mark->position = indexed;
     }
-    uint8_t buffer[PB_SCAN_SMALL_BYTES];
-    pb_scan scan;
-    pb_scan_init(&scan, plan->segment->io, plan->file, plan->size_bytes, buffer, sizeof(buffer));
     while (mark->position < plan->size_bytes) {
         pb_batch_header header;
         int rc = pb_scan_header(&scan, mark->position, &header);
+        if (rc > 0 || (rc == 0 && header.size_bytes == 0))
+            rc = walk_over(&scan, plan->segment, mark, &header);
         if (rc != 0)
             return rc;
-        if (header.size_bytes == 0)
-            return PB_CORRUPT_MESSAGE;
         if (header.magic != PB_BATCH_MAGIC)
             return PB_UNSUPPORTED_FOR_MESSAGE_FORMAT;
         if (pb_batch_last_offset(&header) >= mark->offset) {
@@ -172,10 +199,14 @@ static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int
     for (int i = 0; i < READ_TRIM_HEADERS; i++) {
         pb_batch_header header;
         int rc = pb_scan_header(&scan, plan->start.position + taken, &header);
+        if (rc == 0 && header.size_bytes == 0)
+            rc = PB_CORRUPT_MESSAGE;
+        if (rc > 0 && taken > 0) { /* the reader gets to know of it when it comes there */
+            *length = taken;
+            return 0;
+        }
         if (rc != 0)
             return rc;
-        if (header.size_bytes == 0)
-            return PB_CORRUPT_MESSAGE;
         if (taken + header.size_bytes > max_bytes && (taken > 0 || !at_least_one)) {
             *length = taken;
             return 0;

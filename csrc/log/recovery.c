@@ -5,6 +5,10 @@
  * the active segment's last index entry is walked. After any other stop every batch from the recovery point on is read
  * and its CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is
  * built again. An index that does not pass Kafka's sanity rules is built again wherever it lies.
+ *
+ * What was durable is never cut away: a bad batch below the recovery point becomes a hole in its segment (damage.h).
+ * Above it a torn end is cut off; but when intact batches follow the bad one, which no interrupted append leaves, they
+ * are kept in files of their own, and the report says which offsets they had.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +31,9 @@ typedef struct recovery {
     pb_failure *failure;
     uint8_t *buffer; /* PB_SCAN_LARGE_BYTES */
     int64_t active_first_timestamp_ms;
+    int64_t trusted_offset; /* everything below was durable */
     bool epochs_damaged;
+    bool gaps_seen;
 } recovery;
 
 static int fail_segment(recovery *r, const pb_segment *segment, int code, const char *what)
@@ -136,6 +142,8 @@ static pb_replay replay_of(recovery *r, pb_segment *segment, int flags)
         .file = segment->file,
         .file_bytes = segment->size_bytes,
         .next_offset = segment->base_offset,
+        .first_timestamp_ms = -1,
+        .old_magic_offset = -1,
         .flags = flags,
         .buffer = r->buffer,
         .buffer_bytes = PB_SCAN_LARGE_BYTES,
@@ -204,51 +212,175 @@ static int add_segment(recovery *r, int64_t base_offset, bool last)
     return 0;
 }
 
-/* A segment below the recovery point: its data is trusted, its indexes are when they look right. */
-static int check_sealed(recovery *r, pb_segment *segment)
+static int add_hole(recovery *r, pb_segment *segment, const pb_damage *damage)
 {
-    int rc = 0;
-    if (!load_indexes(segment, segment->size_bytes)) {
-        rc = open_file(r, segment);
+    pb_log_recovery *report = r->report;
+    if (report->hole_count++ == 0) {
+        report->hole_segment = segment->base_offset;
+        report->hole_position = damage->position;
+        report->hole_offset = damage->offset;
+    }
+    report->hole_end_offset = damage->end_offset;
+    int rc = pb_segment_add_damage(segment, damage);
+    return rc < 0 ? rc : 0;
+}
+
+/*
+ * Run a replay to the end of its segment, whose offsets end at `sealed_end` (-1: it is the active one), past damage
+ * below the trusted offset. Where it stops before the file's end, nothing that was durable follows.
+ */
+static int replay_durable(recovery *r, pb_replay *replay, int64_t sealed_end)
+{
+    for (;;) {
+        int rc = pb_replay_run(replay);
+        if (rc != 0 || replay->position >= replay->file_bytes || replay->next_offset >= r->trusted_offset)
+            return rc;
+        pb_damage damage;
+        int found = pb_replay_skip(replay, r->trusted_offset - 1, &damage);
+        if (found < 0)
+            return found;
+        bool is_sealed = sealed_end >= 0 && sealed_end <= r->trusted_offset;
+        if (found == 0 && !is_sealed)
+            return 0;
+        if (found == 0) {
+            replay->position = damage.end_position;
+            if (damage.end_offset < sealed_end)
+                replay->next_offset = damage.end_offset = sealed_end;
+        }
+        rc = add_hole(r, replay->segment, &damage);
         if (rc != 0)
             return rc;
-        rc = reset_indexes(r, segment);
-        pb_replay replay = replay_of(r, segment, PB_REPLAY_INDEXES);
-        if (rc == 0)
-            rc = pb_replay_run(&replay);
-        if (rc == 0 && replay.position < segment->size_bytes)
-            return fail_segment(r, segment, -EBADMSG,
-                                "a batch below the recovery point is damaged; restore from a replica or remove");
-        if (rc == 0)
-            rc = store_indexes(segment);
-        r->report->scanned_bytes += replay.position;
-        close_file(segment);
     }
+}
+
+static int64_t sealed_end_of(const pb_log *log, uint32_t index)
+{
+    return index + 1 < log->segment_count ? log->segments[index + 1]->base_offset : -1;
+}
+
+/* A segment below the recovery point: its data is trusted, its indexes are when they look right. */
+static int check_sealed(recovery *r, uint32_t index)
+{
+    pb_segment *segment = r->log->segments[index];
+    if (load_indexes(segment, segment->size_bytes))
+        return 0;
+    int rc = open_file(r, segment);
+    if (rc != 0)
+        return rc;
+    rc = reset_indexes(r, segment);
+    if (rc != 0)
+        return fail_segment(r, segment, rc, "cannot remove an index of");
+    /* Which transactions its markers abort is known from the producers before it. */
+    rc = pb_replay_producers(r->log, segment->base_offset, r->failure);
+    if (rc != 0)
+        return rc;
+    pb_replay replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_PRODUCERS);
+    rc = replay_durable(r, &replay, sealed_end_of(r->log, index));
+    if (rc == 0)
+        rc = store_indexes(segment);
+    r->report->scanned_bytes += replay.position;
+    r->gaps_seen = r->gaps_seen || replay.gaps_seen;
+    close_file(segment);
     return rc == 0 ? 0 : fail_segment(r, segment, rc, "cannot rebuild the indexes of");
 }
 
-/* Take segments from `first` on off the log, files and all. */
-static int drop_segments(recovery *r, uint32_t first)
+/* What a cut takes away: whether it has to be kept, and what the report says of it. */
+static int survey_cut(recovery *r, uint32_t first, pb_segment *torn, int64_t position)
+{
+    pb_log *log = r->log;
+    pb_log_recovery *report = r->report;
+    pb_scan scan;
+    int rc = 0;
+    if (torn != NULL) {
+        pb_scan_init(&scan, log->io, torn->file, torn->size_bytes, r->buffer, PB_SCAN_LARGE_BYTES);
+        rc = pb_damage_survey(&scan, position, &report->kept_batch_count, &report->cut_end_offset);
+    }
+    for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        rc = open_file(r, segment);
+        if (rc != 0)
+            return rc;
+        pb_scan_init(&scan, log->io, segment->file, segment->size_bytes, r->buffer, PB_SCAN_LARGE_BYTES);
+        rc = pb_damage_survey(&scan, 0, &report->kept_batch_count, &report->cut_end_offset);
+        if (rc != 0)
+            return fail_segment(r, segment, rc, "cannot read");
+    }
+    return rc == 0 ? 0 : fail_segment(r, torn, rc, "cannot read");
+}
+
+/* Take segments from `first` on off the log, newest first, so that a stop half way leaves no hole; with `keep` their
+ * bytes stay in files of other names. */
+static int drop_segments(recovery *r, uint32_t first, bool keep)
 {
     pb_log *log = r->log;
     log->directory_dirty = true;
     while (log->segment_count > first) {
-        pb_segment *segment = log->segments[--log->segment_count];
-        r->report->truncated_bytes += segment->size_bytes;
+        pb_segment *segment = log->segments[log->segment_count - 1];
         int64_t base_offset = segment->base_offset;
+        int rc = 0;
+        if (keep && segment->size_bytes > 0) {
+            r->report->kept_file_count++;
+            r->report->kept_bytes += segment->size_bytes;
+            rc = pb_damage_keep_segment(segment);
+        }
+        if (rc != 0)
+            return fail_segment(r, segment, rc, "cannot set aside");
+        r->report->truncated_bytes += segment->size_bytes;
+        log->segment_count--;
         pb_segment_release(segment);
-        int rc = pb_log_unlink_segment_files(log, base_offset, "");
+        rc = pb_log_unlink_segment_files(log, base_offset, "");
         if (rc != 0)
             return pb_log_fail(log, r->failure, rc, "cannot remove a segment behind the end");
     }
     return 0;
 }
 
-/* Read a segment at or above the recovery point whole; *next_offset moves to its end. true in *cut: it was damaged. */
-static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool *cut)
+/* Cut a segment at `position`; with `keep` what lies behind is copied to a file first. */
+static int cut_tail(recovery *r, pb_segment *torn, int64_t position, bool keep)
 {
-    pb_log *log = r->log;
-    pb_segment *segment = log->segments[index];
+    pb_io *io = r->log->io;
+    int rc = 0;
+    if (keep) {
+        r->report->kept_file_count++;
+        r->report->kept_bytes += torn->size_bytes - position;
+        rc = pb_damage_keep_tail(torn, position, r->buffer, PB_SCAN_LARGE_BYTES);
+        if (rc == 0)
+            rc = io->ops->directory_sync(io, r->log->directory);
+        if (rc != 0)
+            return fail_segment(r, torn, rc, "cannot make a copy, to keep it, of the damaged end of");
+    }
+    r->report->truncated_bytes += torn->size_bytes - position;
+    rc = io->ops->file_truncate(io, torn->file, position);
+    /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
+    if (rc == 0)
+        rc = io->ops->file_sync(io, torn->file);
+    if (rc != 0)
+        return fail_segment(r, torn, rc, "cannot cut the damaged end of");
+    torn->size_bytes = position;
+    pb_segment_cut_damage(torn, position);
+    return 0;
+}
+
+/* The log ends at `end_offset`: cut `torn` at `position` (NULL: no segment is cut), and take those from `first` on off.
+ */
+static int cut_log(recovery *r, uint32_t first, int64_t end_offset, pb_segment *torn, int64_t position)
+{
+    pb_log_recovery *report = r->report;
+    report->cut_offset = report->cut_end_offset = end_offset;
+    report->cut_segment = torn != NULL ? torn->base_offset : r->log->segments[first]->base_offset;
+    report->cut_position = position;
+    int rc = survey_cut(r, first, torn, position);
+    if (rc != 0)
+        return rc;
+    bool keep = report->kept_batch_count > 0 || end_offset < r->trusted_offset;
+    rc = drop_segments(r, first, keep);
+    return rc != 0 || torn == NULL ? rc : cut_tail(r, torn, position, keep);
+}
+
+/* Read a segment that reaches above the recovery point whole; *next_offset moves to its end. */
+static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
+{
+    pb_segment *segment = r->log->segments[index];
     int rc = open_file(r, segment);
     if (rc != 0)
         return rc;
@@ -258,25 +390,17 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset, bool 
     segment->old_magic = false;
     pb_replay replay =
         replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
-    rc = pb_replay_run(&replay);
+    rc = replay_durable(r, &replay, sealed_end_of(r->log, index));
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot scan");
     note_old_magic(r, segment, replay.old_magic_offset);
     r->report->scanned_bytes += replay.position;
     r->active_first_timestamp_ms = replay.first_timestamp_ms;
+    r->gaps_seen = r->gaps_seen || replay.gaps_seen;
     *next_offset = replay.next_offset;
-    *cut = replay.position < segment->size_bytes;
-    if (*cut) {
-        r->report->truncated_bytes += segment->size_bytes - replay.position;
-        rc = log->io->ops->file_truncate(log->io, segment->file, replay.position);
-        /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
-        if (rc == 0)
-            rc = log->io->ops->file_sync(log->io, segment->file);
-        if (rc != 0)
-            return fail_segment(r, segment, rc, "cannot cut the damaged end of");
-        segment->size_bytes = replay.position;
-    }
-    return 0;
+    if (replay.position == segment->size_bytes)
+        return 0;
+    return cut_log(r, index + 1, *next_offset, segment, replay.position);
 }
 
 /* Everything from segment `first` on is read and checked. */
@@ -284,17 +408,15 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 {
     pb_log *log = r->log;
     int rc = pb_replay_producers(log, log->segments[first]->base_offset, r->failure);
-    bool cut = false;
     *next_offset = log->segments[first]->base_offset;
     for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
         /* Compaction may leave a gap before a segment. Elsewhere the end of the one before was never synced, while this
          * one reached the disk; and an overlap is damage. */
-        if (segment->base_offset < *next_offset || (segment->base_offset > *next_offset && !log->config.compact))
-            return drop_segments(r, i);
-        rc = scan_segment(r, i, next_offset, &cut);
-        if (rc == 0 && cut)
-            rc = drop_segments(r, i + 1);
+        bool may_follow_gap = log->config.compact || r->gaps_seen || segment->base_offset <= r->trusted_offset;
+        if (segment->base_offset < *next_offset || (segment->base_offset > *next_offset && !may_follow_gap))
+            return cut_log(r, i, *next_offset, NULL, 0);
+        rc = scan_segment(r, i, next_offset);
         if (rc == 0 && i + 1 < log->segment_count) {
             rc = store_indexes(segment);
             close_file(segment);
@@ -402,7 +524,7 @@ static int recover_segments(recovery *r)
     }
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
-        rc = check_sealed(r, log->segments[i]);
+        rc = check_sealed(r, i);
     log->start_offset = log->segments[0]->base_offset;
     int64_t end = log->start_offset;
     bool damaged = false;
@@ -454,7 +576,7 @@ static int recover_directory(recovery *r)
     rc = recover_segments(r);
     if (rc == 0 && start_offset > log->written_end) {
         /* Deleted by a client up to there, and what followed is lost: offsets must not be given out again. */
-        rc = drop_segments(r, 0);
+        rc = drop_segments(r, 0, false);
         if (rc == 0)
             rc = begin_empty(r, start_offset);
         log->durable_end = log->written_end;
@@ -483,6 +605,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
 {
     recovery r = {.log = log, .options = options, .report = report, .failure = failure};
     r.active_first_timestamp_ms = -1;
+    r.trusted_offset = options->clean ? INT64_MAX : options->recovery_point;
     r.buffer = malloc(PB_SCAN_LARGE_BYTES);
     if (r.buffer == NULL)
         return pb_log_fail(log, failure, -ENOMEM, "cannot open the log");

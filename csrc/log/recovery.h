@@ -35,15 +35,21 @@ typedef struct pb_replay {
     int64_t file_bytes;
     int64_t position;           /* in: where to begin, at a batch. out: where the good batches end */
     int64_t next_offset;        /* in: batches below have been seen, or base offset. out: behind the last good batch */
-    int64_t first_timestamp_ms; /* out: of the first batch replayed; -1 none */
-    int64_t old_magic_offset;   /* out: of the first batch older than magic 2; -1 none */
+    int64_t first_timestamp_ms; /* in: -1. out: of the first batch replayed; -1 none */
+    int64_t old_magic_offset;   /* in: -1. out: of the first batch older than magic 2; -1 none */
+    int64_t indexed_position;   /* in: where to begin. Of the last index entry */
+    bool gaps_seen;             /* in: false. out: offsets are missing, so this log was compacted */
     int flags;
     uint8_t *buffer;
     size_t buffer_bytes;
 } pb_replay;
 
-/* Walk the batches; stops at the file's end or at the first bad batch. 0 or -errno. */
+/* Walk the batches; stops at the file's end or at the first bad batch. May be called again after a skip. 0 or -errno.
+ */
 int pb_replay_run(pb_replay *replay);
+/* Where a run has stopped: move to the next intact batch whose offsets are at most `most_offset`. *damage says what was
+ * passed over. 1 moved, 0 there is none (damage->end_position: the file's end), or -errno. */
+int pb_replay_skip(pb_replay *replay, int64_t most_offset, pb_damage *damage);
 
 /* Producer state below `end_offset`: the newest good snapshot at or below it, and the batches in between. */
 int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure);

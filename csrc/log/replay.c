@@ -51,7 +51,7 @@ static int replay_producer(pb_replay *replay, pb_scan *scan, const pb_batch_head
     return pb_transaction_index_push(replay->segment, &entry);
 }
 
-static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header *header, int64_t *indexed_position)
+static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header *header)
 {
     pb_segment *segment = replay->segment;
     int64_t last_offset = pb_batch_last_offset(header);
@@ -65,8 +65,8 @@ static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header 
             segment->largest_timestamp_ms = header->max_timestamp;
             segment->largest_timestamp_offset = last_offset;
         }
-        if (replay->position - *indexed_position > replay->log->config.index_interval_bytes) {
-            *indexed_position = replay->position;
+        if (replay->position - replay->indexed_position > replay->log->config.index_interval_bytes) {
+            replay->indexed_position = replay->position;
             rc = pb_offset_index_push(segment, last_offset, replay->position);
             if (rc == 0)
                 rc =
@@ -80,15 +80,48 @@ static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header 
     return rc;
 }
 
+/* Only compaction takes records out of a batch, or batches out of a segment. */
+static bool has_gap(const pb_replay *replay, const pb_batch_header *header)
+{
+    return header->base_offset > replay->next_offset ||
+           (header->magic == PB_BATCH_MAGIC && header->record_count <= header->last_offset_delta);
+}
+
+int pb_replay_skip(pb_replay *replay, int64_t most_offset, pb_damage *damage)
+{
+    pb_scan scan;
+    pb_scan_init(&scan, replay->log->io, replay->file, replay->file_bytes, replay->buffer, replay->buffer_bytes);
+    int64_t last_possible = replay->segment->base_offset + INT32_MAX;
+    pb_scan_range range = {.least_offset = replay->next_offset,
+                           .most_offset = most_offset < last_possible ? most_offset : last_possible,
+                           .most_bytes = INT64_MAX};
+    pb_batch_header next;
+    *damage = (pb_damage){.position = replay->position,
+                          .end_position = replay->file_bytes,
+                          .offset = replay->next_offset,
+                          .end_offset = replay->next_offset};
+    int rc = pb_scan_skip(&scan, replay->position, &range, &damage->end_position, &next);
+    if (rc != 0)
+        return rc;
+    if (next.size_bytes == 0) {
+        damage->end_position = replay->file_bytes;
+        return 0;
+    }
+    damage->end_offset = next.base_offset;
+    replay->position = damage->end_position;
+    replay->next_offset = next.base_offset;
+    /* Readers of what follows must not have to walk over the damage. */
+    replay->indexed_position = INT64_MIN / 2;
+    return 1;
+}
+
 int pb_replay_run(pb_replay *replay)
 {
     pb_scan scan;
     pb_scan_init(&scan, replay->log->io, replay->file, replay->file_bytes, replay->buffer, replay->buffer_bytes);
-    replay->first_timestamp_ms = -1;
-    replay->old_magic_offset = -1;
-    int64_t indexed_position = replay->position;
     bool newest_seen = false;
-    while (replay->position < replay->file_bytes) {
+    /* An index has four bytes for a position. */
+    while (replay->position < replay->file_bytes && replay->position <= INT32_MAX) {
         pb_batch_header header;
         int rc = pb_scan_header(&scan, replay->position, &header);
         if (rc < 0)
@@ -110,9 +143,10 @@ int pb_replay_run(pb_replay *replay)
         if ((replay->flags & PB_REPLAY_CRC) != 0 && header.magic == PB_BATCH_MAGIC)
             rc = pb_scan_crc(&scan, replay->position, &header, &good);
         if (rc == 0 && good && !seen)
-            rc = replay_batch(replay, &scan, &header, &indexed_position);
+            rc = replay_batch(replay, &scan, &header);
         if (rc != 0 || !good)
             return rc;
+        replay->gaps_seen = replay->gaps_seen || has_gap(replay, &header);
         replay->position += header.size_bytes;
         if (!seen)
             replay->next_offset = last_offset + 1;
@@ -160,13 +194,26 @@ static int replay_segment_producers(pb_log *log, uint32_t index, int64_t from, u
         .file = file,
         .file_bytes = segment->size_bytes,
         .next_offset = from,
+        .first_timestamp_ms = -1,
+        .old_magic_offset = -1,
         .flags = PB_REPLAY_PRODUCERS,
         .buffer = buffer,
         .buffer_bytes = PB_SCAN_LARGE_BYTES,
     };
+    pb_scan scan;
+    pb_scan_init(&scan, log->io, file, segment->size_bytes, buffer, PB_SCAN_LARGE_BYTES);
     if (from > segment->base_offset)
         rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, from, &replay.position);
-    return rc != 0 ? rc : pb_replay_run(&replay);
+    if (rc == 0)
+        rc = pb_scan_trust(&scan, segment->base_offset, from, &replay.position);
+    /* What is damaged is passed over: who reads it is told, and the producers behind it count. */
+    int moved = 1;
+    while (rc == 0 && moved > 0) {
+        rc = pb_replay_run(&replay);
+        pb_damage damage;
+        moved = rc == 0 && replay.position < replay.file_bytes ? pb_replay_skip(&replay, INT64_MAX, &damage) : 0;
+    }
+    return moved < 0 ? moved : rc;
 }
 
 int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure)

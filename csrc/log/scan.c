@@ -4,6 +4,7 @@
 #include "log/scan.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
@@ -78,4 +79,85 @@ int pb_scan_crc(pb_scan *scan, int64_t position, const pb_batch_header *header, 
     }
     *matches = crc == header->crc;
     return 0;
+}
+
+int pb_scan_trust(pb_scan *scan, int64_t least_offset, int64_t offset, int64_t *position)
+{
+    if (*position == 0)
+        return 0;
+    pb_batch_header header = {0};
+    int rc = *position < scan->limit ? pb_scan_header(scan, *position, &header) : 0;
+    if (rc < 0)
+        return rc;
+    if (rc > 0 || header.size_bytes == 0 || header.base_offset < least_offset || header.base_offset > offset)
+        *position = 0;
+    return 0;
+}
+
+/* Does an intact batch of the range lie at `position`? header->size_bytes = 0: no. */
+static int intact_at(pb_scan *scan, int64_t position, const pb_scan_range *range, pb_batch_header *header)
+{
+    int rc = pb_scan_header(scan, position, header);
+    bool good = rc == 0 && header->size_bytes > 0 && header->magic == PB_BATCH_MAGIC &&
+                header->base_offset >= range->least_offset && pb_batch_last_offset(header) <= range->most_offset;
+    if (good)
+        rc = pb_scan_crc(scan, position, header, &good);
+    if (rc < 0)
+        return rc;
+    if (!good)
+        header->size_bytes = 0;
+    return 0;
+}
+
+/* The next place at or behind `from` whose byte for the magic is that of magic 2; `end` or more: none; -errno. */
+static int64_t find_magic(pb_scan *scan, int64_t from, int64_t end)
+{
+    while (from < end) {
+        const uint8_t *bytes;
+        size_t length;
+        int rc = pb_scan_bytes(scan, from, scan->capacity, &bytes, &length);
+        if (rc != 0)
+            return rc;
+        if (length <= PB_BATCH_MAGIC_POSITION)
+            return end;
+        const uint8_t *found =
+            memchr(bytes + PB_BATCH_MAGIC_POSITION, PB_BATCH_MAGIC, length - PB_BATCH_MAGIC_POSITION);
+        if (found != NULL)
+            return from + (found - bytes) - PB_BATCH_MAGIC_POSITION;
+        from += (int64_t)length - PB_BATCH_MAGIC_POSITION;
+    }
+    return end;
+}
+
+int pb_scan_skip(pb_scan *scan, int64_t bad, const pb_scan_range *range, int64_t *position, pb_batch_header *header)
+{
+    enum { WASTE_FACTOR = 4, WASTE_BYTES = 64 << 20 };
+    int rc = pb_scan_header(scan, bad, header);
+    if (rc == 0 && header->size_bytes > 0) {
+        *position = bad + header->size_bytes;
+        rc = *position < scan->limit ? intact_at(scan, *position, range, header) : 1;
+        if (rc < 0 || (rc == 0 && header->size_bytes > 0))
+            return rc;
+    }
+    int64_t end = scan->limit - bad <= range->most_bytes ? scan->limit : bad + range->most_bytes;
+    int64_t waste = (end - bad) * WASTE_FACTOR + WASTE_BYTES;
+    for (int64_t at = bad + 1; rc >= 0 && waste > 0; at++) {
+        at = find_magic(scan, at, end);
+        if (at < 0 || at >= end) {
+            rc = at < 0 ? (int)at : 0;
+            break;
+        }
+        pb_batch_header claimed;
+        rc = pb_scan_header(scan, at, &claimed);
+        if (rc != 0 || claimed.size_bytes == 0 || claimed.base_offset < range->least_offset)
+            continue;
+        rc = intact_at(scan, at, range, header);
+        if (rc == 0 && header->size_bytes > 0) {
+            *position = at;
+            return 0;
+        }
+        waste -= claimed.size_bytes;
+    }
+    header->size_bytes = 0;
+    return rc < 0 ? rc : 0;
 }

@@ -37,4 +37,23 @@ int pb_scan_header(pb_scan *scan, int64_t position, pb_batch_header *header);
 /* Is the magic-2 batch's CRC that of its bytes? 0 or -errno. */
 int pb_scan_crc(pb_scan *scan, int64_t position, const pb_batch_header *header, bool *matches);
 
+/*
+ * An index gave *position as a place to begin at for `offset`: does a batch of [least_offset, offset] begin there? Else
+ * the index lies, and *position becomes 0. 0 or -errno.
+ */
+int pb_scan_trust(pb_scan *scan, int64_t least_offset, int64_t offset, int64_t *position);
+
+/* Which batches a search takes for what followed the damage. */
+typedef struct pb_scan_range {
+    int64_t least_offset; /* of their first record */
+    int64_t most_offset;  /* of their last record */
+    int64_t most_bytes;   /* how far to look */
+} pb_scan_range;
+/*
+ * The first intact batch of magic 2 behind the bad one at `bad`: where the bad one's length leads to, or else at any
+ * byte. 0 with *position and *header, header->size_bytes = 0 when there is none; -errno. Bytes that only look like
+ * headers may cost CRCs over a few times the searched length before the search gives up.
+ */
+int pb_scan_skip(pb_scan *scan, int64_t bad, const pb_scan_range *range, int64_t *position, pb_batch_header *header);
+
 #endif

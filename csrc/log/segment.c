@@ -57,6 +57,7 @@ void pb_segment_release(pb_segment *segment)
     pb_index_clear(&segment->offset_index);
     pb_index_clear(&segment->time_index);
     pb_index_clear(&segment->transaction_index);
+    free(segment->damages);
     free(segment);
 }
 

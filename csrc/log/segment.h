@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "io/io.h"
+#include "log/damage.h"
 #include "log/index_buffer.h"
 #include "log/log.h"
 
@@ -56,7 +57,9 @@ struct pb_segment {
     pb_index_buffer offset_index;
     pb_index_buffer time_index;
     pb_index_buffer transaction_index;
-    uint32_t used; /* the log's use count when a reader last came: the oldest is closed first */
+    uint32_t used;      /* the log's use count when a reader last came: the oldest is closed first */
+    pb_damage *damages; /* known ones, by position */
+    uint32_t damage_count;
     pb_saved indexes;
     bool old_magic; /* begins with a batch older than magic 2: cannot be served */
 };
