@@ -64,6 +64,29 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
     return rules;
 }
 
+static pb_partition_recovery recovery_of(const pb_log_recovery *done)
+{
+    return (pb_partition_recovery){
+        .scanned_bytes = done->scanned_bytes,
+        .truncated_bytes = done->truncated_bytes,
+        .segment_count = done->segment_count,
+        .rebuilt_index_count = done->rebuilt_index_count,
+        .old_magic_offset = done->old_magic_found ? done->old_magic_offset : -1,
+        .hole_segment = done->hole_segment,
+        .hole_position = done->hole_position,
+        .hole_offset = done->hole_offset,
+        .hole_end_offset = done->hole_end_offset,
+        .cut_segment = done->cut_segment,
+        .cut_position = done->cut_position,
+        .cut_offset = done->cut_offset,
+        .cut_end_offset = done->cut_end_offset,
+        .kept_bytes = done->kept_bytes,
+        .kept_batch_count = done->kept_batch_count,
+        .kept_file_count = done->kept_file_count,
+        .hole_count = done->hole_count,
+    };
+}
+
 int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options, pb_partition **out,
                           pb_partition_recovery *recovery, pb_native_failure *failure)
 {
@@ -97,13 +120,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->tag = options->tag;
     partition->failed = report_failure;
     partition->pacing_due = pb_pacing_submit;
-    *recovery = (pb_partition_recovery){
-        .scanned_bytes = done.scanned_bytes,
-        .truncated_bytes = done.truncated_bytes,
-        .segment_count = done.segment_count,
-        .rebuilt_index_count = done.rebuilt_index_count,
-        .old_magic_offset = done.old_magic_found ? done.old_magic_offset : -1,
-    };
+    *recovery = recovery_of(&done);
     *out = partition;
     return 0;
 }

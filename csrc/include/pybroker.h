@@ -166,6 +166,22 @@ typedef struct pb_partition_recovery {
     int32_t segment_count;
     int32_t rebuilt_index_count;
     int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
+    /* Damage below the recovery point. It stays where it is, and reads of its offsets are answered CORRUPT_MESSAGE.
+     * Position and offsets are the first one's, but for the end. */
+    int64_t hole_segment; /* base offset */
+    int64_t hole_position;
+    int64_t hole_offset;
+    int64_t hole_end_offset;
+    /* The log was cut at a bad batch, and not because an append was torn: what lay behind is kept in files named
+     * <base offset>.log.damaged-<position>. */
+    int64_t cut_segment;
+    int64_t cut_position;
+    int64_t cut_offset;
+    int64_t cut_end_offset; /* behind the last intact batch in those files */
+    int64_t kept_bytes;
+    int64_t kept_batch_count; /* intact ones in them */
+    int32_t kept_file_count;  /* 0: the log was not cut like this */
+    int32_t hole_count;
 } pb_partition_recovery;
 
 /* Open and recover one log, not yet served. Blocking; many may run at once. */

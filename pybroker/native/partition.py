@@ -55,13 +55,30 @@ _CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))
 
 
 class PartitionRecovery(NamedTuple):
-    """What opening found and did. `old_magic_offset` is the first batch older than magic 2, -1 when there is none."""
+    """What opening found and did. `old_magic_offset` is the first batch older than magic 2, -1 when there is none.
+
+    `hole_…` speak of damage that stays in the log and cannot be read, if `hole_count` is above 0; `cut_…` and `kept_…`
+    of intact batches that were taken off the log into files beside it, if `kept_file_count` is. Segments are named by
+    their base offsets.
+    """
 
     scanned_bytes: int
     truncated_bytes: int
     segment_count: int
     rebuilt_index_count: int
     old_magic_offset: int
+    hole_segment: int = 0
+    hole_position: int = 0
+    hole_offset: int = 0
+    hole_end_offset: int = 0
+    cut_segment: int = 0
+    cut_position: int = 0
+    cut_offset: int = 0
+    cut_end_offset: int = 0
+    kept_bytes: int = 0
+    kept_batch_count: int = 0
+    kept_file_count: int = 0
+    hole_count: int = 0
 
 
 class PartitionState(NamedTuple):
@@ -159,7 +176,7 @@ CLEAN_IDLE: int = lib.PB_CLEAN_IDLE
 CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
-_RECOVERY = struct.Struct("<qqiiq")
+_RECOVERY = struct.Struct("<qqiiq10qii")
 _STATE = struct.Struct("<7qi4x3q")
 _SEGMENT = struct.Struct("<5q")
 _PRODUCER = struct.Struct("<3q3i4x")

@@ -29,6 +29,7 @@ from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.observability import process
 from pybroker.profiles import Profile
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
@@ -68,6 +69,8 @@ class Daemon:
         self.clock = SystemClock()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.listeners: list[BoundListener] = []
+        #: Of clients, open at the start.
+        self.partition_count = 0
         self.native = NativeBroker(_options(config, profile))
         self._stack = AsyncExitStack()
         self._stack.callback(self.native.close)
@@ -156,6 +159,7 @@ class Daemon:
             progress.cancel()
         await logs.set_strays_aside(assigned)
         took_ms = self.clock.monotonic_ms() - started_ms
+        self.partition_count = len(logs.logs)
         if logs.scanned_bytes > 0 or took_ms >= _SLOW_OPENING_MS:
             counts = (len(logs.logs), len(assigned))
             logger.info("%d of %d logs opened in %d ms, %d bytes checked", *counts, took_ms, logs.scanned_bytes)
@@ -259,5 +263,7 @@ def ready_line(daemon: Daemon, started_ms: int) -> str:
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
         f"io={daemon.native.backend} engine={profile.append_engine} durability={daemon.durability} "
         f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
-        f"buffers={profile.buffer_budget_bytes >> 20}MiB started_ms={started_ms}"
+        f"buffers={profile.buffer_budget_bytes >> 20}MiB partitions={daemon.partition_count} "
+        f"open_files={process.open_file_count()}/{process.open_file_limit()} "
+        f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}"
     )

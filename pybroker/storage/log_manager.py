@@ -19,7 +19,7 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState, partition_states
-from pybroker.storage import partition_metadata
+from pybroker.storage import partition_metadata, recovery_report
 from pybroker.storage.errors import OpeningStopped, StorageError
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
@@ -136,17 +136,10 @@ class LogManager:
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         directory.partitions[key] = path
         self.logs[key] = self._by_tag[tag] = log
-        recovery = native.recovery
-        if recovery.old_magic_offset >= 0:
-            logger.warning(
-                "%s has batches older than magic 2 from offset %d on, which cannot be served: rewrite the topic with "
-                "Apache Kafka's tools",
-                log,
-                recovery.old_magic_offset,
-            )
-        self.scanned_bytes += recovery.scanned_bytes
-        if existed and recovery.truncated_bytes > 0:
-            logger.warning("%s: the last %d bytes were no whole batches and are cut off", log, recovery.truncated_bytes)
+        self.scanned_bytes += native.recovery.scanned_bytes
+        if existed:
+            durable_end = 0 if directory.clean else directory.recovery_point(key)
+            recovery_report.tell(path, native.recovery, native.state.log_end_offset, durable_end)
         return log
 
     async def _place(
