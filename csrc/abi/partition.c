@@ -58,6 +58,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
         .compression_level = config->compression_level,
         .min_insync_replicas = config->min_insync_replicas,
         .internal = config->internal != 0,
+        .transactional = config->transactional != 0,
     };
     if (config->compression_level == INT32_MIN && config->compression > 0)
         rules.compression_level = pb_compression_default_level(config->compression);
@@ -196,7 +197,15 @@ void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_part
 
 int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket)
 {
-    return pb_local_append(broker_of(partition), partition, bytes, length, ticket);
+    return pb_local_append(broker_of(partition), partition, bytes, length, 0, ticket);
+}
+
+int32_t pb_partition_append_marker(pb_partition *partition, const uint8_t *bytes, size_t length,
+                                   int32_t transaction_version, uint64_t ticket)
+{
+    if (transaction_version < 0 || transaction_version > INT16_MAX)
+        return -EINVAL;
+    return pb_local_append(broker_of(partition), partition, bytes, length, (int16_t)transaction_version, ticket);
 }
 
 /* Only whole batches are handed out: what of the last one is cut off is dropped. */

@@ -142,7 +142,8 @@ typedef struct pb_partition_config {
     int32_t compression_level; /* the codec's; INT32_MIN = its default */
     int32_t compact;           /* cleanup.policy has compact */
     int32_t preallocate;
-    int32_t internal; /* clients may not produce to it */
+    int32_t internal;      /* clients may not produce to it */
+    int32_t transactional; /* clients may produce transactional batches without a coordinator that vouches for them */
 } pb_partition_config;
 
 /* What pb_partition_open is told. */
@@ -219,6 +220,12 @@ void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_part
 /* Append one whole batch made by Python (offsets are assigned here). Finishes with an APPENDED event carrying `ticket`,
  * when the high watermark has passed it. An error return means no event comes. `bytes` are copied. */
 int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
+/* Append a transaction marker (a control batch); else as pb_partition_append. The partition's producer state decides:
+ * INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. `transaction_version`: what the coordinator goes by; from 2
+ * on a marker that ends a transaction has an epoch above the one the transaction was written with (KIP-890, KIP-1228).
+ */
+int32_t pb_partition_append_marker(pb_partition *partition, const uint8_t *bytes, size_t length,
+                                   int32_t transaction_version, uint64_t ticket);
 /* Copy whole batches from `offset`, below the high watermark. Returns bytes copied (0 at the end), or -code of Kafka -
  * 100000, or -errno. Blocking. */
 int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out, size_t capacity);

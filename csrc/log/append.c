@@ -137,6 +137,7 @@ static pb_producer_append producer_append(const pb_append *append, int64_t base_
         .base_sequence = append->base_sequence,
         .record_count = append->record_count,
         .epoch = append->producer_epoch,
+        .transaction_version = append->transaction_version,
         .is_transactional = append->is_transactional,
     };
     if (append->is_control) {

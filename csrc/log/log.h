@@ -107,6 +107,7 @@ typedef struct pb_append {
     int32_t base_sequence;
     bool is_transactional;
     bool is_control;
+    int16_t transaction_version; /* of the coordinator that wrote a marker; 0: before KIP-890 */
     bool is_replica; /* from a leader: base offset and epoch are taken from the bytes, nothing is checked but order */
     bool log_append_time; /* set now_ms as the batch's timestamp (attributes, max timestamp, CRC) */
     int64_t now_ms;

@@ -11,7 +11,7 @@
 #include "base/kafka_error.h"
 #include "log/log.h"
 
-enum { FIRST_BUCKETS = 8 };
+enum { FIRST_BUCKETS = 8, EPOCH_PER_TRANSACTION_VERSION = 2 };
 
 int32_t pb_sequence_add(int32_t sequence, int32_t increment)
 {
@@ -113,7 +113,10 @@ int pb_producers_check(const pb_producers *producers, const pb_producer_append *
     if (producer == NULL)
         return 0;
     if (append->is_marker) {
-        if (append->epoch < producer->epoch)
+        /* A marker that comes again finds its transaction ended. */
+        bool must_be_newer =
+            append->transaction_version >= EPOCH_PER_TRANSACTION_VERSION && producer->transaction_start_offset >= 0;
+        if (append->epoch < producer->epoch || (must_be_newer && append->epoch == producer->epoch))
             return PB_INVALID_PRODUCER_EPOCH;
         return append->coordinator_epoch < producer->coordinator_epoch ? PB_TRANSACTION_COORDINATOR_FENCED : 0;
     }

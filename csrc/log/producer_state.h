@@ -14,6 +14,14 @@
  *     yes            | newer          | 0                            -> accept
  *     yes            | newer          | other                        -> OUT_OF_ORDER_SEQUENCE_NUMBER
  *     in a transaction, batch not transactional                      -> INVALID_TXN_STATE
+ *
+ * and a marker as
+ *
+ *     epoch older, or a coordinator's that is older                  -> INVALID_PRODUCER_EPOCH, ..._COORDINATOR_FENCED
+ *     epoch the same, a transaction open, transaction version >= 2   -> INVALID_PRODUCER_EPOCH
+ *     other                                                          -> accept
+ *
+ * since from version 2 on (KIP-890) the coordinator ends each transaction at an epoch of its own.
  */
 #ifndef PB_LOG_PRODUCER_STATE_H
 #define PB_LOG_PRODUCER_STATE_H
@@ -68,7 +76,8 @@ typedef struct pb_producer_append {
     int64_t max_timestamp_ms;
     int32_t base_sequence;
     int32_t record_count;
-    int32_t coordinator_epoch; /* markers */
+    int32_t coordinator_epoch;   /* markers */
+    int16_t transaction_version; /* markers: what the coordinator goes by */
     int16_t epoch;
     bool is_transactional;
     bool is_marker;

@@ -31,7 +31,8 @@ typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
     int compression_level;          /* of the target codec, resolved */
     int32_t min_insync_replicas;
-    bool internal; /* clients may not produce to it */
+    bool internal;      /* clients may not produce to it */
+    bool transactional; /* clients may produce transactional batches that no coordinator vouches for */
 } pb_partition_rules;
 
 /*

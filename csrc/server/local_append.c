@@ -41,17 +41,24 @@ static void run(pb_task *task, pb_reactor *reactor)
         report(append, -ESHUTDOWN);
         return;
     }
-    append->op.append.now_ms = reactor->wall_ms;
     bool must_pump = false;
     pb_partition *partition = append->partition;
-    int result = pb_partition_append_batch(partition, &append->op, &must_pump);
+    pb_partition_rules rules;
+    int32_t leader_epoch;
+    int result = pb_partition_admit(partition, &rules, &leader_epoch);
+    if (result == 0) {
+        append->op.append.now_ms = reactor->wall_ms;
+        append->op.append.log_append_time = rules.validation.timestamp_type == PB_LOG_APPEND_TIME;
+        result = pb_partition_append_batch(partition, &append->op, &must_pump);
+    }
     if (must_pump)
         pb_server_reactor_queue(pb_server_reactor_of(reactor), partition);
     if (result != 0)
         report(append, result == PB_LOG_DUPLICATE ? 0 : result);
 }
 
-int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket)
+int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length,
+                    int16_t transaction_version, uint64_t ticket)
 {
     if (atomic_load(&broker->halted))
         return -ESHUTDOWN;
@@ -85,6 +92,7 @@ int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *b
         .base_sequence = header.base_sequence,
         .is_transactional = pb_batch_is_transactional(&header),
         .is_control = pb_batch_is_control(&header),
+        .transaction_version = transaction_version,
     };
     pb_reactor_post(&broker->reactors[0].reactor, &append->task);
     return 0;

@@ -7,8 +7,9 @@
 
 #include "server/broker.h"
 
-/* `bytes` (one whole batch) are copied. An error return means that no event comes. One that comes too late for a
- * broker that halts ends with -ESHUTDOWN. */
-int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
+/* `bytes` (one whole batch) are copied; `transaction_version` counts for a transaction marker. An error return means
+ * that no event comes. One that comes too late for a broker that halts ends with -ESHUTDOWN. */
+int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *bytes, size_t length,
+                    int16_t transaction_version, uint64_t ticket);
 
 #endif

@@ -192,8 +192,9 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     pb_failure failure = {0};
     int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec,
                                      bytes, (size_t)records.length, &validation, &failure);
-    if (result == 0 && validation.is_transactional)
-        result = pb_fail(&failure, PB_KAFKA_INVALID_TXN_STATE, "this broker has no transaction coordinator");
+    if (result == 0 && validation.is_transactional && !rules->transactional)
+        result = pb_fail(&failure, PB_KAFKA_INVALID_TXN_STATE,
+                         "no transaction coordinator is here to verify that the transaction is open");
     if (result == 0) {
         fill_append(&slot->op.append, &validation, rules, bytes, now_ms);
         if (validation.needs_recompression)

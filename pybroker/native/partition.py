@@ -49,6 +49,7 @@ class PartitionConfig:
     compact: int
     preallocate: int
     internal: int
+    transactional: int
 
 
 _CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))
@@ -258,6 +259,10 @@ class NativePartition:
     def append(self, batch: bytes, ticket: int) -> None:
         """Append one whole batch; an APPENDED event with the ticket tells the outcome, unless this raises."""
         check(lib.pb_partition_append(self.handle, batch, len(batch), ticket))
+
+    def append_marker(self, batch: bytes, transaction_version: int, ticket: int) -> None:
+        """Append a transaction marker; else as `append`."""
+        check(lib.pb_partition_append_marker(self.handle, batch, len(batch), transaction_version, ticket))
 
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Whole batches from `offset`, below the high watermark; b"" at the end. Blocking."""

@@ -252,10 +252,30 @@ class ReplicaManager:
         log = self._leader(topic, partition)
         if len(batch) > log.config.get_int("max.message.bytes"):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        self._append(partial(log.native.append, batch), done)
+
+    async def append_marker(self, topic: str, partition: int, batch: bytes, transaction_version: int) -> None:
+        """Append a transaction marker, and return when the high watermark has passed it. KafkaError: what `append`
+        raises, and INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED when it comes from one that was replaced.
+        """
+        log = self._leader(topic, partition)
+        outcome: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+
+        def done(offset: int, error: KafkaError | None) -> None:
+            if not outcome.done():
+                outcome.set_result(error)
+
+        self._append(partial(log.native.append_marker, batch, transaction_version), done)
+        error = await outcome
+        if error is not None:
+            raise error
+
+    def _append(self, append: Callable[[int], None], done: AppendCallback) -> None:
+        """Call `append` with a ticket under which its outcome goes to `done`."""
         ticket = next(self._tickets)
         self._appends[ticket] = done
         try:
-            log.native.append(batch, ticket)
+            append(ticket)
         except NativeError as error:
             del self._appends[ticket]
             raise kafka_error(error) from error

@@ -34,6 +34,7 @@ def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> P
         compact=config.compact,
         preallocate=config.get_bool("preallocate"),
         internal=topic in INTERNAL_TOPICS,
+        transactional=not broker.get_bool("transaction.partition.verification.enable"),
     )
 
 

@@ -47,6 +47,41 @@ TEST(sequences_wrap)
     fixture_free(&f);
 }
 
+/* Queue a marker of coordinator epoch 7 that goes by a transaction version; the answer. */
+static int64_t end_transaction(fixture *f, int16_t epoch, int16_t transaction_version)
+{
+    pb_append *append =
+        append_make((batch_spec){.producer_id = 1, .producer_epoch = epoch, .marker = 2, .timestamp = 1000});
+    append->transaction_version = transaction_version;
+    int rc = pb_log_append(f->log, append);
+    if (rc == 0)
+        log_write(f);
+    else
+        append_free(append);
+    return rc;
+}
+
+TEST(markers_of_zombies_are_refused)
+{
+    fixture f;
+    fixture_start(&f);
+    batch_spec data = {.timestamp = 1000, .producer_id = 1, .producer_epoch = 4, .is_transactional = true};
+    CHECK_INT(log_append(&f, data), 0);
+    CHECK_INT(end_transaction(&f, 3, 0), PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(end_transaction(&f, 4, 2), PB_INVALID_PRODUCER_EPOCH); /* from version 2 on with an epoch of its own */
+    CHECK_INT(pb_log_first_unstable_offset(f.log), 0);
+    CHECK_INT(end_transaction(&f, 5, 2), 0);
+    CHECK_INT(pb_log_first_unstable_offset(f.log), INT64_MAX);
+    CHECK_INT(end_transaction(&f, 5, 2), 0); /* comes again */
+    CHECK_INT(log_append(&f, data), -PB_INVALID_PRODUCER_EPOCH);
+    data.producer_epoch = 5;
+    CHECK_INT(log_append(&f, data), 3);
+    CHECK_INT(end_transaction(&f, 5, 1), 0); /* before version 2 the epoch stays */
+    data.base_sequence = 1;
+    CHECK_INT(log_append(&f, data), 5);
+    fixture_free(&f);
+}
+
 TEST(producers_expire)
 {
     fixture f;

@@ -38,7 +38,7 @@ COORDINATOR_KEYS: tuple[ConfigKey, ...] = (
               "How often expired transactional ids are removed.", Range(1)),
     ConfigKey("transaction.partition.verification.enable", BOOLEAN, "true", LOW,
               "Whether a partition asks the coordinator that a transaction is open before it appends to it.",
-              update_mode=CLUSTER_WIDE),
+              update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, "false", LOW,
               "Whether transactions may be prepared for an outside coordinator."),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", HIGH,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
@@ -121,12 +121,26 @@ class GroupCoordinator:
         return one is not None and one.status is ShardStatus.ACTIVE
 
     def _shard(self, group_id: str) -> Shard:
-        one = self._shards.get(group_partition(group_id, self._partition_count))
+        return self._loaded_shard(group_partition(group_id, self._partition_count))
+
+    def _loaded_shard(self, partition: int) -> Shard:
+        one = self._shards.get(partition)
         if one is None or one.status is ShardStatus.FAILED:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if one.status is ShardStatus.LOADING:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return one
+
+    async def end_transaction(
+        self, partition: int, producer_id: int, committed: bool, append_marker: Callable[[], Awaitable[None]]
+    ) -> None:
+        """End a producer's transaction in that partition: offsets committed in it count from now on, or never will.
+        `append_marker` writes its end to the partition. KafkaError."""
+        one = self._loaded_shard(partition)
+        await append_marker()
+        # One that was elected meanwhile reads the marker from the log.
+        if one.status is ShardStatus.ACTIVE:
+            one.replay_end_transaction(producer_id, committed)
 
     def _active(self) -> Iterator[Shard]:
         for one in list(self._shards.values()):

@@ -43,6 +43,7 @@ CONFIG = PartitionConfig(
     compact=0,
     preallocate=0,
     internal=0,
+    transactional=0,
 )
 
 

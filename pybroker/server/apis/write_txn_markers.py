@@ -1,0 +1,87 @@
+"""WriteTxnMarkers (27): end transactions in partitions led here, as their coordinator or an administrator says.
+
+The marker is the end: it moves the last stable offset, and an abort goes to the transaction index. In
+`__consumer_offsets` it makes the offsets committed in the transaction count, or drops them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.protocol import messages as m
+from pybroker.protocol.control_records import end_transaction_marker
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+_Topics = dict[str, dict[int, ErrorCode]]
+_Result = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+_TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+#: What a coordinator of groups says of a partition that it does not hold; transaction coordinators know the other.
+_AS_LEADER = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.WriteTxnMarkersRequest
+) -> m.WriteTxnMarkersResponse:
+    wanted = [
+        (marker, topic.name, index)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+    errors = await asyncio.gather(*(_write(broker, *each) for each in wanted))
+    # As in Kafka, one row per producer and partition, whatever the request repeats.
+    results: dict[int, _Topics] = {marker.producer_id: {} for marker in request.markers}
+    for (marker, topic, index), error in zip(wanted, errors, strict=True):
+        results[marker.producer_id].setdefault(topic, {})[index] = error
+    return m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in results.items()])
+
+
+def _result(producer_id: int, topics: _Topics) -> m.WriteTxnMarkersResponse.WritableTxnMarkerResult:
+    return _Result(
+        producer_id=producer_id,
+        topics=[
+            _TopicResult(
+                name=name,
+                partitions=[_PartitionResult(partition_index=index, error_code=error) for index, error in rows.items()],
+            )
+            for name, rows in topics.items()
+        ],
+    )
+
+
+async def _write(
+    broker: BrokerServices, marker: m.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
+) -> ErrorCode:
+    """Append the marker to one partition; how that ended."""
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return ErrorCode.INVALID_REQUEST
+    committed = marker.transaction_result
+    batch = end_transaction_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        commit=committed,
+        timestamp_ms=broker.clock.wall_ms(),
+    )
+    append = partial(broker.replicas.append_marker, topic, partition, batch, marker.transaction_version)
+    try:
+        if topic == OFFSETS_TOPIC:
+            await broker.groups.end_transaction(partition, marker.producer_id, committed, append)
+        else:
+            await append()
+    except KafkaError as failure:
+        return _AS_LEADER.get(failure.code, failure.code) if topic == OFFSETS_TOPIC else failure.code
+    return ErrorCode.NONE
+
+
+API = Api(m.WriteTxnMarkersRequest, 1, 2, handle)

@@ -1,0 +1,129 @@
+"""Which part of which log is worth cleaning: by dirty ratio, by compaction lag. Pure, by Kafka's rules.
+
+A log is clean below its first dirty offset, which is where the last clean ended. What may be cleaned ends where the
+segment begins that has the last stable offset in it, the first one too young for min.compaction.lag.ms, or the active
+one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ratio, and before others (KIP-354).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pybroker.native.partition import PartitionState, Segment
+
+UNBOUNDED_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """min.cleanable.dirty.ratio, min.compaction.lag.ms, max.compaction.lag.ms; `deletes`: cleanup.policy has `delete`
+    as well."""
+
+    min_dirty_ratio: float
+    min_lag_ms: int
+    max_lag_ms: int
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDirty:
+    """Where the dirty part of a log begins. `reset`: not where the checkpoint says, which lies outside the log;
+    `reset_reason` tells people, where it is worth telling."""
+
+    offset: int
+    reset: bool = False
+    reset_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """What cleaning a log would go through: the records of [first_dirty_offset, upper_offset) decide, and all segments
+    below are rewritten. `overdue_ms` is how long ago max.compaction.lag.ms ran out."""
+
+    first_dirty_offset: int
+    upper_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue_ms: int
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Share of the bytes below `upper_offset` that are dirty; 0 for a log without any."""
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes > 0 else 0.0
+
+    def is_due(self, policy: CompactionPolicy) -> bool:
+        """Whether it is worth cleaning now."""
+        return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.dirty_ratio > policy.min_dirty_ratio)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sorts the most urgent log last: overdue ones after all others, then by dirty ratio."""
+        return self.overdue_ms > 0, self.dirty_ratio
+
+
+def first_dirty(state: PartitionState, checkpoint_offset: int | None, deletes: bool) -> FirstDirty:
+    """Where to begin. `checkpoint_offset` is None when the log was never cleaned."""
+    start_offset = state.log_start_offset
+    if checkpoint_offset is None:
+        return FirstDirty(start_offset)
+    if checkpoint_offset < start_offset:
+        # Retention moves the start of a log that is deleted from as well, so there it is no news.
+        reason = "" if deletes else f"it was cleaned up to {checkpoint_offset}, but begins at {start_offset} now"
+        return FirstDirty(start_offset, True, reason)
+    if checkpoint_offset > state.log_end_offset:
+        reason = f"it was cleaned up to {checkpoint_offset}, but ends at {state.log_end_offset} now"
+        return FirstDirty(start_offset, True, reason)
+    return FirstDirty(checkpoint_offset)
+
+
+def examine(
+    segments: Sequence[Segment],
+    state: PartitionState,
+    first_dirty_offset: int,
+    policy: CompactionPolicy,
+    now_ms: int,
+    first_timestamps: Mapping[int, int],
+) -> LogToClean:
+    """What is clean and what may be cleaned. `segments` are oldest first, the last one active; `first_timestamps` has
+    the timestamp of the first batch by base offset, where max.compaction.lag.ms makes it matter."""
+    dirty = dirty_segments(segments, first_dirty_offset)
+    uncleanable_offset = min(state.last_stable_offset, segments[-1].base_offset)
+    if policy.min_lag_ms > 0:
+        young = (each.base_offset for each in dirty if _newest_ms(each) > now_ms - policy.min_lag_ms)
+        uncleanable_offset = min(uncleanable_offset, next(young, uncleanable_offset))
+    upper_offset = max(first_dirty_offset, _segment_base(segments, max(uncleanable_offset, first_dirty_offset)))
+    return LogToClean(
+        first_dirty_offset,
+        upper_offset,
+        sum(each.size_bytes for each in segments if each.base_offset < first_dirty_offset),
+        sum(each.size_bytes for each in dirty if each.base_offset < upper_offset and each.end_offset <= upper_offset),
+        _overdue_ms(dirty, policy, now_ms, first_timestamps),
+    )
+
+
+def dirty_segments(segments: Sequence[Segment], first_dirty_offset: int) -> list[Segment]:
+    """The sealed segments from the one that has the first dirty offset in it."""
+    if first_dirty_offset >= segments[-1].base_offset:
+        return []
+    return [each for each in segments[:-1] if each.end_offset > first_dirty_offset]
+
+
+def _segment_base(segments: Sequence[Segment], offset: int) -> int:
+    """Where the segment begins that holds `offset`."""
+    return max((each.base_offset for each in segments if each.base_offset <= offset), default=segments[0].base_offset)
+
+
+def _newest_ms(segment: Segment) -> int:
+    return segment.largest_timestamp_ms if segment.largest_timestamp_ms >= 0 else segment.modified_ms
+
+
+def _overdue_ms(
+    dirty: Sequence[Segment], policy: CompactionPolicy, now_ms: int, first_timestamps: Mapping[int, int]
+) -> int:
+    if policy.max_lag_ms == UNBOUNDED_MS:
+        return 0
+    known_ms = [first_timestamps.get(each.base_offset, -1) for each in dirty]
+    earliest_ms = min((each for each in known_ms if each > 0), default=None)
+    return 0 if earliest_ms is None else max(0, now_ms - policy.max_lag_ms - earliest_ms)
