@@ -36,7 +36,7 @@ static inline bool pb_mailbox_put(pb_mailbox *mailbox, pb_node *node)
     return top == NULL;
 }
 
-static inline bool pb_mailbox_empty(pb_mailbox *mailbox)
+static inline bool pb_mailbox_empty(const pb_mailbox *mailbox)
 {
     return atomic_load_explicit(&mailbox->top, memory_order_seq_cst) == NULL;
 }

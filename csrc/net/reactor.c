@@ -8,6 +8,7 @@
 #include "net/connection.h"
 
 #define SWEEP_NS 1000000000LL
+#define TASKS_PER_TURN 16
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
 
@@ -71,10 +72,16 @@ void pb_reactor_stop(pb_reactor *reactor)
     reactor->thread = NULL;
 }
 
+/* Whether nothing that was sent here waits to be run. */
+static bool is_inbox_empty(const pb_reactor *reactor)
+{
+    return reactor->tasks == NULL && pb_mailbox_empty(&reactor->inbox);
+}
+
 void pb_reactor_destroy(pb_reactor *reactor)
 {
     PB_ASSERT(pb_list_empty(&reactor->connections));
-    PB_ASSERT(pb_mailbox_empty(&reactor->inbox));
+    PB_ASSERT(is_inbox_empty(reactor));
     reactor->io->ops->loop_close(reactor->loop);
     pb_timers_destroy(&reactor->timers);
 }
@@ -87,10 +94,11 @@ void pb_reactor_post(pb_reactor *reactor, pb_task *task)
 
 static void run_inbox(pb_reactor *reactor)
 {
-    pb_node *node = pb_mailbox_take(&reactor->inbox);
-    while (node != NULL) {
-        pb_task *task = PB_CONTAINER(node, pb_task, node);
-        node = node->next;
+    if (reactor->tasks == NULL)
+        reactor->tasks = pb_mailbox_take(&reactor->inbox);
+    for (int i = 0; i < TASKS_PER_TURN && reactor->tasks != NULL; i++) {
+        pb_task *task = PB_CONTAINER(reactor->tasks, pb_task, node);
+        reactor->tasks = reactor->tasks->next; /* before it runs: it may free the task */
         task->run(task, reactor);
     }
 }
@@ -98,7 +106,8 @@ static void run_inbox(pb_reactor *reactor)
 void pb_reactor_drain(pb_reactor *reactor)
 {
     PB_ASSERT(reactor->thread == NULL);
-    run_inbox(reactor);
+    while (!is_inbox_empty(reactor))
+        run_inbox(reactor);
 }
 
 static void flush_connections(pb_reactor *reactor)
@@ -122,7 +131,7 @@ static bool spin(pb_reactor *reactor)
     int64_t until = reactor->io->ops->monotonic_ns(reactor->io) + reactor->options.spin_ns;
     do {
         int delivered = reactor->io->ops->loop_turn(reactor->loop, 0);
-        if (delivered > 0 || !pb_mailbox_empty(&reactor->inbox)) {
+        if (delivered > 0 || !is_inbox_empty(reactor)) {
             reactor->spin_credit =
                 reactor->spin_credit + 2 < SPIN_CREDIT_MAX ? reactor->spin_credit + 2 : SPIN_CREDIT_MAX;
             return true;
@@ -132,10 +141,10 @@ static bool spin(pb_reactor *reactor)
     return false;
 }
 
-/* Left over from this turn: what was marked or appended while connections were flushed. */
+/* Left over from this turn: tasks, and what was marked or appended while connections were flushed. */
 static bool has_work(const pb_reactor *reactor)
 {
-    return reactor->again || reactor->flush.next != &reactor->flush;
+    return reactor->again || reactor->tasks != NULL || reactor->flush.next != &reactor->flush;
 }
 
 static void wait_and_deliver(pb_reactor *reactor)
@@ -160,7 +169,7 @@ static bool wind_down(pb_reactor *reactor)
         next = link->next;
         pb_connection_kill(PB_CONTAINER(link, pb_connection, link));
     }
-    return reactor->holds == 0 && pb_list_empty(&reactor->connections) && pb_mailbox_empty(&reactor->inbox);
+    return reactor->holds == 0 && pb_list_empty(&reactor->connections) && is_inbox_empty(reactor);
 }
 
 enum pb_step pb_reactor_step(void *argument)

@@ -2,7 +2,8 @@
  * A reactor: one thread, one loop, its connections for life.
  *
  * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn
- * (where appends are written, coalesced) -> start sends. A reactor never waits for Python, for a sync, for a cold read,
+ * (where appends are written, coalesced) -> start sends. What other threads sent is run a few tasks at a time: a thousand
+ * answers of a group must not keep a produce waiting that came meanwhile. A reactor never waits for Python, for a sync, for a cold read,
  * or for a lock that someone holds across I/O.
  */
 #ifndef PB_NET_REACTOR_H
@@ -46,6 +47,7 @@ struct pb_reactor {
     pb_loop *loop;
     pb_thread *thread;
     pb_mailbox inbox;
+    pb_node *tasks; /* taken from the inbox and not yet run, oldest first */
     pb_timers timers;
     pb_link connections; /* all of them */
     pb_link flush;       /* have something to send */
