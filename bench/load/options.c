@@ -38,6 +38,7 @@ static const struct option_row ROWS[] = {
     {"rate", REAL, FIELD(rate), "open loop: requests per second over all connections; latency counts from due time"},
     {"seconds", REAL, FIELD(seconds), "how long to run (10 when --bytes is not given)"},
     {"warmup", REAL, FIELD(warmup_seconds), "seconds before counting starts (0)"},
+    {"priority", U32, FIELD(priority), "real-time priority, 1 to 99: waiting for a CPU here is not measured (0: none)"},
     {"bytes", U64, FIELD(total_bytes), "stop after that much payload; k, m, g suffixes are 1024-based"},
 };
 enum { ROW_COUNT = sizeof ROWS / sizeof ROWS[0], OPTION_PORT = ROW_COUNT, OPTION_ACKS, OPTION_CODEC, OPTION_HELP };
@@ -130,6 +131,8 @@ static void finish(struct pbl_options *options)
         mistake("--groups and --topics want at least 1");
     if (options->produce_version < 9 || options->produce_version > 12)
         mistake("--produce-version is %u; it wants 9 to 12", options->produce_version);
+    if (options->priority > 99)
+        mistake("--priority is %u; it wants 0 to 99", options->priority);
     if (options->seconds == 0 && options->total_bytes == 0)
         options->seconds = 10;
     if (options->shape.record_bytes == 0) {

@@ -26,6 +26,7 @@ struct pbl_options {
     double rate;           /* requests per second over all connections; 0 is closed loop */
     double seconds;        /* 0 is no bound */
     double warmup_seconds; /* answers in this time are not counted */
+    uint32_t priority;     /* SCHED_FIFO; 0 is the normal policy */
     uint64_t total_bytes;  /* payload to send or read; 0 is no bound */
     struct pbl_batch_shape shape;
 };

@@ -6,10 +6,11 @@ producer runs: a broker that keeps the promised rate must keep the data plane's 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 
-from bench.peers.peer import Measurement, Peer
+from bench.peers.peer import PROBE_PRIORITY, Measurement, Peer
 from bench.peers.report import Row
 from bench.peers.run import Effort, Run, median
 
@@ -43,7 +44,7 @@ def shapes(effort: Effort) -> tuple[ControlShape, ...]:
 
 def _quiet_producer(seconds: float) -> tuple[str, ...]:
     flags = ("--batch-bytes", "16k", "--connections", "4", "--rate", "400", "--seconds", str(seconds))
-    return ("produce", "--topic", "quiet", *flags)
+    return ("produce", "--topic", "quiet", *flags, *PROBE_PRIORITY)
 
 
 def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, run: Run) -> float:
@@ -53,7 +54,9 @@ def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, run: Run) -
     if shape.timed:
         peer.load(*shape.arguments, "--rate", f"{rate:.0f}", "--seconds", str(seconds))
     while producer.running() and not shape.timed:
-        peer.load(*shape.arguments)
+        begun_s = time.monotonic()
+        burst = peer.load(*shape.arguments)
+        time.sleep(max(0.0, begun_s + burst.requests / rate - time.monotonic()))
     return float(producer.finish()["latency_us"]["p99"])
 
 

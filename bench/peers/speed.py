@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from bench.peers.peer import ROOT, Measurement, Peer
+from bench.peers.peer import PROBE_PRIORITY, ROOT, Measurement, Peer
 from bench.peers.report import Row
 from bench.peers.run import Run, median
 
@@ -96,7 +96,7 @@ def huge_producer(run: Run) -> list[Row]:
     """What one producer without bounds does to the p99 of small ones on other partitions, per peer of ours."""
     effort = run.effort
     small = ("produce", "--topic", "small", "--batch-bytes", "1k", "--connections", "4", "--partitions", "4")
-    paced = (*small, "--rate", "400", "--seconds", str(effort.seconds))
+    paced = (*small, "--rate", "400", "--seconds", str(effort.seconds), *PROBE_PRIORITY)
     huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5")
     rows = []
     for peer in run.peers:
