@@ -15,7 +15,7 @@ static pb_broker *broker_of(pb_partition *partition)
     return partition->owner;
 }
 
-static void report_failure(pb_partition *partition, int error)
+static void report_failure(pb_partition *partition, enum pb_partition_failure what, int error)
 {
     pb_event_node *event = calloc(1, sizeof *event);
     if (event == NULL) {
@@ -26,6 +26,7 @@ static void report_failure(pb_partition *partition, int error)
     event->kind = PB_NODE_OFFLINE;
     event->ticket = partition->tag;
     event->error = error;
+    event->offset = what;
     pb_events_put(&broker_of(partition)->events, event);
 }
 
@@ -121,6 +122,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->tag = options->tag;
     partition->failed = report_failure;
     partition->pacing_due = pb_pacing_submit;
+    partition->pump_due = pb_server_pump;
     *recovery = recovery_of(&done);
     *out = partition;
     return 0;
@@ -149,7 +151,7 @@ int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_fai
     pb_log *log = partition->log;
     partition->log = NULL;
     pthread_mutex_unlock(&partition->lock);
-    int result = pb_log_close(log, clean != 0, &inner);
+    int result = log != NULL ? pb_log_close(log, clean != 0, &inner) : 0;
     pb_partition_release(partition);
     return pb_abi_fail(failure, &inner, result);
 }
@@ -236,6 +238,7 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out,
     else
         result = pb_io_read_all(partition->io, slice.file, out, (size_t)slice.length, slice.position);
     pb_segment_release(slice.segment);
+    pb_partition_report_read(partition, result);
     return result < 0 ? result : whole_batches(out, slice.length);
 }
 
@@ -264,6 +267,7 @@ int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, 
     } else {
         result = PB_KAFKA_UNSUPPORTED_VERSION;
     }
+    pb_partition_report_read(partition, result);
     pb_partition_leave(partition);
     *out = (pb_partition_position){
         .offset = found.offset, .timestamp_ms = found.timestamp_ms, .leader_epoch = found.leader_epoch};
@@ -338,7 +342,9 @@ int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
     pb_log_guard guard = pb_partition_guard(partition);
-    return pb_abi_fail(failure, &inner, pb_log_roll(partition->log, &guard, &inner));
+    int result = pb_log_roll(partition->log, &guard, &inner);
+    pb_partition_catch_up(partition);
+    return pb_abi_fail(failure, &inner, result);
 }
 
 int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure)

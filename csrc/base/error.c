@@ -1,9 +1,27 @@
 /* Result codes in words. Any thread; no allocation, so it can report a failed one. */
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+bool pb_error_passes(int code)
+{
+    switch (code) {
+    case -ENOSPC:
+    case -EDQUOT:
+    case -EFBIG:
+    case -ENOMEM:
+    case -EMFILE:
+    case -ENFILE:
+    case -EAGAIN:
+    case -EBUSY:
+        return true;
+    default:
+        return code >= 0;
+    }
+}
 
 int pb_fail(pb_failure *failure, int code, const char *format, ...)
 {

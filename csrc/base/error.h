@@ -8,6 +8,7 @@
 #ifndef PB_BASE_ERROR_H
 #define PB_BASE_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define PB_FAILURE_TEXT_BYTES 512
@@ -17,6 +18,10 @@ typedef struct pb_failure {
     int code;
     char text[PB_FAILURE_TEXT_BYTES];
 } pb_failure;
+
+/* Does a failure go away by itself, or by what people do: no room, no memory, no file handles, somebody else at work?
+ * Any other -errno of a file says that the disk, or the file, is not what it was. */
+bool pb_error_passes(int code);
 
 /* Fill `failure` (may be NULL) with a code and a printf-style text; a negative code gets strerror appended. Returns
  * `code`. */

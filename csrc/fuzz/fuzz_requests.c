@@ -25,9 +25,10 @@ typedef struct world {
     bool closed;
 } world;
 
-static void on_failure(pb_partition *partition, int error)
+static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
 {
     (void)partition;
+    (void)what;
     (void)error;
 }
 

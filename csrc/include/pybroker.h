@@ -87,15 +87,19 @@ enum pb_event_kind {
     PB_EVENT_REQUEST = 1,  /* a request for Python: answer with pb_request_reply or pb_request_close, once */
     PB_EVENT_APPENDED = 2, /* a pb_partition_append finished: ticket, offset, error */
     PB_EVENT_NOTICE = 3,   /* something to log: text; released with pb_notice_release */
-    PB_EVENT_OFFLINE = 4,  /* a partition's log failed: ticket = the partition's tag, error */
+    PB_EVENT_OFFLINE = 4,  /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
 };
+
+/* What failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once, until
+ * pb_partition_check_files. */
+enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */
 typedef struct pb_event {
     uint32_t kind;
     int32_t error;
     uint64_t handle;       /* REQUEST: request; NOTICE: notice; APPENDED, OFFLINE: ticket or tag */
-    int64_t offset;        /* APPENDED: base offset */
+    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline */
     int64_t connection_id; /* REQUEST */
     uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text */
     uint64_t client_id;    /* REQUEST: address of the client id */
@@ -269,6 +273,25 @@ int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int3
 int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure);
 /* Cut the log so that `offset` is its end (not while it is served). Blocking. */
 int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure);
+
+/* ---- partitions that fail or move: abi/moving.c ---- */
+
+/* Answer clients that ask for this partition with `error`: it is assigned to this broker, but its log cannot be used.
+ * Takes the place of the open partition of that name, which may then be resigned and closed; pb_partition_lead of
+ * another takes its place. The handle is good for nothing but pb_partition_close, which ends the refusal. -EEXIST: the
+ * name belongs to another topic id. */
+int32_t pb_partition_refuse(pb_broker *broker, const char *topic, const uint8_t *topic_id, int32_t partition,
+                            int32_t error, pb_partition **out);
+/* Are all files there, as long as they should be? -ESTALE names the one that something else has removed or changed;
+ * upkeep and rolls look too. Blocking. */
+int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *failure);
+/* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
+ * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */
+int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
+/* While held: go on in `directory`, which has equal copies of all files, synced. -EBUSY: a sync is under way, again
+ * later; after any failure the log goes on where it was. Blocking. */
+int32_t pb_partition_relocate(pb_partition *partition, const char *directory, pb_native_failure *failure);
+void pb_partition_unhold(pb_partition *partition);
 
 /* One producer's state, for DescribeProducers. */
 typedef struct pb_partition_producer {

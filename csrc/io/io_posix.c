@@ -113,6 +113,13 @@ int64_t pb_posix_file_size(pb_io *io, int file)
     return fstat(file, &status) < 0 ? -(int64_t)errno : status.st_size;
 }
 
+int64_t pb_posix_path_size(pb_io *io, const char *path)
+{
+    (void)io;
+    struct stat status;
+    return stat(path, &status) < 0 ? -(int64_t)errno : status.st_size;
+}
+
 int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length)
 {
     (void)io;

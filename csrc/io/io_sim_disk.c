@@ -185,6 +185,12 @@ int64_t sim_file_size(pb_io *io, int handle)
     return file_of(io, handle)->size;
 }
 
+int64_t sim_path_size(pb_io *io, const char *path)
+{
+    const sim_name *name = find_name(&sim_of(io)->disk, path);
+    return name == NULL || name->file == NULL ? -ENOENT : name->file->size;
+}
+
 int sim_rename(pb_io *io, const char *from, const char *to)
 {
     sim_disk *disk = &sim_of(io)->disk;

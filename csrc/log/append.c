@@ -244,6 +244,8 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     bool rolls = lies_behind(log, log->rolls.next, first->base_offset);
     const pb_link *next_roll = rolls ? log->rolls.next->next : log->rolls.next;
     write->file = rolls ? -1 : active->file;
+    write->sealed_file = active->file;
+    write->sealed_bytes = active->size_bytes;
     PB_ASSERT(rolls || (active->file >= 0 && write->position == active->size_bytes));
     log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
@@ -267,6 +269,9 @@ int pb_log_write_prepare(pb_log *log, pb_log_write *write)
     if (write->file >= 0)
         return 0;
     PB_ASSERT(write->position == 0 && log->rolling == NULL);
+    /* The last chance to see that somebody has cut the file behind our back, before it is sealed. */
+    if (log->io->ops->file_size(log->io, write->sealed_file) != write->sealed_bytes)
+        return -ESTALE;
     const pb_roll *roll = PB_CONTAINER(log->rolls.next, pb_roll, link);
     int rc = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &log->rolling);
     if (rc == 0)
@@ -358,6 +363,11 @@ void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link 
     int error = result < 0 ? (int)result : -ENOSPC;
     fail_all(&log->in_flight, error, finished);
     fail_all(&log->queue, error, finished);
+}
+
+bool pb_log_has_queued(const pb_log *log)
+{
+    return !pb_list_empty(&log->queue);
 }
 
 bool pb_log_needs_repair(const pb_log *log)

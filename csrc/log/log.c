@@ -30,6 +30,11 @@ static void log_free(pb_log *log)
     pb_producers_clear(&log->producers);
     pb_leader_epochs_clear(&log->epochs);
     free(log->segments);
+    while ((link = pb_list_pop_front(&log->old_directories)) != NULL) {
+        pb_old_directory *old = PB_CONTAINER(link, pb_old_directory, link);
+        free(old->path);
+        free(old);
+    }
     free(log->directory);
     free(log);
 }
@@ -53,6 +58,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     pb_list_init(&log->rolls);
     pb_list_init(&log->snapshots_due);
     pb_list_init(&log->removed);
+    pb_list_init(&log->old_directories);
     pb_leader_epochs_init(&log->epochs);
     pb_log_clear_hints(log);
     log->directory = strdup(options->directory);

@@ -190,6 +190,8 @@ typedef struct pb_log_write {
     int file;
     int64_t position;
     int64_t length;
+    int sealed_file; /* when it begins a segment: the one before */
+    int64_t sealed_bytes;
 } pb_log_write;
 
 /* Take the write token and what is queued (bounded by the iovecs, and by the end of a segment). [lock] false: nothing
@@ -254,6 +256,20 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms,
                  pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
 /* Cut the log so that `offset` is its end. Blocking; [quiet] under the write token, which it takes. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+/* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
+ * removed or changed it; -EBUSY: maintenance is under way. Blocking. */
+int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
+/*
+ * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
+ * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later.
+ * relocate, holding: the files in `directory` are the log from now on, all of them synced. -EBUSY: a sync is under way,
+ * again later. After another failure the log is where it was.
+ * release: give the tokens back; appends that came meanwhile wait for the next write: begin one.
+ */
+int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, pb_failure *failure);
+void pb_log_release(pb_log *log, const pb_log_guard *guard);
+bool pb_log_has_queued(const pb_log *log); /* [lock] */
 /* True when enough has been written since the last pacing. [lock] */
 bool pb_log_needs_pacing(const pb_log *log);
 /* Let the append engine start writeback. Blocking; one thread at a time, beside anything else. */

@@ -6,7 +6,7 @@
  *  - `engine_state` belongs to whoever paces
  *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
  *    (`maintaining`): upkeep, deletion, purge, truncation and roll exclude each other by it and answer -EBUSY;
- *  - `io`, `engine`, `directory` never change.
+ *  - `io`, `engine` never change; `directory` only under both tokens, and its old values live as long as the log.
  * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
  */
 #ifndef PB_LOG_STATE_H
@@ -62,10 +62,17 @@ typedef struct pb_removed {
     int64_t removed_ms;
 } pb_removed;
 
+/* A directory the log lay in before. */
+typedef struct pb_old_directory {
+    pb_link link;
+    char *path;
+} pb_old_directory;
+
 struct pb_log {
     pb_io *io;
     const pb_engine *engine;
-    char *directory;
+    char *_Atomic directory; /* changes with pb_log_relocate */
+    pb_link old_directories; /* pb_old_directory: names that others may still be reading */
     pb_log_config config;
 
     pb_segment **segments; /* by base offset; the last one is active; never empty after open */
@@ -87,6 +94,7 @@ struct pb_log {
     bool failed; /* a sync or a truncation failed: only opening it again tells what is on the disk */
     bool maintaining;
     bool directory_dirty; /* a new segment's directory entry has not been synced */
+    uint32_t sync_count;  /* syncs under way */
     uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
     pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
@@ -166,6 +174,8 @@ void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
  * is synced and marks them finished; `sync_active` syncs the active one's indexes too. Maintenance token.
  */
 int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_active, pb_failure *failure);
+/* pb_log_check_files under the maintenance token. */
+int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Give every file of a segment the suffix `.deleted`, or unlink them with the suffix `extra`; missing ones are fine. */
 int pb_log_rename_segment_files(pb_log *log, int64_t base_offset);
 int pb_log_unlink_segment_files(pb_log *log, int64_t base_offset, const char *extra);

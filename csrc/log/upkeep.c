@@ -192,7 +192,14 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     }
     pb_log_unlock(guard);
-    rc = pb_log_flush_derived(log, guard, false, failure);
+    rc = pb_log_look_at_files(log, guard, failure);
+    if (rc == 0)
+        rc = pb_log_flush_derived(log, guard, false, failure);
+    if (rc != 0 && !pb_error_passes(rc)) {
+        pb_log_lock(guard);
+        log->failed = true;
+        pb_log_unlock(guard);
+    }
     pb_log_end_maintenance(log, guard);
     return rc;
 }
@@ -214,6 +221,7 @@ static void sync_collect(pb_log *log, sync_round *round)
     round->target = log->durable_end;
     round->directory = log->directory_dirty;
     log->directory_dirty = false;
+    log->sync_count++;
     int floor = pb_log_segment_floor(log, log->durable_end);
     for (uint32_t i = floor < 0 ? 0 : (uint32_t)floor; i < log->segment_count; i++) {
         if (pb_log_segment_end(log, i) <= log->durable_end)
@@ -239,8 +247,13 @@ static int sync_round_run(pb_log *log, const pb_log_guard *guard, sync_round *ro
             rc = log->io->ops->file_sync(log->io, file);
     }
     pb_log_lock(guard);
-    /* After a failed sync the kernel may call the lost pages clean: a second sync would lie. */
-    if (rc != 0)
+    PB_ASSERT(log->sync_count > 0);
+    log->sync_count--;
+    /* After a failed sync the kernel may call the lost pages clean: a second sync would lie. Without a file handle or
+     * memory there was none. */
+    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
+        log->directory_dirty = log->directory_dirty || round->directory;
+    else if (rc != 0)
         log->failed = true;
     else if (log->cut_count == round->cut_count && round->target > log->durable_end)
         log->durable_end = round->target;

@@ -40,7 +40,7 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     partition->io = io;
     partition->log = log;
     partition->rules = *rules;
-    partition->high_watermark = pb_log_written_end(log);
+    partition->high_watermark = log != NULL ? pb_log_written_end(log) : 0;
     partition->leader_epoch = -1;
     partition->write_op.done = written;
     partition->go_on.run = go_on;
@@ -113,6 +113,59 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure)
     partition->broken = false;
     pthread_mutex_unlock(&partition->lock);
     return 0;
+}
+
+void pb_partition_report_read(pb_partition *partition, int error)
+{
+    if (!pb_error_passes(error) && !atomic_exchange(&partition->read_failed, true))
+        partition->failed(partition, PB_READ_FAILED, error);
+}
+
+void pb_partition_watch_reads(pb_partition *partition)
+{
+    atomic_store(&partition->read_failed, false);
+}
+
+void pb_partition_catch_up(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool due = !partition->writing && !partition->queued && !partition->held && pb_log_has_queued(partition->log);
+    partition->queued = partition->queued || due;
+    pthread_mutex_unlock(&partition->lock);
+    if (due)
+        partition->pump_due(partition);
+}
+
+/* Writes may begin again. */
+static void let_writes_begin(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->held);
+    partition->held = false;
+    pthread_mutex_unlock(&partition->lock);
+    pb_partition_catch_up(partition);
+}
+
+int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure)
+{
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(!partition->held);
+    partition->held = true;
+    while (partition->writing)
+        pthread_cond_wait(&partition->quiet, &partition->lock);
+    pthread_mutex_unlock(&partition->lock);
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_hold(partition->log, &guard, failure);
+    if (result != 0)
+        let_writes_begin(partition);
+    return result;
+}
+
+void pb_partition_resume_writes(pb_partition *partition)
+{
+    pb_log_guard guard = pb_partition_guard(partition);
+    pb_log_release(partition->log, &guard);
+    let_writes_begin(partition);
 }
 
 /* Why this partition does not serve, for a client. The lock is held. */
@@ -249,7 +302,8 @@ static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t r
     if (pace)
         partition->pacing_due(partition);
     if (broke)
-        partition->failed(partition, result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
+        partition->failed(partition, PB_WRITE_FAILED,
+                          result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
     while ((link = pb_list_pop_front(&finished)) != NULL) {
         pb_append *append = PB_CONTAINER(link, pb_append, link);
         pb_partition_append_op *op = PB_CONTAINER(append, pb_partition_append_op, append);
@@ -262,7 +316,8 @@ static bool begin_write(pb_partition *partition)
     pthread_mutex_lock(&partition->lock);
     partition->queued = false;
     /* Whoever was told of the last write may have closed the log since. */
-    bool begun = !partition->writing && partition->log != NULL && pb_log_write_begin(partition->log, &partition->write);
+    bool begun = !partition->writing && !partition->held && partition->log != NULL &&
+                 pb_log_write_begin(partition->log, &partition->write);
     partition->writing = partition->writing || begun;
     if (!begun)
         pthread_cond_broadcast(&partition->quiet);
@@ -440,7 +495,9 @@ int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, in
     if (offset >= upper || (max_bytes <= 0 && !at_least_one))
         return 0;
     pb_log_guard guard = pb_partition_guard(partition);
-    return pb_log_read(partition->log, &guard, offset, max_bytes, upper, at_least_one, slice);
+    int result = pb_log_read(partition->log, &guard, offset, max_bytes, upper, at_least_one, slice);
+    pb_partition_report_read(partition, result);
+    return result;
 }
 
 bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen)

@@ -53,8 +53,17 @@ typedef struct pb_partition_waiter {
     void *owner;
 } pb_partition_waiter;
 
-/* Told about a log that failed, once per failure, on a reactor, without the lock. */
-typedef void (*pb_partition_failed)(pb_partition *partition, int error);
+enum pb_partition_failure {
+    PB_WRITE_FAILED = 1, /* pb_partition_mend may help */
+    PB_READ_FAILED = 2,
+};
+
+/* Told about a log that failed, once per failed write, and of failed reads once until pb_partition_watch_reads; any
+ * thread, without the lock. */
+typedef void (*pb_partition_failed)(pb_partition *partition, enum pb_partition_failure what, int error);
+
+/* A reactor shall call pb_partition_pump. Any thread, without the lock; the partition is marked as queued. */
+typedef void (*pb_partition_pump_due)(pb_partition *partition);
 
 /* Writeback is due: a background thread shall call pb_partition_pace, once. On a reactor, without the lock.
  */
@@ -69,16 +78,19 @@ struct pb_partition {
     void *owner; /* the broker */
     pb_partition_failed failed;
     pb_partition_pacing_due pacing_due; /* may be NULL: left to the kernel */
+    pb_partition_pump_due pump_due;     /* may be NULL, where nobody holds or rolls the log beside its writers */
+    pb_task pump;                       /* of pump_due */
     atomic_int references;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
     /* Under the lock. */
-    pb_log *log;
+    pb_log *log; /* NULL: closed, or never open and only here to refuse */
     pb_partition_rules rules;
     int32_t leader_epoch;
     bool serving;
     int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
+    bool held;             /* no write begins */
     int readers;           /* between enter and leave */
     bool pacing;           /* pacing_due was told, and counts as a reader */
     int64_t pace_after_ns; /* not sooner */
@@ -89,6 +101,7 @@ struct pb_partition {
     int64_t appended_bytes;
     int64_t appended_records;
     _Atomic int64_t fetched_bytes;
+    atomic_bool read_failed; /* has been told */
     /* The write in flight: used by the reactor that holds the write token. */
     pb_log_write write;
     int write_next;     /* the first iovec that is not written whole */
@@ -113,7 +126,7 @@ typedef struct pb_partition_ends {
     int32_t leader_epoch;
 } pb_partition_ends;
 
-/* Make one around an open log, with one reference. NULL: no memory. */
+/* Make one around an open log (or none: then it only refuses clients), with one reference. NULL: no memory. */
 pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
                                   const pb_partition_rules *rules);
 void pb_partition_retain(pb_partition *partition);
@@ -125,6 +138,17 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
 void pb_partition_stop_leading(pb_partition *partition, int refusal);
 /* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
 int pb_partition_mend(pb_partition *partition, pb_failure *failure);
+
+/* Let no write begin, wait for the one in flight, take the log's tokens: see log/move.c. Blocking. */
+int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure);
+/* The end of a successful pb_partition_stop_writes. Appends that came meanwhile are written. */
+void pb_partition_resume_writes(pb_partition *partition);
+/* Write what has gathered while somebody else had the log's write token. */
+void pb_partition_catch_up(pb_partition *partition);
+/* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
+void pb_partition_report_read(pb_partition *partition, int error);
+/* Tell about the next one again. */
+void pb_partition_watch_reads(pb_partition *partition);
 
 /* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);

@@ -37,6 +37,21 @@ void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
     home->reactor.again = true; /* a frame that was held is taken after this turn's writes */
 }
 
+static void pump(pb_task *task, pb_reactor *reactor)
+{
+    pb_partition *partition = PB_CONTAINER(task, pb_partition, pump);
+    pb_partition_pump(partition, reactor);
+    pb_partition_release(partition);
+}
+
+void pb_server_pump(pb_partition *partition)
+{
+    pb_broker *broker = partition->owner;
+    pb_partition_retain(partition);
+    partition->pump.run = pump;
+    pb_reactor_post(&broker->reactors[0].reactor, &partition->pump);
+}
+
 static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
 {
     pb_server_reactor *home = &broker->reactors[index];

@@ -125,6 +125,9 @@ static inline pb_server_reactor *pb_server_reactor_of(pb_reactor *reactor)
 /* Write this partition at the end of the reactor's turn. */
 void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition);
 
+/* A partition's pump_due: pump it on a reactor. */
+void pb_server_pump(pb_partition *partition);
+
 /* What connections do with their frames. */
 void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes);
 

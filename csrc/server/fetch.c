@@ -34,7 +34,11 @@ static void cleanup(pb_request *request)
 static void warmed(pb_task *task, pb_reactor *reactor)
 {
     (void)reactor;
-    pb_fetch_answer(PB_CONTAINER(task, fetch_state, warmed));
+    fetch_state *fetch = PB_CONTAINER(task, fetch_state, warmed);
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        if (fetch->items[i].error != 0)
+            pb_fetch_unpin_item(&fetch->items[i]);
+    pb_fetch_answer(fetch);
 }
 
 /* Background thread: read what will be sent, so that sendfile finds it in the page cache. */
@@ -44,15 +48,20 @@ static void warm(pb_job *job)
     pb_io *io = fetch->request->home->broker->io;
     static _Thread_local uint8_t scratch[WARM_SLICE_BYTES];
     for (int32_t i = 0; i < fetch->item_count; i++) {
-        const pb_log_slice *slice = &fetch->items[i].slice;
+        fetch_item *item = &fetch->items[i];
+        const pb_log_slice *slice = &item->slice;
         int64_t at = slice->position, end = slice->position + slice->length;
-        while (slice->segment != NULL && at < end) {
+        int result = 0;
+        while (slice->segment != NULL && at < end && result == 0) {
             size_t length = end - at < WARM_SLICE_BYTES ? (size_t)(end - at) : WARM_SLICE_BYTES;
-            int64_t got = io->ops->file_read(io, slice->file, scratch, length, at);
-            if (got <= 0)
-                break; /* the sendfile meets the same error and closes the connection */
-            at += got;
+            result = pb_io_read_all(io, slice->file, scratch, length, at);
+            at += (int64_t)length;
         }
+        if (result == 0)
+            continue;
+        /* A sendfile would meet the same error with half of the answer sent. */
+        pb_partition_report_read(item->partition, result);
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
     }
     pb_reactor_post(&fetch->request->home->reactor, &fetch->warmed);
 }

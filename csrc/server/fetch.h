@@ -61,6 +61,7 @@ typedef struct fetch_state {
 void pb_fetch_read(fetch_state *fetch);
 /* Let go of what the last read pinned. */
 void pb_fetch_unpin(fetch_state *fetch);
+void pb_fetch_unpin_item(fetch_item *item);
 /* Is any of it not in memory? */
 bool pb_fetch_is_cold(fetch_state *fetch);
 /* Write the answer and let it go. */

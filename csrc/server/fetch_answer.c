@@ -36,6 +36,7 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
                      : pb_io_read_all(io, item->slice.file, copy, (size_t)item->slice.length, item->slice.position);
     pb_slice records = {copy, (int32_t)item->slice.length};
     if (result != 0) {
+        pb_partition_report_read(item->partition, result);
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
         records = PB_EMPTY_SLICE;
     }

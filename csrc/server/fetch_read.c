@@ -25,8 +25,10 @@ static void read_aborted(fetch_item *item)
     pb_log_guard guard = pb_partition_guard(item->partition);
     int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, item->ends.last_stable_offset,
                                              &item->aborted, &item->aborted_count);
-    if (result != 0)
-        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    if (result == 0)
+        return;
+    pb_partition_report_read(item->partition, result);
+    item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
 }
 
 static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
@@ -80,17 +82,20 @@ void pb_fetch_read(fetch_state *fetch)
     }
 }
 
+void pb_fetch_unpin_item(fetch_item *item)
+{
+    if (item->slice.segment != NULL)
+        pb_segment_release(item->slice.segment);
+    memset(&item->slice, 0, sizeof item->slice);
+    free(item->aborted);
+    item->aborted = NULL;
+    item->aborted_count = 0;
+}
+
 void pb_fetch_unpin(fetch_state *fetch)
 {
-    for (int32_t i = 0; i < fetch->item_count; i++) {
-        fetch_item *item = &fetch->items[i];
-        if (item->slice.segment != NULL)
-            pb_segment_release(item->slice.segment);
-        memset(&item->slice, 0, sizeof item->slice);
-        free(item->aborted);
-        item->aborted = NULL;
-        item->aborted_count = 0;
-    }
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        pb_fetch_unpin_item(&fetch->items[i]);
 }
 
 bool pb_fetch_is_cold(fetch_state *fetch)

@@ -101,6 +101,10 @@ class Controller:
         self.broker_epoch = await self._run(lambda state: registrations.register_broker(state, registration))
         return self.broker_epoch
 
+    async def change_directories(self, directories: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
+        """Which log dirs of this broker are in service, and which of them get no new partitions."""
+        await self._run(lambda state: registrations.change_directories(state, directories, cordoned))
+
     async def fence_broker(self) -> None:
         """End this broker's registration, as the last thing before a clean stop."""
         await self._run(registrations.fence_broker)

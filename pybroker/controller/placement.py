@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pybroker.controller.state import ControllerState, Refusal
-from pybroker.metadata.image import NO_LEADER, UNASSIGNED_DIRECTORY
+from pybroker.metadata.image import NO_LEADER, UNASSIGNED_DIRECTORY, BrokerRegistration
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -19,7 +19,7 @@ class Placement:
     def __init__(self, state: ControllerState) -> None:
         brokers = state.image.cluster.brokers
         self._brokers = brokers
-        self._usable = sorted(broker.id for broker in brokers.values() if not broker.fenced)
+        self._usable = sorted(each.id for each in brokers.values() if not each.fenced and _takes_new(each))
         self._next = len(state.image.topics.by_id)
         self._image = state.image
         self._load: Counter[bytes] | None = None
@@ -73,8 +73,10 @@ class Placement:
         )
 
     def _directory(self, broker_id: int) -> bytes:
-        """The broker's log dir with the fewest replicas."""
-        directories = self._brokers[broker_id].directories
+        """The broker's log dir with the fewest replicas, of those that get new ones."""
+        broker = self._brokers[broker_id]
+        cordoned = broker.cordoned_directories or ()
+        directories = [each for each in broker.directories if each not in cordoned] or list(broker.directories)
         if len(directories) <= 1:
             return directories[0] if directories else UNASSIGNED_DIRECTORY
         if self._load is None:
@@ -85,3 +87,9 @@ class Placement:
         chosen = min(directories, key=self._load.__getitem__)
         self._load[chosen] += 1
         return chosen
+
+
+def _takes_new(broker: BrokerRegistration) -> bool:
+    """Whether some log dir of a broker gets new partitions (KIP-1066)."""
+    cordoned = broker.cordoned_directories or ()
+    return not broker.directories or any(each not in cordoned for each in broker.directories)

@@ -19,6 +19,9 @@ from pybroker.protocol import messages as m
 _FENCED, _UNFENCED = 1, -1
 _RECOVERED, _RECOVERING = 0, 1
 _DIRECTORIES_SINCE_VERSION = 3
+_CORDONED_SINCE_VERSION = 4
+_CHANGED_DIRECTORIES_SINCE_VERSION = 2
+_CHANGED_CORDONED_SINCE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Registration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     directories: tuple[bytes, ...]
+    cordoned_directories: tuple[bytes, ...] = ()
 
 
 def register_broker(state: ControllerState, registration: Registration) -> ControllerResult[int]:
@@ -52,6 +56,7 @@ def register_broker(state: ControllerState, registration: Registration) -> Contr
         rack=registration.rack,
         fenced=True,
         log_dirs=list(registration.directories) if version >= _DIRECTORIES_SINCE_VERSION else [],
+        cordoned_log_dirs=list(registration.cordoned_directories) if version >= _CORDONED_SINCE_VERSION else None,
     )
     unfence = m.BrokerRegistrationChangeRecord(broker_id=state.node_id, broker_epoch=epoch, fenced=_UNFENCED)
     records = [VersionedRecord(record, version), VersionedRecord(unfence, 0)]
@@ -82,6 +87,26 @@ def _election(
     if partition.leader_recovery_state == _RECOVERING and is_alone:
         change.leader_recovery_state = _RECOVERED
     return change
+
+
+def change_directories(
+    state: ControllerState, directories: Sequence[bytes], cordoned: Sequence[bytes]
+) -> ControllerResult[None]:
+    """This broker's log dirs in service, which must be some, and those of them that get no new partitions (KIP-858,
+    KIP-1066)."""
+    assert directories
+    broker = state.image.cluster.brokers.get(state.node_id)
+    version = features.record_version("BrokerRegistrationChangeRecord", state.image.metadata_version)
+    if broker is None or version < _CHANGED_DIRECTORIES_SINCE_VERSION:
+        return ControllerResult(None)
+    change = m.BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+    if set(directories) != set(broker.directories):
+        change.log_dirs = list(directories)
+    if version >= _CHANGED_CORDONED_SINCE_VERSION and set(cordoned) != set(broker.cordoned_directories or ()):
+        change.cordoned_log_dirs = list(cordoned)
+    if not change.log_dirs and change.cordoned_log_dirs is None:
+        return ControllerResult(None)
+    return ControllerResult(None, [VersionedRecord(change, version)])
 
 
 def fence_broker(state: ControllerState) -> ControllerResult[None]:

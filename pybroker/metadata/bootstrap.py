@@ -8,9 +8,10 @@ as set up when it has a meta.properties, which is written last: an interrupted s
 from __future__ import annotations
 
 import logging
+import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pybroker.metadata import features, log_files, snapshot
@@ -19,7 +20,7 @@ from pybroker.metadata.image import QuorumImage, Voter
 from pybroker.metadata.records import ControlRecord, VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import MetaProperties
 
@@ -43,11 +44,13 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class LogDirs:
-    """All log dirs of a broker, in the order of log.dirs. `metadata` is the one with the metadata log."""
+    """All log dirs of a broker that can be used, in the order of log.dirs. `metadata` is the one with the metadata log;
+    `offline` says what is wrong with the others."""
 
     cluster_id: str
     dirs: tuple[LogDir, ...]
     metadata: LogDir
+    offline: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def metadata_log_directory(self) -> Path:
@@ -69,38 +72,55 @@ def open_log_dirs(
 ) -> LogDirs:
     """Lock the dirs, set up those that are new, and check that all belong to `node_id` and one cluster.
 
-    `paths` must not be empty; `metadata_dir` (metadata.log.dir) defaults to the first. StorageError says which dir or
-    setting is at fault; nothing stays locked then.
+    `paths` must not be empty; `metadata_dir` (metadata.log.dir) defaults to the first. A dir that cannot be read, made
+    or locked is left out and the others serve, unless it is the one with the metadata log. StorageError says which dir
+    or setting is at fault; nothing stays locked then.
     """
     assert paths
     metadata_path = metadata_dir if metadata_dir is not None else paths[0]
     every_path = list(dict.fromkeys([*paths, metadata_path]))
-    locks: list[DirectoryLock] = []
+    locks: dict[Path, DirectoryLock] = {}
+    offline: dict[Path, str] = {}
+    known: dict[Path, MetaProperties | None] = {}
     try:
         for path in every_path:
-            path.mkdir(parents=True, exist_ok=True)
-            locks.append(DirectoryLock(path))
-        known = {path: MetaProperties.read(path) for path in every_path}
-        cluster_id = _check_known(known, node_id, metadata_path)
+            try:
+                locks[path] = _lock(path)
+                known[path] = MetaProperties.read(path)
+            except (OSError, DirectoryInUse) as error:
+                if path == metadata_path:
+                    raise
+                logger.error("log dir %s cannot be used, and what lies there is offline: %s", path, error)
+                offline[path] = str(error)
+        cluster_id = _check_known(known, node_id, metadata_path, offline)
         # The dir of the metadata log comes first: it says which cluster the others, if a crash leaves them out, join.
-        for path in sorted(every_path, key=lambda each: each != metadata_path):
+        for path in sorted(known, key=lambda each: each != metadata_path):
             if known[path] is None:
                 known[path] = _set_up(
                     path, node_id, cluster_id, now_ms, controller_listener if path == metadata_path else None
                 )
     except BaseException:
-        for lock in locks:
+        for lock in locks.values():
             lock.release()
         raise
     dirs = {
-        path: LogDir(path, properties.directory_id, lock)
-        for (path, properties), lock in zip(known.items(), locks, strict=True)
+        path: LogDir(path, properties.directory_id, locks[path])
+        for path, properties in known.items()
         if properties is not None
     }
-    return LogDirs(cluster_id, tuple(dirs.values()), dirs[metadata_path])
+    return LogDirs(cluster_id, tuple(dirs.values()), dirs[metadata_path], offline)
 
 
-def _check_known(known: dict[Path, MetaProperties | None], node_id: int, metadata_path: Path) -> str:
+def _lock(path: Path) -> DirectoryLock:
+    path.mkdir(parents=True, exist_ok=True)
+    # What can be looked into can be worked in; a dead disk often says so only here.
+    os.listdir(path)
+    return DirectoryLock(path)
+
+
+def _check_known(
+    known: dict[Path, MetaProperties | None], node_id: int, metadata_path: Path, offline: Mapping[Path, str]
+) -> str:
     """The id of the cluster the dirs belong to; a new one when all are new."""
     cluster_id: str | None = None
     directory_ids: dict[bytes, Path] = {}
@@ -114,6 +134,12 @@ def _check_known(known: dict[Path, MetaProperties | None], node_id: int, metadat
         if twin != path:
             raise StorageError(f"{path} and {twin} have the same directory.id: one is a copy of the other; remove it")
     if cluster_id is None:
+        if offline:
+            path, why = next(iter(offline.items()))
+            raise StorageError(
+                f"{metadata_path} is empty, and {path}, which may belong to a cluster, cannot be used ({why}): mend "
+                "that one first, or take it out of log.dirs to begin a new cluster"
+            )
         return uuid_to_text(random_uuid())
     if known[metadata_path] is None:
         raise StorageError(

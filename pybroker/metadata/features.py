@@ -23,6 +23,7 @@ BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
 # Record name to (lowest metadata.version, record version), ascending.
 _RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "RegisterBrokerRecord": ((7, 1), (8, 2), (17, 3), (30, 4)),
+    "BrokerRegistrationChangeRecord": ((7, 1), (17, 2), (30, 3)),
     "PartitionRecord": ((7, 0), (17, 1), (23, 2)),
     "PartitionChangeRecord": ((7, 0), (17, 1), (23, 2)),
 }

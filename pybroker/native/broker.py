@@ -17,6 +17,10 @@ EVENT_APPENDED: int = lib.PB_EVENT_APPENDED
 EVENT_NOTICE: int = lib.PB_EVENT_NOTICE
 EVENT_OFFLINE: int = lib.PB_EVENT_OFFLINE
 
+OFFLINE_WRITE: int = lib.PB_OFFLINE_WRITE
+OFFLINE_READ: int = lib.PB_OFFLINE_READ
+"""What an EVENT_OFFLINE is about: its `offset`."""
+
 NULL_LENGTH = 0xFFFFFFFF
 """An event's `client_id_length` when the client sent no client id."""
 

@@ -23,6 +23,10 @@ class NativeError(Exception):
         return -self.code if self.code < 0 else None
 
 
+class SyncFailed(NativeError):
+    """A sync failed: nobody knows what of the synced bytes is on the disk, and no later sync will tell."""
+
+
 def describe(code: int) -> str:
     """Words for a code that came without."""
     return f"Kafka error code {code}" if code > 0 else os.strerror(-code)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
-from pybroker.native.errors import NativeError
+from pybroker.native.errors import NativeError, SyncFailed
 
 DEFAULT_LEVEL = -(2**31)
 """`compression_level` for the codec's own default."""
@@ -286,9 +286,12 @@ class NativePartition:
         return int(epoch[0]), int(end_offset[0])
 
     def sync(self) -> None:
-        """Sync what is written; the durable offset moves. Blocking."""
+        """Sync what is written; the durable offset moves. SyncFailed. Blocking."""
         failure = new_failure()
-        check(lib.pb_partition_sync(self.handle, failure), failure)
+        try:
+            check(lib.pb_partition_sync(self.handle, failure), failure)
+        except NativeError as error:
+            raise SyncFailed(error.code, error.text) from None
 
     def upkeep(self, now_ms: int, purge_before_ms: int) -> None:
         """Write out index buffers, expire producers, unlink files taken off before `purge_before_ms`. Blocking."""
@@ -322,6 +325,26 @@ class NativePartition:
         """Cut the log so that `offset` is its end, while it is not served. Blocking."""
         failure = new_failure()
         check(lib.pb_partition_truncate(self.handle, offset, failure), failure)
+
+    def check_files(self) -> None:
+        """Look whether all files are there and as long as they should be; ESTALE names the first that is not.
+        Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_check_files(self.handle, failure), failure)
+
+    def hold(self) -> None:
+        """Hold writes until `unhold`, while appends gather and reads go on. EBUSY: again later. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_hold(self.handle, failure), failure)
+
+    def relocate(self, directory: str) -> None:
+        """While held: go on in `directory`, which has synced copies of all files. EBUSY: again later. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_relocate(self.handle, ffi.new("char[]", directory.encode()), failure), failure)
+
+    def unhold(self) -> None:
+        """Let writes go on."""
+        lib.pb_partition_unhold(self.handle)
 
     def producers(self) -> list[ProducerState]:
         """The idempotent producers this partition remembers."""

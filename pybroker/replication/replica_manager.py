@@ -2,13 +2,15 @@
 access to them.
 
 On the asyncio loop; blocking work on the log manager's threads. Metadata changes are applied in their order, one after
-the other, each to all its partitions at once. A partition that cannot be opened is logged and refused with
-KAFKA_STORAGE_ERROR until the broker is started again or its topic changes; the others are served.
+the other, each to all its partitions at once. A partition whose log cannot be opened, or fails, is refused with
+KAFKA_STORAGE_ERROR; the others are served. It is tried again where that can help, as after a full disk, else when the
+broker is started again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -22,11 +24,15 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionRegistration, TopicImage
 from pybroker.metadata.loader import MetadataPublisher
+from pybroker.native.broker import OFFLINE_WRITE
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.native_errors import kafka_error
+from pybroker.replication.offline_partitions import OfflinePartitions
 from pybroker.storage.errors import OpeningStopped, StorageError
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
@@ -36,8 +42,13 @@ logger = logging.getLogger(__name__)
 #: As many partitions take some five milliseconds until they wait for the disk.
 _BEGUN_PER_TURN = 50
 
-#: Between attempts to repair a log that cannot be written, on a full disk for example.
+#: Between attempts to repair a log that cannot be written, or to open one, on a full disk for example.
 _REPAIR_INTERVAL_S = 5
+
+_TOO_SHORT = "something else has cut one of its files"
+
+#: Between looks at a log that others are at work on.
+_BUSY_INTERVAL_S = 0.05
 
 
 #: Takes the base offset of what was appended, or -1 and why it was not.
@@ -77,11 +88,16 @@ class ReplicaManager:
         self._logs = logs
         self._config = config
         self._replicas: dict[TopicPartition, Replica] = {}
-        #: Those that could not be opened, with their topic's id.
-        self._unopened: dict[TopicPartition, bytes] = {}
+        self._offline = OfflinePartitions(logs)
+        self._image: MetadataImage | None = None
+        self._reopening: asyncio.TimerHandle | None = None
+        self._closings: set[asyncio.Task[None]] = set()
+        logs.failures.subscribe(self)
         self._followers: list[MetadataPublisher] = []
+        self._reopening_listeners: list[Callable[[list[TopicPartition]], None]] = []
         self._may_lead = False
-        self._queue: list[_Change] = []
+        #: None stands for another attempt to open what could not be opened.
+        self._queue: list[_Change | None] = []
         self._applier: asyncio.Task[None] | None = None
         self._tickets = itertools.count(1)
         self._appends: dict[int, AppendCallback] = {}
@@ -91,6 +107,10 @@ class ReplicaManager:
     def add_follower(self, publisher: MetadataPublisher) -> None:
         """Let `publisher` have every image after it is in effect here. Before the first publish."""
         self._followers.append(publisher)
+
+    def add_reopening_listener(self, listener: Callable[[list[TopicPartition]], None]) -> None:
+        """Tell `listener` of partitions that are open now, later than the metadata says."""
+        self._reopening_listeners.append(listener)
 
     def allow_leading(self) -> None:
         """Lead from the next image on. Before this broker is registered, what the metadata says of its leadership is of
@@ -108,6 +128,9 @@ class ReplicaManager:
         if any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
             configured = None
         self._queue.append(_Change(delta, image, topics, configured))
+        self._start_applying()
+
+    def _start_applying(self) -> None:
         if self._applier is None:
             self._applier = asyncio.get_running_loop().create_task(self._apply_all(), name="replica manager")
 
@@ -119,11 +142,16 @@ class ReplicaManager:
     async def _apply_all(self) -> None:
         try:
             while self._queue:
-                await self._apply(self._queue.pop(0))
+                change = self._queue.pop(0)
+                if change is None:
+                    await self._reopen()
+                else:
+                    await self._apply(change)
         finally:
             self._applier = None
 
     async def _apply(self, change: _Change) -> None:
+        self._image = change.image
         steps: list[Callable[[], Awaitable[None]]] = [
             partial(self._delete_gone, change),
             partial(self._reconfigure, change),
@@ -155,16 +183,18 @@ class ReplicaManager:
     async def _delete_gone(self, change: _Change) -> None:
         gone = {topic_id for topic_id, topic in change.topics if topic is None}
         if gone:
-            self._unopened = {key: topic_id for key, topic_id in self._unopened.items() if topic_id not in gone}
+            self._offline.forget_topics(gone)
             keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
             await _all([self._delete(key) for key in keys])
 
     async def _delete(self, key: TopicPartition) -> None:
-        replica = self._replicas.pop(key)
+        replica = self._replicas.pop(key, None)
+        if replica is None:
+            return
         try:
             await self._logs.delete(replica.log)
         except OSError as error:
-            logger.error("%s: its directory could not be set aside: %s", replica.log, error)
+            self._logs.failures.report_directory(replica.log.directory, f"setting {replica.log} aside", error)
 
     async def _reconfigure(self, change: _Change) -> None:
         self._logs.config = self._config()
@@ -197,8 +227,8 @@ class ReplicaManager:
         key = (topic.name, index)
         replica = self._replicas.get(key)
         if self._node_id not in registration.replicas:
-            if replica is not None:
-                await self._delete(key)
+            self._offline.remove(key)
+            await self._delete(key)
             return
         if replica is None:
             replica = await self._open(key, topic.id, registration, image)
@@ -212,6 +242,7 @@ class ReplicaManager:
                     logger.error("%s: it cannot be led and is not served: %s", replica.log, error)
                 else:
                     replica.leader_epoch = registration.leader_epoch
+                    self._offline.remove(key)
         elif replica.leads:
             replica.leader_epoch = -1
             await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -221,25 +252,77 @@ class ReplicaManager:
     ) -> Replica | None:
         config = self._topic_config(key[0], image)
         directory_id = registration.directory(self._node_id)
+        is_new = self._offline.was_new(key) if key in self._offline else self._may_lead
         try:
-            log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config)
+            log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config, is_new=is_new)
         except OpeningStopped:
             return None
         except (NativeError, StorageError, OSError) as error:
-            logger.error(
-                "partition %s-%d cannot be opened and is not served until the broker is started again: %s", *key, error
-            )
-            self._unopened[key] = topic_id
+            self._on_unopened(key, topic_id, error, is_new)
             return None
-        self._unopened.pop(key, None)
         replica = self._replicas[key] = Replica(log)
         return replica
+
+    def _on_unopened(self, key: TopicPartition, topic_id: bytes, error: Exception, is_new: bool) -> None:
+        # Only what passes by itself: the rest needs somebody to look at it.
+        passes = isinstance(error, NativeError | OSError) and consequence(error) is Consequence.NOTHING
+        if key not in self._offline:
+            logger.error(
+                "partition %s-%d cannot be opened and is offline until %s: %s",
+                *key,
+                "that succeeds" if passes else "the broker is started again",
+                error,
+            )
+        self._offline.add(key, topic_id, is_tried_again=passes, is_new=is_new)
+        if passes and self._reopening is None:
+            self._reopening = asyncio.get_running_loop().call_later(_REPAIR_INTERVAL_S, self._queue_reopening)
+
+    def _queue_reopening(self) -> None:
+        self._reopening = None
+        self._queue.append(None)
+        self._start_applying()
+
+    async def _reopen(self) -> None:
+        """Try those again that could not be opened."""
+        assert self._image is not None
+        opened = []
+        for key, topic_id in self._offline.due():
+            topic = self._image.topics.by_id.get(topic_id)
+            if topic is not None and key[1] in topic.partitions:
+                await self._update(topic, key[1], topic.partitions[key[1]], self._image)
+            if key in self._replicas:
+                logger.warning("%s is open now", self._replicas[key].log)
+                opened.append(key)
+        for listener in self._reopening_listeners if opened else ():
+            listener(opened)
+
+    # ---- disks that fail -------------------------------------------------------------------------------------------
+
+    def on_directory_failed(self, directory: LogDirectory) -> None:
+        """See `FailureHandler`."""
+        for key, replica in list(self._replicas.items()):
+            if replica.log.directory is directory:
+                self._take_offline(key, replica)
+
+    def on_log_failed(self, log: PartitionLog, why: str) -> None:
+        """See `FailureHandler`."""
+        del why
+        replica = self._replicas.get(log.key)
+        if replica is not None and replica.log is log:
+            self._take_offline(log.key, replica)
+
+    def _take_offline(self, key: TopicPartition, replica: Replica) -> None:
+        del self._replicas[key]
+        self._offline.add(key, replica.log.topic_id, is_tried_again=False, is_new=False)
+        closing = asyncio.get_running_loop().create_task(self._logs.drop(replica.log))
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
 
     # ---- appends and reads of the control plane --------------------------------------------------------------------
 
     def _leader(self, topic: str, partition: int) -> PartitionLog:
         replica = self._replicas.get((topic, partition))
-        if (topic, partition) in self._unopened:
+        if (topic, partition) in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if replica is None or replica.log.closing:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -286,18 +369,48 @@ class ReplicaManager:
         if done is not None:
             done(offset, None if error == 0 else kafka_error(NativeError(error)))
 
-    async def on_offline(self, tag: int, error: int) -> None:
-        """An OFFLINE event: a write failed. Cut the log to what was written whole and go on.
-
-        On a full disk the next write fails as well; until a repair is due again, clients are refused without trying.
-        """
+    async def on_offline(self, tag: int, what: int, error: int) -> None:
+        """An OFFLINE event: a write or a read failed."""
         log = self._logs.by_tag(tag)
         if log is None or log.closing:
             return
-        logger.error("%s: a write failed (%s); the log is repaired", log, NativeError(error))
+        failure: NativeError | None = NativeError(error)
+        is_write = what == OFFLINE_WRITE
+        outcome = consequence(NativeError(error))
+        if outcome is Consequence.PARTITION:
+            # That says in words what is wrong. Nothing is when a reader has met a name that retention took away; a file
+            # that was too short has been, though a write may have made it long enough since.
+            is_sure = is_write or error == -errno.ENODATA
+            failure = await self._look_at_files(log) or (NativeError(error, _TOO_SHORT) if is_sure else None)
+        if failure is None:
+            logger.debug("%s: a read failed (%s), though its files are in order", log, NativeError(error))
+        elif is_write and outcome is Consequence.NOTHING:
+            await self._repair(log, failure)
+        else:
+            self._logs.failures.report(log, "a write" if is_write else "a read", failure)
+
+    async def _look_at_files(self, log: PartitionLog) -> NativeError | None:
+        """What is wrong with a log's files; None when nothing is."""
+        while not log.closing:
+            try:
+                await log.run(log.native.check_files)
+            except NativeError as found:
+                if found.errno != errno.EBUSY:
+                    return found
+                await asyncio.sleep(_BUSY_INTERVAL_S)
+            else:
+                return None
+        return None
+
+    async def _repair(self, log: PartitionLog, error: NativeError) -> None:
+        """A write failed. Cut the log to what was written whole and go on.
+
+        On a full disk the next write fails as well; until a repair is due again, clients are refused without trying.
+        """
+        logger.error("%s: a write failed (%s); the log is repaired", log, error)
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, log.repaired_s + _REPAIR_INTERVAL_S - loop.time()))
-        if self._logs.by_tag(tag) is not log:
+        if self._logs.by_tag(log.tag) is not log:
             return
         log.repaired_s = loop.time()
         is_first = True
@@ -305,6 +418,9 @@ class ReplicaManager:
             try:
                 await log.run(log.native.repair)
             except NativeError as failure:
+                if consequence(failure) is not Consequence.NOTHING:
+                    self._logs.failures.report(log, "repairing it", failure)
+                    return
                 if is_first:
                     logger.error(
                         "%s: it cannot be repaired and takes no records; tried again every %d s: %s",
@@ -398,8 +514,12 @@ class ReplicaManager:
             raise kafka_error(error) from error
 
     def log_dirs(self) -> list[Path]:
-        """The log dirs of this broker."""
-        return [each.path for each in self._logs.directories]
+        """The log dirs of this broker that are in service."""
+        return [each.path for each in self._logs.live]
+
+    def offline_log_dirs(self) -> list[Path]:
+        """Those that are not."""
+        return list(self._logs.failures.offline)
 
     def placements(
         self, wanted: Collection[TopicPartition] | None
@@ -415,7 +535,12 @@ class ReplicaManager:
         """Put no more metadata into effect, and fail the appends that nobody will finish."""
         self._queue.clear()
         self._logs.stop_opening()
+        if self._reopening is not None:
+            self._reopening.cancel()
         await self.settled()
+        if self._closings:
+            await asyncio.wait(self._closings)
+        self._offline.close()
         while self._appends:
             _, done = self._appends.popitem()
             done(-1, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -37,9 +37,12 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.clock import SystemClock
 from pybroker.server.event_pump import EventPump
+from pybroker.server.log_dir_watch import LogDirWatch
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.served_controller import ServedController
+from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -71,6 +74,9 @@ class Daemon:
         self.listeners: list[BoundListener] = []
         #: Of clients, open at the start.
         self.partition_count = 0
+        #: Once started.
+        self.logs: LogManager
+        self.replicas: ReplicaManager
         self.native = NativeBroker(_options(config, profile))
         self._stack = AsyncExitStack()
         self._stack.callback(self.native.close)
@@ -102,11 +108,15 @@ class Daemon:
         log_dirs = self._open_log_dirs()
         controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
         self._stack.push_async_callback(controller.close)
-        logs = await self._open_logs(log_dirs, controller)
-        replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
+        self.logs = logs = await self._open_logs(log_dirs, controller)
+        self.replicas = replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
+        watch = LogDirWatch(controller, logs, log_dirs.metadata.directory_id, self._fail)
+        watch.check()
+        logs.failures.subscribe(watch)
         self._stack.push_async_callback(replicas.stop)
         services = self._services(controller, replicas, told_ranges(served))
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
+        services.replicas.add_follower(watch)
         self._subscribe(controller, services)
         await self._open_partitions(logs, replicas, _partitions(controller.image, self.config.node_id))
         self.native.start()
@@ -114,7 +124,9 @@ class Daemon:
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()
         replicas.allow_leading()
-        await self._register(controller, log_dirs)
+        await self._register(controller, watch)
+        watch.start()
+        self._stack.push_async_callback(watch.stop)
         await replicas.settled()
         maintenance = LogMaintenance(logs)
         maintenance.start()
@@ -145,7 +157,10 @@ class Daemon:
     async def _open_logs(self, log_dirs: LogDirs, controller: Controller) -> LogManager:
         own = set(self.config.log_dirs)
         directories = [LogDirectory(each.path, each.directory_id) for each in log_dirs.dirs if each.path in own]
-        logs = LogManager(self.native, directories, self.config, self.clock)
+        if not directories:
+            reasons = "; ".join(f"{path}: {why}" for path, why in log_dirs.offline.items())
+            raise StorageError(f"none of log.dirs can be used: {reasons}")
+        logs = LogManager(self.native, directories, self.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
         return logs
@@ -184,18 +199,20 @@ class Daemon:
         )
 
     def _subscribe(self, controller: Controller, services: BrokerServices) -> None:
-        services.replicas.add_follower(GroupCoordinatorPublisher(services.groups, self.config.node_id))
+        groups = GroupCoordinatorPublisher(services.groups, self.config.node_id)
+        services.replicas.add_follower(groups)
+        services.replicas.add_reopening_listener(groups.on_reopened)
         services.replicas.add_follower(_ConfigPublisher(services, lambda: controller.config))
         controller.subscribe(services.replicas)
 
-    async def _register(self, controller: Controller, log_dirs: LogDirs) -> None:
-        own = set(self.config.log_dirs)
+    async def _register(self, controller: Controller, watch: LogDirWatch) -> None:
         await controller.register_broker(
             Registration(
                 random_uuid(),
                 tuple(each.advertised for each in self.listeners),
                 self.config.rack,
-                tuple(each.directory_id for each in log_dirs.dirs if each.path in own),
+                watch.in_service,
+                watch.cordoned,
             )
         )
 
@@ -212,8 +229,11 @@ class Daemon:
             pump.drain()
 
     def _on_log_failure(self, error: MetadataLogError) -> None:
+        self._fail(str(error))
+
+    def _fail(self, reason: str) -> None:
         if not self.failed.done():
-            self.failed.set_result(str(error))
+            self.failed.set_result(reason)
 
 
 class _ConfigPublisher:

@@ -98,7 +98,7 @@ class EventPump:
         elif kind == EVENT_NOTICE:
             self._log_notice(event)
         elif kind == EVENT_OFFLINE:
-            self._in_background(self._services.replicas.on_offline(event[2], event[1]))
+            self._in_background(self._services.replicas.on_offline(event[2], event[3], event[1]))
         else:
             logger.error("the data plane sent an event of unknown kind %d", kind)
 

@@ -16,8 +16,12 @@ FILE_NAME = ".lock"
 _held_here: set[tuple[int, int]] = set()
 
 
+class DirectoryInUse(StorageError):
+    """Another broker has the log dir."""
+
+
 class DirectoryLock:
-    """Holds a log dir until `release`. Also a context manager. Raises StorageError when another broker has it."""
+    """Holds a log dir until `release`. Also a context manager. Raises DirectoryInUse when another broker has it."""
 
     def __init__(self, log_dir: Path) -> None:
         self.path = log_dir / FILE_NAME
@@ -43,8 +47,8 @@ class DirectoryLock:
             return None
         return status.st_dev, status.st_ino
 
-    def _taken(self) -> StorageError:
-        return StorageError(
+    def _taken(self) -> DirectoryInUse:
+        return DirectoryInUse(
             f"{self.path.parent} is in use by another broker (it holds {self.path}): stop that broker, or set log.dirs "
             "to another directory"
         )

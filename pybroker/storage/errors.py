@@ -5,5 +5,9 @@ class StorageError(Exception):
     """A file of a log dir cannot be used. The text names the file and what to do."""
 
 
+class DirectoryOffline(StorageError):
+    """A log cannot be opened because a log dir, in which it lies or may lie, is out of service."""
+
+
 class OpeningStopped(StorageError):
     """A log was not opened, nor touched, because the broker stops."""

@@ -43,11 +43,17 @@ class LogDirectory:
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
         self.loaded = False
+        #: Why it is out of service; None while it is not.
+        self.failure: str | None = None
+        #: Device and inode, by which a dir is known that is not what it was.
+        self.identity: tuple[int, int] | None = None
         self._read_at_start: dict[str, dict[TopicPartition, int]] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
         """Read marks and checkpoints and list the partitions; from here on a crash is an unclean stop."""
+        found = os.stat(self.path)
+        self.identity = (found.st_dev, found.st_ino)
         epoch = clean_shutdown.read(self.path)
         self.clean = epoch is not None
         if epoch is not None:

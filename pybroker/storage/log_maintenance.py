@@ -7,7 +7,6 @@ one log, is logged, and the next round tries again.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
@@ -71,10 +70,7 @@ class LogMaintenance:
             await asyncio.sleep(interval_ms / 1000)
 
     async def _checkpoint(self) -> None:
-        try:
-            await self._manager.write_checkpoints()
-        except OSError as error:
-            logger.error("the checkpoints could not be written; they are tried again: %s", error)
+        await self._manager.write_checkpoints()
 
     # ---- retention -------------------------------------------------------------------------------------------------
 
@@ -98,8 +94,7 @@ class LogMaintenance:
         try:
             deleted_count = await log.run(_delete, log.native, decision)
         except NativeError as error:
-            if error.errno != errno.EBUSY:
-                logger.error("%s: retention failed: %s", log, error)
+            self._manager.failures.report(log, "retention", error)
             return
         logger.info(
             "%s: %d segments deleted (%d by size, %d by age, %d below the log start offset); the log starts at %d",
@@ -144,7 +139,7 @@ class LogMaintenance:
         job = asyncio.get_running_loop().run_in_executor(self._manager.executor, _run_each, held)
         errors = await completed(job, release)
         for log, error in errors:
-            logger.error("%s: %s failed: %s", log, what, error)
+            self._manager.failures.report(log, what, error)
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """`LogManager`: all open logs of this broker over its log dirs: opening, closing, deleting, checkpoints, strays.
 
 State belongs to the asyncio loop; the disk is touched on `executor`'s threads. What can fail: a log that cannot be
-opened (`NativeError`, `StorageError`), a partition that lies in two log dirs (`StorageError` at start).
+opened (`NativeError`, `StorageError`), a partition that lies in two log dirs (`StorageError` at start). A log dir that
+fails is left alone from then on: `failures` says which and tells others.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState, partition_states
+from pybroker.native.refusal import NativeRefusal
+from pybroker.protocol.errors import ErrorCode
 from pybroker.storage import partition_metadata, recovery_report
-from pybroker.storage.errors import OpeningStopped, StorageError
+from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
+from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 
@@ -44,9 +48,16 @@ class LogManager:
     """Life: `load`, `open` and `delete` as metadata says, `close` at the end. `logs` has every open log."""
 
     def __init__(
-        self, broker: NativeBroker, directories: Sequence[LogDirectory], config: BrokerConfig, clock: Clock
+        self,
+        broker: NativeBroker,
+        directories: Sequence[LogDirectory],
+        config: BrokerConfig,
+        clock: Clock,
+        failures: LogFailures | None = None,
     ) -> None:
+        """`failures` knows of log dirs that are not among `directories` because they could not be used at the start."""
         assert directories
+        self.failures = failures or LogFailures()
         self.config = config
         self.clock = clock
         self.directories = tuple(directories)
@@ -62,20 +73,31 @@ class LogManager:
         self._removals: set[asyncio.TimerHandle] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
+        #: Whose last checkpoints could not be written.
+        self._unwritten: set[LogDirectory] = set()
         self._stopping = False
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
+    @property
+    def live(self) -> list[LogDirectory]:
+        """The log dirs that are in service."""
+        return [each for each in self.directories if each.failure is None]
+
     async def load(self) -> None:
-        """Read what lies in the log dirs. StorageError for a partition that lies in two of them."""
+        """Read what lies in the log dirs; one that cannot be read fails. StorageError for a partition that lies in two
+        of them."""
         loop = asyncio.get_running_loop()
         jobs = [loop.run_in_executor(self.executor, each.load) for each in self.directories]
         # All of them end before a failure is told: `close` has to know what they did.
         await asyncio.wait(jobs)
-        for job in jobs:
-            job.result()
+        for directory, job in zip(self.directories, jobs, strict=True):
+            try:
+                job.result()
+            except OSError as error:
+                self.failures.fail(directory, f"it cannot be read: {error}")
         places: dict[TopicPartition, Path] = {}
-        for directory in self.directories:
+        for directory in self.live:
             for key, path in directory.partitions.items():
                 if key in places:
                     raise StorageError(
@@ -99,10 +121,14 @@ class LogManager:
     async def set_strays_aside(self, wanted: Collection[TopicPartition]) -> None:
         """Rename directories of partitions that the metadata does not know; they stay on disk for people to look at."""
         loop = asyncio.get_running_loop()
-        for directory in self.directories:
+        for directory in self.live:
             for key in [key for key in directory.partitions if key not in wanted]:
                 path = directory.partitions[key]
-                renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+                try:
+                    renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
+                except OSError as error:
+                    self.failures.report_directory(directory, f"renaming {path}", error)
+                    continue
                 directory.forget(key)
                 logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
 
@@ -113,12 +139,20 @@ class LogManager:
     # ---- open and delete -------------------------------------------------------------------------------------------
 
     async def open(
-        self, key: TopicPartition, topic_id: bytes, directory_id: bytes, leader_epoch: int, config: TopicConfig
+        self,
+        key: TopicPartition,
+        topic_id: bytes,
+        directory_id: bytes,
+        leader_epoch: int,
+        config: TopicConfig,
+        *,
+        is_new: bool = True,
     ) -> PartitionLog:
         """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
-        are fewest. NativeError or OSError when that is impossible."""
+        are fewest. One that is not new and lies nowhere is not made while a log dir is out of service: it may lie
+        there. StorageError, NativeError or OSError when that is impossible."""
         assert key not in self.logs
-        directory, path, existed = await self._place(key, topic_id, directory_id)
+        directory, path, existed = await self._place(key, topic_id, directory_id, is_new)
         self._log_counts[directory] += 1
         tag = next(self._tags)
         try:
@@ -128,9 +162,11 @@ class LogManager:
         except OpeningStopped:
             self._log_counts[directory] -= 1
             raise
-        except BaseException:
+        except BaseException as error:
             self._log_counts[directory] -= 1
             self._unopened[key] = directory
+            if isinstance(error, NativeError | OSError) and consequence(error) is Consequence.DIRECTORY:
+                self.failures.fail(directory, f"opening {path} failed: {error}")
             raise
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
@@ -143,7 +179,7 @@ class LogManager:
         return log
 
     async def _place(
-        self, key: TopicPartition, topic_id: bytes, directory_id: bytes
+        self, key: TopicPartition, topic_id: bytes, directory_id: bytes, is_new: bool
     ) -> tuple[LogDirectory, Path, bool]:
         """(log dir, directory of the partition, whether it is there already)."""
         loop = asyncio.get_running_loop()
@@ -151,15 +187,46 @@ class LogManager:
             path = directory.partitions.get(key)
             if path is None:
                 continue
+            if directory.failure is not None:
+                raise DirectoryOffline(f"{path} lies in a log dir that is out of service: {directory.failure}")
             found_id = await loop.run_in_executor(self.executor, partition_metadata.read, path)
             if found_id is None or found_id == topic_id:
                 return directory, path, True
             renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
             directory.forget(key)
             logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
-        by_id = {each.directory_id: each for each in self.directories}
-        chosen = by_id.get(directory_id) or min(self.directories, key=self._log_counts.__getitem__)
+        if not is_new and self.failures.offline:
+            where = ", ".join(str(path) for path in self.failures.offline)
+            raise DirectoryOffline(f"no log dir in service has it, and it may lie in one that is not: {where}")
+        chosen = self._choose(directory_id)
         return chosen, chosen.path / f"{key[0]}-{key[1]}", False
+
+    def _choose(self, directory_id: bytes) -> LogDirectory:
+        """The log dir for a new partition. DirectoryOffline when there is none."""
+        live = self.live
+        assigned = next((each for each in live if each.directory_id == directory_id), None)
+        if assigned is not None:
+            return assigned
+        if not live:
+            raise DirectoryOffline("all log dirs are out of service")
+        cordoned = self.config.get_list("cordoned.log.dirs")
+        usable = [each for each in live if str(each.path) not in cordoned and "*" not in cordoned]
+        return min(usable or live, key=self._log_counts.__getitem__)
+
+    def refuse(self, key: TopicPartition, topic_id: bytes) -> NativeRefusal:
+        """Let the data plane answer KAFKA_STORAGE_ERROR for a partition, whether it is open or not. NativeError."""
+        return NativeRefusal(self._broker, key[0], topic_id, key[1], ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def drop(self, log: PartitionLog) -> None:
+        """Close a log that cannot be used any more, as it is."""
+        if self.logs.get(log.key) is not log:
+            return
+        self._forget(log)
+        self._unopened[log.key] = log.directory
+        try:
+            await log.close(error=ErrorCode.KAFKA_STORAGE_ERROR, clean=False)
+        except NativeError as error:
+            logger.warning("%s: closing it failed: %s", log, error)
 
     def _open(
         self,
@@ -235,17 +302,23 @@ class LogManager:
         return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
 
     async def write_checkpoints(self) -> None:
-        """Recovery points, high watermarks and log start offsets of every dir, where they changed. OSError."""
+        """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
         states = self.states(self.logs.values())
         await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
 
     async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
         loop = asyncio.get_running_loop()
-        for directory in self.directories:
+        for directory in self.live:
             if not directory.loaded:
                 continue
             own = {key: state for key, (where, state) in placed.items() if where is directory}
-            await loop.run_in_executor(self.executor, directory.write_checkpoints, own)
+            try:
+                await loop.run_in_executor(self.executor, directory.write_checkpoints, own)
+            except OSError as error:
+                self.failures.report_directory(directory, "writing its checkpoints", error)
+                self._unwritten.add(directory)
+            else:
+                self._unwritten.discard(directory)
 
     async def close(self, broker_epoch: int, resigned_error: int) -> None:
         """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
@@ -285,14 +358,16 @@ class LogManager:
         broker_epoch: int,
     ) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            await self._write_checkpoints(placed)
-            for directory in self.directories:
-                if directory not in failed:
-                    epoch = broker_epoch if broker_epoch >= 0 else directory.previous_broker_epoch
-                    await loop.run_in_executor(self.executor, directory.mark_clean, epoch)
-        except OSError as error:
-            logger.error("the checkpoints could not be written, so the next start checks the logs: %s", error)
+        await self._write_checkpoints(placed)
+        for directory in self.live:
+            if directory in failed or directory in self._unwritten:
+                logger.error("%s is not marked as closed in order, so the next start checks its logs", directory.path)
+                continue
+            epoch = broker_epoch if broker_epoch >= 0 else directory.previous_broker_epoch
+            try:
+                await loop.run_in_executor(self.executor, directory.mark_clean, epoch)
+            except OSError as error:
+                self.failures.report_directory(directory, "marking it as closed in order", error)
 
 
 def _is_closed(directory: LogDirectory, closed: Collection[TopicPartition]) -> bool:

@@ -75,9 +75,9 @@ static pb_log *open_log(pb_io *io, bool clean)
     return log;
 }
 
-static void on_failure(pb_partition *partition, int error)
+static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
 {
-    (void)error;
+    CHECK(what == PB_WRITE_FAILED && error < 0);
     ((world *)partition->owner)->mends++;
 }
 

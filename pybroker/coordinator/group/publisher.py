@@ -7,7 +7,7 @@ before it can be loaded, and one that is not can only be given up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
@@ -53,6 +53,16 @@ class GroupCoordinatorPublisher:
             deleted = [(old.name, old.id) for old in self._topics.by_id.values() if old.id not in topics.by_id]
             self._in_background(self._groups.on_topics_deleted(deleted))
         self._topics = topics
+
+    def on_reopened(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Partitions of that name and index could not be read when they were to be loaded, and can be now."""
+        for topic, index in partitions:
+            if topic == OFFSETS_TOPIC and index in self._led:
+                self._in_background(self._load_again(index, self._led[index]))
+
+    async def _load_again(self, index: int, leader_epoch: int) -> None:
+        await self._groups.on_resignation(index)
+        self._groups.on_election(index, leader_epoch)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

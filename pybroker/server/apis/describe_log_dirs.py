@@ -29,6 +29,8 @@ async def handle(
         # Only the copy of a log that moves to another dir can lag behind, and none does here.
         by_dir[path][topic].append(_Partition(partition_index=index, partition_size=state.size_bytes, offset_lag=0))
     results = await asyncio.gather(*(asyncio.to_thread(_result, *each) for each in by_dir.items()))
+    for path in broker.replicas.offline_log_dirs():
+        results.append(_Result(log_dir=str(path.absolute()), error_code=ErrorCode.KAFKA_STORAGE_ERROR))
     return m.DescribeLogDirsResponse(results=results)
 
 

@@ -272,7 +272,7 @@ def test_other_work_goes_on_while_many_partitions_are_opened(tmp_path: Path, mon
             await asyncio.sleep(0)
             turn += 1
 
-    async def note(*_: Any) -> Any:
+    async def note(*_: Any, **__: Any) -> Any:
         opened_at_turn.append(turn)
         raise StorageError("noted")
 

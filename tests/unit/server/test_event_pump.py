@@ -82,13 +82,13 @@ class FakeNative:
 class Replicas:
     def __init__(self) -> None:
         self.appended: list[tuple[int, int, int]] = []
-        self.offline: list[tuple[int, int]] = []
+        self.offline: list[tuple[int, int, int]] = []
 
     def on_appended(self, ticket: int, offset: int, error: int) -> None:
         self.appended.append((ticket, offset, error))
 
-    async def on_offline(self, tag: int, error: int) -> None:
-        self.offline.append((tag, error))
+    async def on_offline(self, tag: int, what: int, error: int) -> None:
+        self.offline.append((tag, what, error))
 
 
 def pumped(
@@ -297,11 +297,11 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
 
     async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
         native.put(EVENT_APPENDED, 0, 77, 1000)
-        native.put(EVENT_OFFLINE, -5, 3)
+        native.put(EVENT_OFFLINE, -5, 3, 1)
         native.put(EVENT_NOTICE, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6)
         await turns()
         assert replicas.appended == [(77, 1000, 0)]
-        assert replicas.offline == [(3, -5)]
+        assert replicas.offline == [(3, 1, -5)]
 
     pumped(handler, scenario)
     assert "notice 4 (and 6 times more)" in caplog.text

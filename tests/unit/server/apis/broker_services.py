@@ -53,6 +53,7 @@ class Replicas:
     def __init__(self) -> None:
         self.settle_count = 0
         self.dirs: dict[Path, dict[Key, PartitionState]] = {}
+        self.offline_dirs: list[Path] = []
         self.known_producers: dict[Key, list[ProducerState]] = {}
         self.low_watermarks: dict[Key, int | KafkaError] = {}
         self.epochs: dict[Key, tuple[int, int]] = {}
@@ -64,6 +65,9 @@ class Replicas:
 
     def log_dirs(self) -> list[Path]:
         return list(self.dirs)
+
+    def offline_log_dirs(self) -> list[Path]:
+        return self.offline_dirs
 
     def placements(self, wanted: Collection[Key] | None) -> dict[Key, tuple[Path, PartitionState]]:
         return {

@@ -92,8 +92,11 @@ def test_several_log_dirs(tmp_path: Path) -> None:
             answer = await services.call("describe_log_dirs", m.DescribeLogDirsRequest(topics=wanted or None), 4)
             return list(answer.results)
 
+        failed = tmp_path / "failed"
+        services.replicas.offline_dirs = [failed]
         results = {each.log_dir: each for each in await described()}
-        assert set(results) == {str(first), str(second), str(lost)}
+        assert set(results) == {str(first), str(second), str(lost), str(failed)}
+        assert results[str(failed)].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         sizes = {row.partition_index: row.partition_size for row in results[str(first)].topics[0].partitions}
         assert sizes == {0: 10, 1: 20}
         assert 0 < results[str(first)].usable_bytes <= results[str(first)].total_bytes

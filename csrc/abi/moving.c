@@ -1,0 +1,50 @@
+/* pybroker.h: partitions that are refused, checked, held and moved. Python's threads. */
+#include <errno.h>
+#include <string.h>
+
+#include "abi/convert.h"
+
+int32_t pb_partition_refuse(pb_broker *broker, const char *topic, const uint8_t *topic_id, int32_t partition,
+                            int32_t error, pb_partition **out)
+{
+    if (partition < 0 || error <= 0 || strlen(topic) == 0 || strlen(topic) >= PB_TOPIC_NAME_BYTES)
+        return -EINVAL;
+    pb_partition_rules rules = {0};
+    pb_partition *refusing = pb_partition_create(broker->io, topic, topic_id, partition, NULL, &rules);
+    if (refusing == NULL)
+        return -ENOMEM;
+    refusing->owner = broker;
+    refusing->refusal = error;
+    int result = pb_registry_add(&broker->registry, refusing);
+    if (result == 0)
+        *out = refusing;
+    else
+        pb_partition_release(refusing);
+    return result;
+}
+
+int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    pb_partition_watch_reads(partition);
+    return pb_abi_fail(failure, &inner, pb_log_check_files(partition->log, &guard, &inner));
+}
+
+int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    return pb_abi_fail(failure, &inner, pb_partition_stop_writes(partition, &inner));
+}
+
+int32_t pb_partition_relocate(pb_partition *partition, const char *directory, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_log_guard guard = pb_partition_guard(partition);
+    return pb_abi_fail(failure, &inner, pb_log_relocate(partition->log, &guard, directory, &inner));
+}
+
+void pb_partition_unhold(pb_partition *partition)
+{
+    pb_partition_resume_writes(partition);
+}

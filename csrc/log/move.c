@@ -1,0 +1,207 @@
+/*
+ * A log that moves to another directory, and the check that its files are still there. Blocking calls on a worker
+ * thread, the lock only through the guard.
+ *
+ * The copying is Python's: sealed segments and the bulk of the active one while the log serves, the rest while it is
+ * held. Held, the log gives out offsets and queues appends, and readers go on, but nothing is written; so the copy can
+ * be made equal, and switching over only exchanges the segments' handles. Readers that hold an old segment finish with
+ * its old file, whose name may be gone by then.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/state.h"
+
+/* ---- the files as they should be ---- */
+
+typedef struct expected_file {
+    int64_t base_offset;
+    int64_t size_bytes;
+} expected_file;
+
+/* Copies what to look for; the last one is the active segment, which grows. */
+static expected_file *expected_files(const pb_log *log, const pb_log_guard *guard, uint32_t *count)
+{
+    pb_log_lock(guard);
+    *count = log->segment_count;
+    expected_file *files = calloc(*count, sizeof(*files));
+    for (uint32_t i = 0; files != NULL && i < *count; i++)
+        files[i] = (expected_file){log->segments[i]->base_offset, log->segments[i]->size_bytes};
+    pb_log_unlock(guard);
+    return files;
+}
+
+static int check_file(pb_log *log, const expected_file *file, bool is_active, pb_failure *failure)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, file->base_offset, PB_FILE_LOG, "");
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot name a segment");
+    int64_t size_bytes = log->io->ops->path_size(log->io, path);
+    if (size_bytes == -ENOENT)
+        return pb_fail(failure, -ESTALE, "%s is gone: something else has removed or renamed it", path);
+    if (size_bytes < 0)
+        return pb_fail(failure, (int)size_bytes, "cannot look at %s", path);
+    if (size_bytes < file->size_bytes || (!is_active && size_bytes > file->size_bytes))
+        return pb_fail(failure, -ESTALE, "%s has %lld bytes instead of %lld: something else has changed it", path,
+                       (long long)size_bytes, (long long)file->size_bytes);
+    return 0;
+}
+
+int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    uint32_t count;
+    PB_ASSERT(log->maintaining);
+    expected_file *files = expected_files(log, guard, &count);
+    if (files == NULL)
+        return pb_log_fail(log, failure, -ENOMEM, "cannot check the files");
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++)
+        rc = check_file(log, &files[i], i + 1 == count, failure);
+    free(files);
+    return rc;
+}
+
+int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "other upkeep is under way");
+    rc = pb_log_look_at_files(log, guard, failure);
+    pb_log_end_maintenance(log, guard);
+    return rc;
+}
+
+/* ---- moving ---- */
+
+int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    pb_log_lock(guard);
+    bool busy = log->maintaining || log->writing;
+    bool unfit = log->broken || log->failed;
+    if (!busy && !unfit) {
+        log->maintaining = true;
+        log->writing = true;
+    }
+    pb_log_unlock(guard);
+    if (busy || unfit)
+        return pb_log_fail(log, failure, unfit ? -EIO : -EBUSY, "cannot hold the log");
+    int rc = pb_log_flush_derived(log, guard, false, failure);
+    if (rc != 0)
+        pb_log_return_tokens(log, guard);
+    return rc;
+}
+
+void pb_log_release(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_return_tokens(log, guard);
+}
+
+/* The same segment with its file in `directory`; the indexes come later, under the lock. */
+static pb_segment *copy_segment(const pb_log *log, const pb_segment *from, const char *directory, bool is_active,
+                                int *result)
+{
+    char path[PB_LOG_PATH_BYTES];
+    *result = pb_segment_path(path, directory, from->base_offset, PB_FILE_LOG, "");
+    if (*result != 0)
+        return NULL;
+    int64_t size_bytes = log->io->ops->path_size(log->io, path);
+    if (size_bytes != from->size_bytes) {
+        *result = size_bytes < 0 ? (int)size_bytes : -ESTALE;
+        return NULL;
+    }
+    pb_segment *segment = pb_segment_new(log->io, directory, from->base_offset);
+    *result = segment == NULL ? -ENOMEM : 0;
+    if (segment == NULL || !is_active)
+        return segment;
+    segment->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE);
+    if (segment->file < 0) {
+        *result = segment->file;
+        pb_segment_release(segment);
+        return NULL;
+    }
+    return segment;
+}
+
+/* Pending index entries go with the new segment; the old one keeps what it needs to be searched. [lock] */
+static void take_index(pb_index_buffer *to, pb_index_buffer *from)
+{
+    *to = *from;
+    *from = (pb_index_buffer){.flushed_count = to->flushed_count};
+}
+
+/* What is known of a segment passes on. [lock] */
+static void take_over(pb_segment *to, pb_segment *from)
+{
+    to->size_bytes = from->size_bytes;
+    to->largest_timestamp_ms = from->largest_timestamp_ms;
+    to->largest_timestamp_offset = from->largest_timestamp_offset;
+    to->last_time_entry_ms = from->last_time_entry_ms;
+    to->modified_ms = from->modified_ms;
+    to->used = from->used;
+    to->indexes = from->indexes;
+    to->old_magic = from->old_magic;
+    take_index(&to->offset_index, &from->offset_index);
+    take_index(&to->time_index, &from->time_index);
+    take_index(&to->transaction_index, &from->transaction_index);
+}
+
+static void release_all(pb_segment **segments, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (segments[i] != NULL)
+            pb_segment_release(segments[i]);
+    free(segments);
+}
+
+/* 0: `segments` now has the old ones. -EBUSY: a sync works on the old ones. */
+static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segments, pb_old_directory *old,
+                    char *directory)
+{
+    pb_log_lock(guard);
+    PB_ASSERT(log->maintaining && log->writing && log->rolling == NULL);
+    bool busy = log->sync_count > 0;
+    for (uint32_t i = 0; !busy && i < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        take_over(segments[i], segment);
+        log->segments[i] = segments[i];
+        segments[i] = segment;
+    }
+    if (!busy) {
+        old->path = log->directory;
+        pb_list_push_back(&log->old_directories, &old->link);
+        log->directory = directory;
+        log->durable_end = log->written_end;
+        log->directory_dirty = false;
+        pb_link *link;
+        while ((link = pb_list_pop_front(&log->removed)) != NULL)
+            free(PB_CONTAINER(link, pb_removed, link));
+    }
+    pb_log_unlock(guard);
+    return busy ? -EBUSY : 0;
+}
+
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, pb_failure *failure)
+{
+    /* With both tokens the list of segments stands still. */
+    uint32_t count = log->segment_count;
+    pb_segment **segments = calloc(count, sizeof(pb_segment *));
+    char *path = strdup(directory);
+    pb_old_directory *old = calloc(1, sizeof(*old));
+    int rc = segments == NULL || path == NULL || old == NULL ? -ENOMEM : 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++)
+        segments[i] = copy_segment(log, log->segments[i], path, i + 1 == count, &rc);
+    if (rc == 0) {
+        pb_list_init(&old->link);
+        rc = exchange(log, guard, segments, old, path);
+    }
+    if (segments != NULL)
+        release_all(segments, count);
+    if (rc == 0)
+        return 0;
+    free(path);
+    free(old);
+    return pb_fail(failure, rc, "cannot go on with the log in %s", directory);
+}

@@ -1,0 +1,124 @@
+"""What a failing disk means: which failures pass, which end a partition, which end a log dir. On the asyncio loop.
+
+A full disk passes, and so does a shortage of memory or file handles: the work is done again later. A file that somebody
+else has cut or removed ends its partition. Whatever else a disk answers (EIO, a file system that has become read-only,
+any failed sync) ends the whole log dir, as in Apache Kafka: what lies there is served again after a restart, which
+reads from the disk what there really is.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+class Consequence(enum.Enum):
+    """What a failure puts out of service."""
+
+    NOTHING = "nothing"
+    PARTITION = "partition"
+    DIRECTORY = "log dir"
+
+
+_PASSING = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.ESHUTDOWN,
+    )
+)
+#: With these nothing was synced; any other failure of a sync is final.
+_UNSYNCED = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY))
+_CHANGED = frozenset((errno.ESTALE, errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES))
+
+
+def consequence(error: NativeError | OSError) -> Consequence:
+    """What a failed call on a partition's files means."""
+    if error.errno is None or error.errno in (_UNSYNCED if isinstance(error, SyncFailed) else _PASSING):
+        return Consequence.NOTHING
+    if isinstance(error, SyncFailed):
+        return Consequence.DIRECTORY
+    return Consequence.PARTITION if error.errno in _CHANGED else Consequence.DIRECTORY
+
+
+class FailureHandler(Protocol):
+    """Is told of what is out of service, once each; it must not raise."""
+
+    def on_directory_failed(self, directory: LogDirectory) -> None: ...
+
+    def on_log_failed(self, log: PartitionLog, why: str) -> None: ...
+
+
+class LogFailures:
+    """Which log dirs are out of service. `offline` has the reasons by path, of those too that could not be used at the
+    start."""
+
+    def __init__(self, offline: Mapping[Path, str] | None = None) -> None:
+        self.offline: dict[Path, str] = dict(offline or {})
+        self._handlers: list[FailureHandler] = []
+
+    def subscribe(self, handler: FailureHandler) -> None:
+        """Tell `handler` from now on."""
+        self._handlers.append(handler)
+
+    def report(self, log: PartitionLog, what: str, error: NativeError | OSError) -> None:
+        """A call on a log's files has failed; `what` names it."""
+        if log.closing or log.directory.failure is not None:
+            return
+        outcome = consequence(error)
+        if outcome is Consequence.PARTITION and _is_gone(log.directory):
+            self.fail(log.directory, "it is gone, or something else is mounted in its place")
+        elif outcome is Consequence.DIRECTORY:
+            self.fail(log.directory, f"{what} failed for {log}: {error}")
+        elif outcome is Consequence.PARTITION:
+            logger.error("%s is offline until the broker is started again: %s failed: %s", log, what, error)
+            for handler in self._handlers:
+                handler.on_log_failed(log, str(error))
+        elif error.errno != errno.EBUSY:
+            logger.error("%s: %s failed: %s", log, what, error)
+
+    def report_directory(self, directory: LogDirectory, what: str, error: OSError) -> None:
+        """A call on the files of a log dir that are no logs has failed."""
+        if directory.failure is None and error.errno in _PASSING:
+            logger.error("log dir %s: %s failed, which is tried again: %s", directory.path, what, error)
+        else:
+            self.fail(directory, f"{what} failed: {error}")
+
+    def fail(self, directory: LogDirectory, why: str) -> None:
+        """Put a log dir out of service."""
+        if directory.failure is not None:
+            return
+        directory.failure = self.offline[directory.path] = why
+        logger.error(
+            "log dir %s failed, and what lies there is offline until the broker is started again: %s",
+            directory.path,
+            why,
+        )
+        for handler in self._handlers:
+            handler.on_directory_failed(directory)
+
+
+def _is_gone(directory: LogDirectory) -> bool:
+    """One stat, which takes as long as any look at the name of a mounted file system."""
+    try:
+        found = os.stat(directory.path)
+    except OSError:
+        return True
+    return directory.identity is not None and (found.st_dev, found.st_ino) != directory.identity

@@ -1,0 +1,283 @@
+"""Log dirs that fail, at the start or later: what lies there is refused, the rest is served."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_client import Client, config_for, connected, running
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.native.broker import OFFLINE_WRITE
+from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.native.partition import NativePartition
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.replication import replica_manager
+from pybroker.server.daemon import Daemon
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_failures import Consequence, consequence
+
+OK, OFFLINE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def config(tmp_path: Path, names: str = "ab", **overrides: str) -> BrokerConfig:
+    return config_for(tmp_path, log_dirs=",".join(str(tmp_path / name) for name in names), **overrides)
+
+
+async def fetch(client: Client, topic: str, offset: int = 0) -> Any:
+    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    wanted = m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])
+    request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
+    response = await client.call(request, 12)
+    return response.responses[0].partitions[0]
+
+
+def place_of(daemon: Daemon, topic: str) -> Path:
+    return daemon.logs.logs[topic, 0].path
+
+
+async def make_topics(client: Client, daemon: Daemon, count: int = 2) -> dict[str, str]:
+    """The names of some topics by the name of the log dir they lie in."""
+    for number in range(count):
+        await client.make_topic(f"t{number}")
+        assert (await client.produce(f"t{number}", b"x")).error_code == OK
+    return {place_of(daemon, f"t{number}").parent.name: f"t{number}" for number in range(count)}
+
+
+async def produced(client: Client, topic: str) -> ErrorCode:
+    return ErrorCode((await client.produce(topic, b"y")).error_code)
+
+
+async def described(client: Client) -> dict[str, int]:
+    """The error code of every log dir, by its name."""
+    answer = await client.call(m.DescribeLogDirsRequest(topics=None), 4)
+    return {Path(each.log_dir).name: each.error_code for each in answer.results}
+
+
+def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+            log = daemon.logs.logs[topics["b"], 0]
+            for _ in range(2):
+                await daemon.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.EIO)
+            assert await produced(client, topics["b"]) == OFFLINE
+            assert (await fetch(client, topics["b"])).error_code == OFFLINE
+            assert (await client.offset(topics["b"], -1)).error_code == OFFLINE
+            assert await produced(client, topics["a"]) == OK
+            assert await described(client) == {"a": OK, "b": OFFLINE}
+            # What is new goes where it can be kept.
+            await client.make_topic("new")
+            assert await produced(client, "new") == OK
+            assert place_of(daemon, "new").parent.name == "a"
+        assert caplog.text.count("failed, and what lies there is offline") == 1
+        assert f"log dir {tmp_path / 'b'} failed" in caplog.text and "Input/output error" in caplog.text
+        assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+        assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+        # A new start tries it again.
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert await described(client) == {"a": OK, "b": OK}
+            assert (await client.produce(topics["b"], b"z")).base_offset == 1
+
+    asyncio.run(run())
+
+
+def test_a_failed_sync_ends_the_log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(native: NativePartition) -> None:
+        raise SyncFailed(-errno.ENOSPC)
+
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+            logs = daemon.logs
+            log = logs.logs[topics["b"], 0]
+            monkeypatch.setattr(NativePartition, "sync", fail)
+            with pytest.raises(SyncFailed):
+                await log.run(log.native.sync)
+            logs.failures.report(log, "a sync", SyncFailed(-errno.ENOSPC))
+            assert await produced(client, topics["b"]) == OFFLINE
+            assert await produced(client, topics["a"]) == OK
+            monkeypatch.undo()
+
+    asyncio.run(run())
+
+
+def test_a_file_that_was_cut_ends_its_partition_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            for topic in ("cut", "removed", "whole"):
+                await client.make_topic(topic)
+                assert await produced(client, topic) == OK
+            name = "00000000000000000000.log"
+            os.truncate(place_of(daemon, "cut") / name, 10)
+            os.unlink(place_of(daemon, "removed") / name)
+            assert (await fetch(client, "cut")).error_code == OFFLINE
+            for _ in range(1000):
+                if ("cut", 0) not in daemon.logs.logs:
+                    break
+                await asyncio.sleep(0.01)
+            assert await produced(client, "cut") == OFFLINE
+            log = daemon.logs.logs["removed", 0]
+            with pytest.raises(NativeError) as failure:
+                await log.run(log.native.upkeep, 1, 0)
+            daemon.logs.failures.report(log, "upkeep", failure.value)
+            assert await produced(client, "removed") == OFFLINE
+            assert await produced(client, "whole") == OK
+            assert await described(client) == {"a": OK}
+        assert f"cut-0/{name} has 10 bytes instead of" in caplog.text
+        assert f"removed-0/{name} is gone" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_dir_that_vanished_is_told_from_files_that_did(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+            shutil.rmtree(tmp_path / "b")
+            log = daemon.logs.logs[topics["b"], 0]
+            await daemon.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.ESTALE)
+            assert await described(client) == {"a": OK, "b": OFFLINE}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_the_broker_stops_without_its_metadata_or_any_log_dir(tmp_path: Path, names: str) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path, names)) as daemon:
+            logs = daemon.logs
+            logs.failures.fail(logs.directories[0], "of a test")
+            reason = await asyncio.wait_for(daemon.failed, 10)
+            assert f"log dir {tmp_path / 'a'}, which has the metadata log, cannot be used: of a test" in reason
+
+    asyncio.run(run())
+
+
+def test_a_dir_that_cannot_be_used_at_the_start_leaves_the_others(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+        (tmp_path / "b").rename(tmp_path / "away")
+        (tmp_path / "b").write_text("no directory")
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert await described(client) == {"a": OK, "b": OFFLINE}
+            assert await produced(client, topics["a"]) == OK
+            assert await produced(client, topics["b"]) == OFFLINE
+            assert not list((tmp_path / "a").glob(f"{topics['b']}-*")), "an empty one in its place would lose all"
+        (tmp_path / "b").unlink()
+        (tmp_path / "away").rename(tmp_path / "b")
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert (await client.produce(topics["b"], b"z")).base_offset == 1
+        # Without the one that has the metadata log there is no start.
+        (tmp_path / "a").rename(tmp_path / "away")
+        (tmp_path / "a").write_text("no directory")
+        daemon = Daemon(config(tmp_path), daemon.profile)
+        with pytest.raises(OSError, match="exists"):
+            await daemon.start()
+
+    asyncio.run(run())
+
+
+def test_a_dir_another_broker_has_leaves_the_others(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as first, connected(first) as client:
+            await make_topics(client, first)
+        (tmp_path / "c").mkdir()
+        shutil.copytree(tmp_path / "a", tmp_path / "c", dirs_exist_ok=True)
+        async with (
+            running(config(tmp_path, "a")),
+            running(config(tmp_path, "ca")) as second,
+            connected(second) as client,
+        ):
+            assert await described(client) == {"c": OK, "a": OFFLINE}
+
+    asyncio.run(run())
+
+
+def test_a_new_cluster_is_not_begun_beside_a_dir_that_may_have_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        (tmp_path / "b").write_text("no directory")
+        async with running(config_for(tmp_path / "other")) as daemon:
+            pass
+        daemon = Daemon(config(tmp_path), daemon.profile)
+        with pytest.raises(StorageError, match="may belong to a cluster"):
+            await daemon.start()
+
+    asyncio.run(run())
+
+
+def test_what_could_not_be_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    full = True
+
+    async def run() -> None:
+        nonlocal full
+        opened = NativePartition.__init__
+
+        def open_unless_full(self: NativePartition, *args: Any, **kwargs: Any) -> None:
+            if full:
+                raise NativeError(-errno.ENOSPC)
+            opened(self, *args, **kwargs)
+
+        monkeypatch.setattr(NativePartition, "__init__", open_unless_full)
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            assert await produced(client, "t") == OFFLINE
+            await asyncio.sleep(0.1)
+            assert await produced(client, "t") == OFFLINE
+            full = False
+            async with asyncio.timeout(10):
+                while (code := await produced(client, "t")) != OK:
+                    assert code == OFFLINE
+                    await asyncio.sleep(0.01)
+            assert await described(client) == {"a": OK}
+            # Nothing is left of it when the topic goes while it is refused.
+            full = True
+            await client.make_topic("gone")
+            assert await produced(client, "gone") == OFFLINE
+            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="gone")])
+            answer = await client.call(request, 6)
+            assert answer.responses[0].error_code == OK
+            assert await produced(client, "gone") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert caplog.text.count("partition t-0 cannot be opened") == 1
+        assert "t-0 is open now" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_new_partitions_stay_out_of_cordoned_dirs(tmp_path: Path) -> None:
+    async def run() -> None:
+        cordoned = config(tmp_path, cordoned_log_dirs=str(tmp_path / "b"))
+        async with running(cordoned) as daemon, connected(daemon) as client:
+            for number in range(3):
+                await client.make_topic(f"t{number}")
+            assert not list((tmp_path / "b").glob("t*"))
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            await client.make_topic("free")
+            assert place_of(daemon, "free").parent.name == "b"
+
+    asyncio.run(run())
+
+
+def test_what_failures_mean() -> None:
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.EBUSY):
+        assert consequence(NativeError(-number)) is Consequence.NOTHING
+        assert consequence(OSError(number, "x")) is Consequence.NOTHING
+    for number in (errno.ESTALE, errno.ENODATA, errno.ENOENT, errno.EACCES):
+        assert consequence(NativeError(-number)) is Consequence.PARTITION
+    for number in (errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.ETIMEDOUT):
+        assert consequence(NativeError(-number)) is Consequence.DIRECTORY
+    assert consequence(NativeError(ErrorCode.CORRUPT_MESSAGE)) is Consequence.NOTHING
+    assert consequence(SyncFailed(-errno.ENOSPC)) is Consequence.DIRECTORY
+    assert consequence(SyncFailed(-errno.EMFILE)) is Consequence.NOTHING
