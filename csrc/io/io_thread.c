@@ -44,11 +44,10 @@ static void wait_for_wake(pb_thread *thread)
 }
 
 /* A short slice gives the thread an early deadline, so the scheduler lets it in when it wakes although others are busy.
- * Needs no privilege. A kernel that refuses leaves latency to chance. More weight (a nice value of -10) was worse: the
- * thread then breaks into clients on the same machine at every wake, and a fetch costs 1.5 times as much. */
+ * Needs no privilege. A kernel that refuses leaves latency to chance. More weight (a nice value of -10) does harm: the
+ * thread breaks into clients on the same machine at every wake, and a fetch costs 1.5 times as much. */
 static void shorten_slice(void)
 {
-
     struct pb_sched_attr attributes = {0};
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) < 0 || attributes.policy != SCHED_OTHER)
         return;
