@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -28,8 +28,7 @@ Req = TypeVar("Req")
 Resp = TypeVar("Resp")
 
 
-@dataclass(slots=True, frozen=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """What a handler may know of the request besides its body.
 
     `client_id` is None when the client sent none. `client_host` is the peer's address without a port, such as

@@ -1,8 +1,9 @@
 """From the data plane's events to handlers and back: the broker's dispatcher.
 
 Runs on the asyncio loop, woken by one file descriptor for a batch of events. A handler is stepped once; when it is done
-then, and most are, its answer leaves at once. Only one that waits becomes a Task. What a client sends wrong costs it
-its connection and the log one line.
+then, and most are, its answer leaves at once. One that waits for a future is stepped again when that is decided. Only
+one that waits for something else, or once more, becomes a Task, whose life costs as much as many a handler. What a
+client sends wrong costs it its connection and the log one line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import types
 from collections.abc import Coroutine, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pybroker.native.broker import (
@@ -56,6 +58,7 @@ class EventPump:
         self._services = services
         self._listeners = list(listeners)
         self._hosts: dict[int, str] = {}
+        self._awaited: set[asyncio.Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._loop = asyncio.get_running_loop()
@@ -67,6 +70,11 @@ class EventPump:
     async def stop(self) -> None:
         """Close the connections of requests that wait, and from now on of those that come. Appends still finish."""
         self._stopping = True
+        awaited = list(self._awaited)
+        for future in awaited:
+            future.cancel()
+        # Comes after their callbacks, which go on with the handlers.
+        await asyncio.gather(*awaited, return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -146,9 +154,31 @@ class EventPump:
             self._fail(handle, context, error)
             return
         else:
-            self._in_background(self._finish(handle, context, handling, waits_for))
+            if isinstance(waits_for, asyncio.Future):
+                # What a Task does when its coroutine waits: tells the future that the wait has been taken note of.
+                waits_for._asyncio_future_blocking = False
+                self._awaited.add(waits_for)
+                waits_for.add_done_callback(partial(self._go_on, handle, context, handling))
+            else:
+                self._in_background(self._finish(handle, context, handling, waits_for))
             return
         self._answer(handle, context, response)
+
+    def _go_on(
+        self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], future: asyncio.Future[Any]
+    ) -> None:
+        """The first future that a handler waited for is decided."""
+        self._awaited.discard(future)
+        try:
+            waits_for = handling.send(None)
+        except StopIteration as done:
+            self._answer(handle, context, done.value)
+        except asyncio.CancelledError:
+            self._native.close_request(handle)
+        except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
+            self._fail(handle, context, error)
+        else:
+            self._in_background(self._finish(handle, context, handling, waits_for))
 
     def _find_host(self, connection_id: int, handle: int) -> str:
         if len(self._hosts) >= _MAX_KNOWN_HOSTS:

@@ -171,6 +171,27 @@ def test_one_that_waits_does_not_hold_up_others() -> None:
     pumped(handler, scenario)
 
 
+def test_waiting_for_one_future_takes_no_task_and_may_be_shared() -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        return await gate
+
+    gate: Any = None
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        nonlocal gate
+        gate = asyncio.get_running_loop().create_future()
+        before = asyncio.all_tasks()
+        for handle in (1, 2):
+            native.request(handle, BODY)
+            await turns()
+        assert asyncio.all_tasks() == before
+        gate.set_result(OK)
+        await turns()
+        assert native.replies == {1: OK, 2: OK}
+
+    pumped(handler, scenario)
+
+
 def test_a_failure_while_waiting_reaches_the_handler() -> None:
     async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
         try:
@@ -307,8 +328,11 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
     assert "notice 4 (and 6 times more)" in caplog.text
 
 
-def test_stop_closes_what_waits_and_what_comes_after() -> None:
+@pytest.mark.parametrize("in_a_task", [False, True])
+def test_stop_closes_what_waits_and_what_comes_after(in_a_task: bool) -> None:
     async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        if in_a_task:
+            await asyncio.sleep(0)
         await asyncio.get_running_loop().create_future()
 
     async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
