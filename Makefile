@@ -85,7 +85,7 @@ fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
 test-python: venv build
 	@$(PYTEST) -n 2 -q $(ARGS)
 
-verify: bootstrap-verify venv build ## every acceptance check (long, and some need root)
+verify: bootstrap-verify venv build extension-asan ## every acceptance check (long, and some need root)
 	@$(PYTEST) tests/verify $(ARGS)
 
 soak: bootstrap-verify venv build ## the tests that run for hours

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
@@ -43,12 +44,19 @@ def backends() -> list[str]:
     return ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 
 
-@pytest.fixture(scope="module")
-def running_broker(backend: str) -> Iterator[BrokerProcess | KafkaBroker]:
-    """A broker for all tests of a module, stopped (and its clean stop checked) at the end."""
+@contextmanager
+def started_broker(backend: str, env: Mapping[str, str] | None = None) -> Iterator[BrokerProcess | KafkaBroker]:
+    """A broker of that backend (one of `backends`), stopped at the end; `env` is added to pybroker's environment."""
     if backend == "kafka":
         with KafkaBroker(overrides=OVERRIDES) as kafka:
             yield kafka
     else:
-        with BrokerProcess(overrides={**OVERRIDES, "pybroker.io.backend": backend}) as broker:
+        with BrokerProcess(overrides={**OVERRIDES, "pybroker.io.backend": backend}, env=env) as broker:
             yield broker
+
+
+@pytest.fixture(scope="module")
+def running_broker(backend: str) -> Iterator[BrokerProcess | KafkaBroker]:
+    """A broker for all tests of a module, stopped (and its clean stop checked) at the end."""
+    with started_broker(backend) as broker:
+        yield broker
