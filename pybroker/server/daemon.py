@@ -41,6 +41,7 @@ from pybroker.server.log_dir_watch import LogDirWatch
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
+from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.log_maintenance import LogMaintenance
@@ -131,6 +132,9 @@ class Daemon:
         maintenance = LogMaintenance(logs)
         maintenance.start()
         self._stack.push_async_callback(maintenance.stop)
+        cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
+        cleaner.start()
+        self._stack.push_async_callback(cleaner.stop)
 
     def _listen(self) -> list[BoundListener]:
         bound = []

@@ -7,23 +7,19 @@ one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pybroker.native.partition import PartitionState, Segment
 
-UNBOUNDED_MS = 2**63 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """min.cleanable.dirty.ratio, min.compaction.lag.ms, max.compaction.lag.ms; `deletes`: cleanup.policy has `delete`
-    as well."""
+    """min.cleanable.dirty.ratio, min.compaction.lag.ms, max.compaction.lag.ms."""
 
     min_dirty_ratio: float
     min_lag_ms: int
     max_lag_ms: int
-    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +80,10 @@ def examine(
     first_dirty_offset: int,
     policy: CompactionPolicy,
     now_ms: int,
-    first_timestamps: Mapping[int, int],
+    first_timestamp_ms: int = -1,
 ) -> LogToClean:
-    """What is clean and what may be cleaned. `segments` are oldest first, the last one active; `first_timestamps` has
-    the timestamp of the first batch by base offset, where max.compaction.lag.ms makes it matter."""
+    """What is clean and what may be cleaned. `segments` are oldest first, the last one active; `first_timestamp_ms` is
+    the smallest timestamp that a dirty segment begins with, from which max.compaction.lag.ms counts (-1: none)."""
     dirty = dirty_segments(segments, first_dirty_offset)
     uncleanable_offset = min(state.last_stable_offset, segments[-1].base_offset)
     if policy.min_lag_ms > 0:
@@ -98,8 +94,8 @@ def examine(
         first_dirty_offset,
         upper_offset,
         sum(each.size_bytes for each in segments if each.base_offset < first_dirty_offset),
-        sum(each.size_bytes for each in dirty if each.base_offset < upper_offset and each.end_offset <= upper_offset),
-        _overdue_ms(dirty, policy, now_ms, first_timestamps),
+        sum(each.size_bytes for each in dirty if each.end_offset <= upper_offset),
+        max(0, now_ms - policy.max_lag_ms - first_timestamp_ms) if dirty and first_timestamp_ms > 0 else 0,
     )
 
 
@@ -117,13 +113,3 @@ def _segment_base(segments: Sequence[Segment], offset: int) -> int:
 
 def _newest_ms(segment: Segment) -> int:
     return segment.largest_timestamp_ms if segment.largest_timestamp_ms >= 0 else segment.modified_ms
-
-
-def _overdue_ms(
-    dirty: Sequence[Segment], policy: CompactionPolicy, now_ms: int, first_timestamps: Mapping[int, int]
-) -> int:
-    if policy.max_lag_ms == UNBOUNDED_MS:
-        return 0
-    known_ms = [first_timestamps.get(each.base_offset, -1) for each in dirty]
-    earliest_ms = min((each for each in known_ms if each > 0), default=None)
-    return 0 if earliest_ms is None else max(0, now_ms - policy.max_lag_ms - earliest_ms)

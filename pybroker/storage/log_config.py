@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import INTERNAL_TOPICS, TopicConfig
-from pybroker.native.partition import DEFAULT_LEVEL, PartitionConfig
+from pybroker.native.partition import DEFAULT_LEVEL, CleanOptions, PartitionConfig
+from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
 from pybroker.storage.retention import RetentionPolicy
 
 _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LEVEL_KEYS = {"gzip": "compression.gzip.level", "lz4": "compression.lz4.level", "zstd": "compression.zstd.level"}
 _GZIP_DEFAULT_LEVEL = -1
+_MOST_BYTES_PER_SECOND = 2.0**63
 
 
 def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> PartitionConfig:
@@ -17,7 +21,7 @@ def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> P
     compression = config.get_str("compression.type")
     return PartitionConfig(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.get_int("segment.ms"),
+        segment_ms=_segment_ms(config),
         segment_jitter_ms=config.get_int("segment.jitter.ms"),
         segment_index_bytes=config.get_int("segment.index.bytes"),
         index_interval_bytes=config.get_int("index.interval.bytes"),
@@ -38,12 +42,69 @@ def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> P
     )
 
 
+def _segment_ms(config: TopicConfig) -> int:
+    """What may be compacted in time has to be in a sealed segment by then (KIP-354)."""
+    segment_ms = config.get_int("segment.ms")
+    return min(segment_ms, config.get_int("max.compaction.lag.ms")) if config.compact else segment_ms
+
+
 def _level(compression: str, config: TopicConfig) -> int:
     key = _LEVEL_KEYS.get(compression)
     if key is None:
         return DEFAULT_LEVEL
     level = config.get_int(key)
     return DEFAULT_LEVEL if compression == "gzip" and level == _GZIP_DEFAULT_LEVEL else level
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """The broker's log.cleaner.* settings. Sizes are each cleaner thread's share; `bytes_per_second` 0: no limit."""
+
+    thread_count: int
+    bytes_per_second: int
+    map_bytes: int
+    io_buffer_bytes: int
+    load_factor_percent: int
+    backoff_ms: int
+
+    @classmethod
+    def of(cls, broker: BrokerConfig) -> CleanerConfig:
+        """As the broker is configured now."""
+        thread_count = broker.get_int("log.cleaner.threads")
+        rate = broker.get_float("log.cleaner.io.max.bytes.per.second")
+        return cls(
+            thread_count,
+            max(1, int(rate)) if rate < _MOST_BYTES_PER_SECOND else 0,
+            broker.get_int("log.cleaner.dedupe.buffer.size") // max(1, thread_count),
+            broker.get_int("log.cleaner.io.buffer.size") // max(1, thread_count),
+            min(100, max(1, round(broker.get_float("log.cleaner.io.buffer.load.factor") * 100))),
+            broker.get_int("log.cleaner.backoff.ms"),
+        )
+
+
+def compaction_policy(config: TopicConfig) -> CompactionPolicy:
+    """When the topic's logs are worth cleaning."""
+    return CompactionPolicy(
+        config.get_float("min.cleanable.dirty.ratio"),
+        max(0, config.get_int("min.compaction.lag.ms")),
+        config.get_int("max.compaction.lag.ms"),
+    )
+
+
+def clean_options(plan: LogToClean, config: TopicConfig, cleaner: CleanerConfig, now_ms: int) -> CleanOptions:
+    """One pass over a log of the topic."""
+    compression = config.get_str("compression.type")
+    return CleanOptions(
+        first_dirty_offset=plan.first_dirty_offset,
+        upper_offset=plan.upper_offset,
+        now_ms=now_ms,
+        delete_retention_ms=config.get_int("delete.retention.ms"),
+        map_bytes=cleaner.map_bytes,
+        io_buffer_bytes=cleaner.io_buffer_bytes,
+        load_factor_percent=cleaner.load_factor_percent,
+        compression=_CODEC_IDS[compression],
+        compression_level=_level(compression, config),
+    )
 
 
 def retention_policy(config: TopicConfig) -> RetentionPolicy:

@@ -17,6 +17,7 @@ from pathlib import Path
 from pybroker.native.partition import PartitionState
 from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offset_checkpoint import TopicPartition
 
@@ -40,6 +41,7 @@ class LogDirectory:
         self.directory_id = directory_id
         self.clean = False
         self.previous_broker_epoch = clean_shutdown.UNKNOWN_BROKER_EPOCH
+        self.cleaner_checkpoint = CleanerCheckpoint(path)
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
         self.loaded = False
@@ -69,6 +71,7 @@ class LogDirectory:
             match = _PARTITION_NAME.fullmatch(entry.name)
             if match is not None and match[1] != _METADATA_TOPIC:
                 self.partitions[match[1], int(match[2])] = entry
+        self.cleaner_checkpoint.load(self.partitions)
         self.loaded = True
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
@@ -124,6 +127,7 @@ class LogDirectory:
         renamed = path.with_name(topic[: _NAME_BYTES - len(ending)] + ending)
         os.rename(path, renamed)
         fsync_directory(self.path)
+        self.cleaner_checkpoint.forget(partition)
         return renamed
 
 

@@ -75,8 +75,13 @@ class LogMaintenance:
     # ---- retention -------------------------------------------------------------------------------------------------
 
     async def apply_retention(self) -> None:
-        """Delete what retention lets go, in every log."""
-        for logs in _chunks(self._manager.logs.values()):
+        """Delete what retention lets go, in every log that the cleaner does not see to."""
+        has_cleaner = self._manager.config.get_bool("log.cleaner.enable")
+        await self.retain(log for log in self._manager.logs.values() if not (has_cleaner and log.config.compact))
+
+    async def retain(self, among: Iterable[PartitionLog]) -> None:
+        """Delete what retention lets go in some logs."""
+        for logs in _chunks(among):
             states = self._manager.states(logs)
             for log in logs:
                 # Each of them may be closed while another is seen to.

@@ -33,6 +33,7 @@ class PartitionLog:
         "config",
         "directory",
         "flushes",
+        "interrupt",
         "key",
         "native",
         "path",
@@ -65,6 +66,8 @@ class PartitionLog:
         self.synced_bytes = 0
         #: When the log was last repaired after a failed write, by the loop's clock.
         self.repaired_s = -math.inf
+        #: Ends a long call under way early, so that closing need not wait for it.
+        self.interrupt: Callable[[], None] | None = None
         self._executor = executor
         self._call_count = 0
         self._idle: asyncio.Future[None] | None = None
@@ -99,6 +102,8 @@ class PartitionLog:
     async def close(self, *, error: int, clean: bool) -> None:
         """Take it away from clients, who are told `error`, wait for calls under way, end the handle. NativeError."""
         self.closing = True
+        if self.interrupt is not None:
+            self.interrupt()
         if self._call_count > 0:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
