@@ -408,4 +408,99 @@ enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_
  * of buckets. */
 int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity);
 
+/* ---- walking over segments, for tools and without a broker -------------------------------------------------------
+ */
+
+/* Walks over the segments of a partition in order: batches, what is none, and what indexes say of them. One thread at a
+ * time; rows and flags are as csrc/log/walk.h tells. */
+typedef struct pb_walk pb_walk;
+
+enum pb_walk_flag {
+    PB_WALK_CRC = 1,            /* the CRC is not that of the bytes */
+    PB_WALK_HEADER = 2,         /* record count, deltas, attributes or producer id that no broker writes */
+    PB_WALK_GAP = 4,            /* offsets are missing between the batch before and this one */
+    PB_WALK_BACK = 8,           /* the base offset is below the one due */
+    PB_WALK_EPOCH = 16,         /* another leader epoch than the batch before, or the first batch */
+    PB_WALK_CONTROL = 32,       /* a control batch */
+    PB_WALK_TRANSACTIONAL = 64, /* of a transaction that may begin here; one may be told of more than once */
+    PB_WALK_SEQUENCE = 128,     /* the producer's sequence does not go on */
+    PB_WALK_OLD_MAGIC = 256,    /* a message of magic 0 or 1 */
+    PB_WALK_RECORDS = 512,      /* the records contradict the header, or cannot be decompressed */
+    PB_WALK_GARBAGE = 1024,     /* no batch: `size_bytes` from `position` */
+    PB_WALK_ZEROS = 2048,       /* with GARBAGE: all of it is zero */
+    PB_WALK_INDEX = 4096,       /* no batch: entry `number` of the offset index is wrong */
+    PB_WALK_TIME = 8192,        /* no batch: entry `number` of the time index is wrong */
+    PB_WALK_EVERY = 16384       /* only in `wanted`: a row for every batch */
+};
+
+/* One segment. Bytes pointed at stay valid until the walk is at the file's end. */
+typedef struct pb_walk_file {
+    const char *path;
+    int64_t base_offset;  /* of the file's name */
+    const uint8_t *index; /* whole entries of .index; NULL, 0: not compared */
+    size_t index_length;
+    const uint8_t *time_index; /* of .timeindex */
+    size_t time_index_length;
+    uint32_t wanted;    /* a batch gets a row when it has one of these flags; damage always does */
+    int32_t deep_every; /* look into the records of every n-th batch; 0: of none */
+} pb_walk_file;
+
+/* 104 bytes, no padding inside, so that Python can unpack many at once with "<7qI4iI3i2hHh4x". */
+typedef struct pb_walk_row {
+    int64_t position;
+    int64_t size_bytes;
+    int64_t base_offset;     /* INDEX, TIME: the entry's */
+    int64_t expected_offset; /* the one due here; -1: any. INDEX, TIME: the last offset of the batch it is about; -1:
+                                none */
+    int64_t base_timestamp;  /* TIME: the largest timestamp of that batch */
+    int64_t max_timestamp;   /* TIME: the entry's */
+    int64_t producer_id;
+    uint32_t flags;
+    int32_t leader_epoch;
+    int32_t last_offset_delta;
+    int32_t base_sequence;
+    int32_t record_count;
+    uint32_t crc;
+    int32_t expected_sequence;
+    int32_t coordinator_epoch; /* CONTROL: of a transaction marker */
+    int32_t number;            /* INDEX, TIME: which entry */
+    int16_t control_type;      /* CONTROL: 0 abort, 1 commit, others as Kafka numbers them; -1 not readable */
+    int16_t producer_epoch;
+    uint16_t attributes;
+    int16_t magic;
+    int32_t reserved;
+} pb_walk_row;
+
+/* Sums over all files so far; batches with a wrong CRC are only in damaged_bytes. */
+typedef struct pb_walk_totals {
+    int64_t bytes;
+    int64_t damaged_bytes;
+    int64_t batches;
+    int64_t records;
+    int64_t control_batches;
+    int64_t transactional_batches;
+    int64_t old_magic_messages;
+    int64_t min_timestamp;
+    int64_t max_timestamp;
+    int64_t file_max_timestamp; /* of the last file */
+    int64_t file_first_offset;  /* of the last file; -1: it has no batch */
+    int64_t end_offset;         /* behind the last batch; -1: there is none */
+    int64_t codec_batches[5];
+    int64_t codec_bytes[5];
+    int64_t deep_batches; /* this and what follows: of batches whose records were looked into */
+    int64_t deep_records;
+    int64_t null_keys;
+    int64_t stored_bytes; /* records as they lie in the file */
+    int64_t plain_bytes;  /* the same, decompressed */
+    int64_t sizes[224];   /* batches by size in bytes, in buckets as those of pb_broker_histogram */
+} pb_walk_totals;
+
+int32_t pb_walk_open(pb_walk **out, pb_native_failure *failure);
+/* Begin the next segment. Blocking. */
+int32_t pb_walk_begin(pb_walk *walk, const pb_walk_file *file, pb_native_failure *failure);
+/* Fill up to `capacity` rows; fewer: the file is at its end. The count or -errno. Blocking. */
+int32_t pb_walk_next(pb_walk *walk, pb_walk_row *rows, int32_t capacity, pb_native_failure *failure);
+void pb_walk_sum(const pb_walk *walk, pb_walk_totals *out);
+void pb_walk_close(pb_walk *walk);
+
 #endif

@@ -8,7 +8,7 @@ import click
 
 from pybroker import __version__
 
-COMMANDS = ("serve",)
+COMMANDS = ("serve", "log")
 
 
 class _LazyGroup(click.Group):

@@ -1,0 +1,245 @@
+"""`check`: everything that does not add up in a log dir, a partition's directory or a file. Reads only."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pybroker.protocol.uuids import uuid_to_text
+from pybroker.storage import clean_shutdown, meta_properties, offset_checkpoint
+from pybroker.storage.offline import text_files
+from pybroker.storage.offline.check_file import check_one_file
+from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.check_partition import check_partition
+from pybroker.storage.offline.findings import INFO, WARNING, Report
+from pybroker.storage.offline.layout import (
+    BOOTSTRAP_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
+    LogDirFiles,
+    PartitionFiles,
+    Target,
+    file_kind,
+    metadata_snapshot,
+)
+from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
+from pybroker.storage.offline.text_files import OffsetEntry
+
+_HEADER_BYTES = 61
+_HEADER = struct.Struct(">qiibIhi")
+_LENGTH_END = 12
+_ASIDE_TEXT = {
+    "delete": (INFO, "a deleted partition; the next start removes it"),
+    "stray": (WARNING, "a partition that this broker did not have to have; no broker reads or removes it"),
+    "future": (INFO, "a partition on its way from another log dir"),
+}
+Offsets = dict[tuple[str, int], OffsetEntry]
+
+
+@dataclass(slots=True)
+class LogDirState:
+    """What a check learned of a log dir. `broker_epoch` is None when the last stop was not in order."""
+
+    files: LogDirFiles
+    partitions: list[PartitionState] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+    broker_epoch: int | None = None
+
+
+class MetadataCheck(Protocol):
+    """Replays the metadata log of a directory and compares what it says with the log dir around it."""
+
+    def __call__(self, partition: PartitionState, log_dir: LogDirState | None, report: Report) -> None:
+        """Tell `report` what does not add up."""
+        ...
+
+
+def check(target: Target, report: Report, *, deep: bool, check_metadata: MetadataCheck) -> None:
+    """Check whatever `target` is. OSError when it cannot be listed."""
+    if isinstance(target, LogDirFiles):
+        _check_log_dir(target, report, deep, check_metadata)
+    elif isinstance(target, PartitionFiles):
+        _check_partition_alone(target, report, deep, check_metadata)
+    else:
+        kind = file_kind(target)
+        assert kind is not None
+        check_one_file(target, kind, report, deep)
+
+
+def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadata: MetadataCheck) -> None:
+    for why, path in files.aside:
+        severity, text = _ASIDE_TEXT.get(why, (INFO, "a file that was being written"))
+        report.add(severity, f"left-over-{why}", path, text)
+    for path in files.unknown:
+        report.warning("unknown-file", path, "no broker names a file or directory so")
+    checkpoints = {name: _read_offsets(files.files.get(name), report) for name in OFFSET_CHECKPOINTS}
+    state = LogDirState(files)
+    _read_identity(state, report)
+    for partition in files.partitions:
+        context = _context(partition, checkpoints, closed_cleanly=state.broker_epoch is not None)
+        state.partitions.append(check_partition(partition, context, report, deep=deep))
+        for snapshot in partition.metadata_snapshots:
+            check_metadata_snapshot(snapshot, report)
+    if BOOTSTRAP_CHECKPOINT in files.files:
+        check_metadata_snapshot(metadata_snapshot(files.files[BOOTSTRAP_CHECKPOINT]), report)
+    for name, offsets in checkpoints.items():
+        if offsets is not None:
+            _check_offsets(files.path / name, name, offsets, state, report)
+    _check_topic_ids(state, report)
+    for each in state.partitions:
+        if each.files.is_metadata_log:
+            check_metadata(each, state, report)
+
+
+def _check_partition_alone(files: PartitionFiles, report: Report, deep: bool, check_metadata: MetadataCheck) -> None:
+    """A partition by itself; the checkpoints of the dir around it are looked at where they are there."""
+    around = files.path.resolve().parent
+    quiet = Report()
+    checkpoints = {name: _read_offsets(path, quiet) for name in OFFSET_CHECKPOINTS if (path := around / name).is_file()}
+    context = _context(files, checkpoints, closed_cleanly=(around / clean_shutdown.FILE_NAME).is_file())
+    state = check_partition(files, context, report, deep=deep)
+    for snapshot in files.metadata_snapshots:
+        check_metadata_snapshot(snapshot, report)
+    if files.is_metadata_log:
+        check_metadata(state, None, report)
+
+
+def _context(files: PartitionFiles, checkpoints: dict[str, Offsets | None], closed_cleanly: bool) -> PartitionContext:
+    key = files.topic, files.index
+    start = (checkpoints.get(offset_checkpoint.LOG_START_OFFSET) or {}).get(key)
+    if files.is_metadata_log:
+        return PartitionContext(0, None, closed_cleanly)
+    cleaner = checkpoints.get(offset_checkpoint.CLEANER_OFFSET)
+    if cleaner is None:
+        # Without the file, or with a damaged one, nobody knows which logs were compacted.
+        return PartitionContext(None, start.offset if start else None, closed_cleanly)
+    cleaned = cleaner.get(key)
+    return PartitionContext(cleaned.offset if cleaned else 0, start.offset if start else None, closed_cleanly)
+
+
+def _read_offsets(path: Path | None, report: Report) -> Offsets | None:
+    """None: absent or damaged."""
+    if path is None:
+        return None
+    try:
+        offsets = text_files.offsets(path)
+    except text_files.Damage as error:
+        report.error("malformed", path, str(error), position=error.position)
+        return None
+    report.saw(path)
+    return offsets
+
+
+def _read_identity(state: LogDirState, report: Report) -> None:
+    files = state.files.files
+    properties = files.get(meta_properties.FILE_NAME)
+    if properties is None:
+        report.error("file-missing", state.files.path, "there is no meta.properties: no broker opens this dir")
+    else:
+        try:
+            state.properties = text_files.meta_properties(properties)
+            report.saw(properties)
+        except text_files.Damage as error:
+            report.error("malformed", properties, str(error), position=error.position)
+    mark = files.get(clean_shutdown.FILE_NAME)
+    if mark is None:
+        report.info("unclean", state.files.path, "the broker was not stopped in order, or is running")
+        return
+    try:
+        state.broker_epoch = text_files.clean_shutdown(mark)
+        report.saw(mark)
+    except text_files.Damage as error:
+        report.error("malformed", mark, str(error), position=error.position)
+
+
+def _check_offsets(path: Path, name: str, offsets: Offsets, state: LogDirState, report: Report) -> None:
+    """One checkpoint file against the logs: names, ranges, and that an offset is where a batch begins or ends."""
+    by_key = {(each.files.topic, each.files.index): each for each in state.partitions}
+    of_all = name in (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK)
+    for (topic, index), entry in offsets.items():
+        partition = by_key.get((topic, index))
+        if partition is None:
+            text = f"{topic}-{index} is not in this log dir"
+            report.warning("checkpoint-partition", path, text, position=entry.position)
+            continue
+        text = _wrong_offset(name, entry.offset, partition, state.broker_epoch is not None)
+        if text and not partition.is_damaged:
+            report.error("checkpoint-offset", path, f"{topic}-{index}: {text}", entry.position, entry.offset)
+    if of_all and state.broker_epoch is not None:
+        for key in by_key.keys() - offsets.keys():
+            if not by_key[key].files.is_metadata_log:
+                report.warning("checkpoint-partition", path, f"{key[0]}-{key[1]} is missing")
+
+
+def _wrong_offset(name: str, offset: int, partition: PartitionState, is_clean: bool) -> str:
+    first, end = partition.first_offset, partition.end_offset
+    if name == offset_checkpoint.RECOVERY_POINT and is_clean and offset != end:
+        return f"the recovery point is {offset}, but the broker was stopped in order and the log ends at {end}"
+    if offset > end:
+        return f"offset {offset} is beyond the end of the log, {end}"
+    if name == offset_checkpoint.LOG_START_OFFSET:
+        return "" if offset >= first else f"the log start offset is {offset}, the first segment begins at {first}"
+    if name != offset_checkpoint.RECOVERY_POINT and offset < first:
+        # A recovery point may lie below what retention has deleted since it was taken.
+        return f"offset {offset} is below the first segment, {first}"
+    inside = batch_around(partition.files, offset)
+    return f"offset {offset} is inside of the batch from {inside[0]} to {inside[1]}" if inside else ""
+
+
+def batch_around(files: PartitionFiles, offset: int) -> tuple[int, int] | None:
+    """The first and last offset of the batch that `offset` is in without being its first; None when there is none."""
+    base_offset, log = 0, None
+    for each_base, each_log in files.logs:
+        if each_base < offset:
+            base_offset, log = each_base, each_log
+    if log is None:
+        return None
+    for first, last in _headers(log, base_offset, offset):
+        if first < offset <= last:
+            return first, last
+    return None
+
+
+def _headers(log: Path, base_offset: int, offset: int) -> Iterator[tuple[int, int]]:
+    """(base offset, last offset) of batches up to `offset`, read from the place that the index knows below it."""
+    position = 0
+    index = log.with_suffix(".index")
+    if index.is_file():
+        data = index.read_bytes()
+        for relative, at in struct.iter_unpack(">Ii", data[: len(data) // 8 * 8]):
+            if base_offset + relative < offset and at > position:
+                position = at
+    with open(log, "rb") as file:
+        while True:
+            file.seek(position)
+            head = file.read(_HEADER_BYTES)
+            if len(head) < _HEADER_BYTES:
+                return
+            first, length, _, magic, _, _, delta = _HEADER.unpack_from(head)
+            if magic != 2 or length < _HEADER_BYTES - _LENGTH_END or first > offset:
+                return
+            yield first, first + delta
+            position += length + _LENGTH_END
+
+
+def _check_topic_ids(state: LogDirState, report: Report) -> None:
+    """All partitions of a topic have its id, and no two topics the same."""
+    by_topic: dict[str, tuple[bytes, Path]] = {}
+    by_id: dict[bytes, str] = {}
+    for each in state.partitions:
+        path = each.files.metadata
+        if path is None:
+            report.warning(
+                "file-missing", each.files.path, "there is no partition.metadata, which names the topic's id"
+            )
+        if path is None or each.topic_id is None:
+            continue
+        first_id, first_path = by_topic.setdefault(each.files.topic, (each.topic_id, path))
+        if first_id != each.topic_id:
+            text = f"the topic id is {uuid_to_text(each.topic_id)}, but {uuid_to_text(first_id)} in {first_path}"
+            report.error("topic-id", path, text)
+        other = by_id.setdefault(each.topic_id, each.files.topic)
+        if other != each.files.topic:
+            report.error("topic-id", path, f"topic {other} has the same topic id, {uuid_to_text(each.topic_id)}")

@@ -1,0 +1,262 @@
+"""Checks one partition's directory: every batch of every segment, and every file beside them against the batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pybroker.native import NativeError, walk
+from pybroker.native.walk import SegmentWalk, WalkRow, WalkTotals
+from pybroker.storage.offline import binary_files, text_files, transactions
+from pybroker.storage.offline.check_epochs import EpochRun, check_epochs
+from pybroker.storage.offline.findings import INFO, WARNING, Report
+from pybroker.storage.offline.layout import PartitionFiles, Segment
+from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
+from pybroker.storage.offline.segment_findings import tell_row
+from pybroker.storage.offline.transactions import Aborted, TransactionReplay
+
+METADATA_TOPIC_ID = bytes(15) + b"\1"
+_MAX_RELATIVE_OFFSET = (1 << 31) - 1
+_ALWAYS = walk.HEADER | walk.BACK | walk.EPOCH | walk.CONTROL | walk.TRANSACTIONAL | walk.OLD_MAGIC | walk.RECORDS
+_DAMAGE = walk.CRC | walk.NOT_A_BATCH | walk.ZEROS
+_ASIDE_TEXT = {
+    "deleted": (INFO, "a file that was being deleted; the next start removes it"),
+    "cleaned": (INFO, "a file that the cleaner had not finished; the next start removes it"),
+    "swap": (WARNING, "a file that the cleaner had finished and not put in its place; the next start does that"),
+    "tmp": (INFO, "a file that was being written"),
+    "part": (INFO, "a file that was being written"),
+}
+
+
+@dataclass(slots=True)
+class _Walked:
+    """What the segments told, in order."""
+
+    runs: list[EpochRun] = field(default_factory=list)
+    replay: TransactionReplay = field(default_factory=TransactionReplay)
+    is_damaged: bool = False
+
+
+def check_partition(files: PartitionFiles, context: PartitionContext, report: Report, *, deep: bool) -> PartitionState:
+    """Read everything and tell `report`. OSError when a directory cannot be read."""
+    state = PartitionState(files)
+    _check_names(files, report)
+    walked = _Walked(replay=TransactionReplay(_open_at_start(files)))
+    walk_over = SegmentWalk()
+    for number, segment in enumerate(files.segments):
+        if segment.log is None:
+            _tell_orphans(segment, report)
+            continue
+        is_last = number == len(files.segments) - 1
+        if not _check_segment(walk_over, files, segment, is_last, context, walked, report, deep):
+            state.is_damaged = True
+    totals = walk_over.totals()
+    state.totals = totals
+    state.is_damaged = state.is_damaged or walked.is_damaged
+    if files.logs:
+        state.first_offset = files.logs[0][0]
+        state.end_offset = max(totals.end_offset, files.logs[-1][0])
+        state.last_epoch = walked.runs[-1].epoch if walked.runs else -1
+    _check_epoch_file(files, context, state, walked, report)
+    _check_snapshots(files, context, state, report)
+    if files.metadata is not None:
+        state.topic_id = _read_topic_id(files.metadata, report)
+        if files.is_metadata_log and state.topic_id not in (None, METADATA_TOPIC_ID):
+            report.error("topic-id", files.metadata, "the metadata log has another topic id in every Apache Kafka")
+    return state
+
+
+def _check_names(files: PartitionFiles, report: Report) -> None:
+    for why, path in files.aside:
+        severity, text = _ASIDE_TEXT[why]
+        report.add(severity, f"left-over-{why}", path, text)
+    for path in files.unknown:
+        report.warning("unknown-file", path, "no broker names a file so")
+
+
+def _tell_orphans(segment: Segment, report: Report) -> None:
+    for path in (segment.index, segment.time_index, segment.transaction_index):
+        if path is not None:
+            report.error("orphan-index", path, "its .log file is missing")
+
+
+def _open_at_start(files: PartitionFiles) -> list[tuple[int, int]]:
+    """Transactions that the producer snapshot at the first segment's base offset knows to be open."""
+    for offset, path in files.producer_snapshots:
+        if files.logs and offset == files.logs[0][0]:
+            snapshot = binary_files.read_producer_snapshot(path)
+            opened = ((each.producer_id, each.transaction_first_offset) for each in snapshot.entries)
+            return [] if snapshot.problem else [each for each in opened if each[1] >= 0]
+    return []
+
+
+def _check_segment(
+    walk_over: SegmentWalk,
+    files: PartitionFiles,
+    segment: Segment,
+    is_last: bool,
+    context: PartitionContext,
+    walked: _Walked,
+    report: Report,
+    deep: bool,
+) -> bool:
+    """Whether the log could be read to its end."""
+    assert segment.log is not None
+    cleaned = context.cleaned_below is None or segment.base_offset < context.cleaned_below
+    index = _index_bytes(files, segment.index, ".index", binary_files.OFFSET_ENTRY.size, segment, is_last, report)
+    times = _index_bytes(
+        files, segment.time_index, ".timeindex", binary_files.TIME_ENTRY.size, segment, is_last, report
+    )
+    # In what was cleaned batches are missing for good reasons, and with them offsets and sequences.
+    wanted = _ALWAYS if cleaned else _ALWAYS | walk.GAP | walk.SEQUENCE
+    aborted_before = len(walked.replay.aborted)
+    rows = walk_over.rows(
+        segment.log, segment.base_offset, wanted=wanted, index=index, time_index=times, deep_every=int(deep)
+    )
+    try:
+        for row in rows:
+            # A row that is there for one thing tells of all it has.
+            asked = row._replace(flags=row.flags & (wanted | _DAMAGE))
+            if _follow(asked, walked):
+                tell_row(report, segment, asked, is_last_segment=is_last, is_clean=context.closed_cleanly)
+    except NativeError as error:
+        report.error("unreadable", segment.log, str(error))
+        return False
+    report.saw(segment.log)
+    _check_ends(segment, walk_over.totals(), times, is_last, cleaned, report)
+    _check_transaction_index(
+        files, segment, walked.replay.aborted[aborted_before:], cleaned or walked.is_damaged, report
+    )
+    return True
+
+
+def _follow(row: WalkRow, walked: _Walked) -> bool:
+    """Take the row in; whether there may be something to tell of it."""
+    flags = row.flags
+    if flags & (walk.CRC | walk.GARBAGE):
+        walked.is_damaged = True
+        return True
+    if flags & walk.EPOCH:
+        walked.runs.append(EpochRun(row.leader_epoch, row.base_offset, row.expected_offset, row.position))
+    if flags & (walk.CONTROL | walk.TRANSACTIONAL):
+        walked.replay.see(row)
+    return bool(flags & ~(walk.CONTROL | walk.TRANSACTIONAL | walk.EPOCH))
+
+
+def _index_bytes(
+    files: PartitionFiles,
+    path: Path | None,
+    suffix: str,
+    entry_bytes: int,
+    segment: Segment,
+    is_last: bool,
+    report: Report,
+) -> bytes:
+    """The entries in use of an index; what is odd about the rest is told."""
+    assert segment.log is not None
+    if path is None:
+        if not files.is_metadata_log:
+            report.warning(
+                "index-missing", segment.log, f"there is no {suffix} file beside it; the next start makes it"
+            )
+        return b""
+    data = path.read_bytes()
+    report.saw(path)
+    whole = data[: len(data) // entry_bytes * entry_bytes]
+    used = whole[: -(-len(whole.rstrip(b"\0")) // entry_bytes) * entry_bytes]
+    if len(whole) != len(data):
+        text = f"{len(data)} bytes are no whole number of entries of {entry_bytes} bytes"
+        report.error("index-size", path, text, position=len(whole))
+    if len(used) == len(whole):
+        return whole
+    if is_last:
+        text = f"{len(whole) - len(used)} preallocated bytes at the end: the broker was not stopped in order"
+        report.info("index-preallocated", path, text, position=len(used))
+        return used
+    # A single entry of zeros is what the first batch of a segment may have, so it is compared like any other.
+    return whole
+
+
+def _check_ends(
+    segment: Segment, totals: WalkTotals, times: bytes, is_last: bool, cleaned: bool, report: Report
+) -> None:
+    """The names of files against what is in them."""
+    assert segment.log is not None
+    first, end = totals.file_first_offset, totals.end_offset
+    if first >= 0 and not cleaned and first != segment.base_offset:
+        text = f"its first batch has offset {first}, its name says {segment.base_offset}"
+        report.error("base-offset", segment.log, text, position=0, offset=first)
+    if first >= 0 and end - 1 - segment.base_offset > _MAX_RELATIVE_OFFSET:
+        text = f"its last offset {end - 1} is too far from its base offset for the indexes"
+        report.error("offset-range", segment.log, text, offset=end - 1)
+    largest = totals.file_max_timestamp_ms
+    if is_last or largest < 0 or segment.time_index is None:
+        return
+    entries = list(binary_files.time_entries(times, segment.base_offset))
+    if not entries or entries[-1][0] < largest:
+        text = f"it does not reach the segment's largest timestamp {largest}"
+        report.warning("time-index-short", segment.time_index, text, position=len(times))
+
+
+def _check_transaction_index(
+    files: PartitionFiles, segment: Segment, aborted: list[Aborted], incomplete: bool, report: Report
+) -> None:
+    path = segment.transaction_index
+    data = b""
+    if path is not None:
+        data = path.read_bytes()
+        report.saw(path)
+        if rest := len(data) % binary_files.TRANSACTION_ENTRY.size:
+            report.error("index-size", path, f"{rest} bytes at the end are no whole entry", position=len(data) - rest)
+    where = path or segment.log
+    assert where is not None
+    entries = binary_files.transaction_entries(data)
+    for number, text in transactions.compare(entries, aborted, files.logs[0][0], not incomplete):
+        position = number * binary_files.TRANSACTION_ENTRY.size
+        report.error("transaction-index", where, f"entry {number}: {text}", position=position)
+
+
+def _check_epoch_file(
+    files: PartitionFiles, context: PartitionContext, state: PartitionState, walked: _Walked, report: Report
+) -> None:
+    entries = None
+    if files.leader_epochs is not None:
+        try:
+            entries = text_files.leader_epochs(files.leader_epochs)
+            report.saw(files.leader_epochs)
+        except text_files.Damage as error:
+            report.error("malformed", files.leader_epochs, str(error), position=error.position)
+    elif walked.runs and walked.runs[-1].epoch >= 0 and not context.alone:
+        epoch = walked.runs[-1].epoch
+        text = f"there is no leader-epoch-checkpoint, but batches up to epoch {epoch}"
+        report.warning("file-missing", files.path, text)
+    check_epochs(files, entries, walked.runs, state, context, walked.is_damaged, report)
+
+
+def _check_snapshots(files: PartitionFiles, context: PartitionContext, state: PartitionState, report: Report) -> None:
+    for offset, path in files.producer_snapshots:
+        snapshot = binary_files.read_producer_snapshot(path)
+        report.saw(path)
+        if snapshot.problem:
+            report.error("snapshot", path, snapshot.problem, position=0)
+            continue
+        if offset > state.end_offset and not state.is_damaged and not context.alone:
+            report.error(
+                "snapshot", path, f"it is of offset {offset}, the log ends at {state.end_offset}", offset=offset
+            )
+        for entry in snapshot.entries:
+            if entry.last_offset >= offset or entry.producer_id < 0 or entry.transaction_first_offset >= offset:
+                text = (
+                    f"producer {entry.producer_id} has last offset {entry.last_offset}, beyond the snapshot's {offset}"
+                )
+                report.error("snapshot", path, text, offset=entry.last_offset)
+
+
+def _read_topic_id(path: Path, report: Report) -> bytes | None:
+    try:
+        topic_id = text_files.partition_metadata(path)
+    except text_files.Damage as error:
+        report.error("malformed", path, str(error), position=error.position)
+        return None
+    report.saw(path)
+    return topic_id

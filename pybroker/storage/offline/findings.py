@@ -1,0 +1,94 @@
+"""What a check found: a place, a kind, and words for a person. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ERROR = "error"
+"""Bytes are damaged, or files contradict each other so that a broker would serve something wrong."""
+WARNING = "warning"
+"""Something no broker leaves behind in order, though it can be lived with."""
+INFO = "info"
+"""Worth knowing, and no fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`kind` is for programs and stays the same over releases; `position` is in bytes, `offset` one of the log."""
+
+    severity: str
+    kind: str
+    path: Path
+    text: str
+    position: int | None = None
+    offset: int | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it makes a check fail."""
+        return self.severity != INFO
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "severity": self.severity,
+            "kind": self.kind,
+            "path": str(self.path),
+            "position": self.position,
+            "offset": self.offset,
+            "text": self.text,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects findings. Of one kind in one file, those beyond `limit` are only counted."""
+
+    limit: int = 100
+    findings: list[Finding] = field(default_factory=list)
+    checked_files: int = 0
+    checked_bytes: int = 0
+    _counts: Counter[tuple[Path, str]] = field(default_factory=Counter)
+
+    def add(
+        self,
+        severity: str,
+        kind: str,
+        path: Path,
+        text: str,
+        *,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        """One finding."""
+        self._counts[path, kind] += 1
+        if self._counts[path, kind] <= self.limit:
+            self.findings.append(Finding(severity, kind, path, text, position, offset))
+
+    def error(self, kind: str, path: Path, text: str, position: int | None = None, offset: int | None = None) -> None:
+        """Add an error."""
+        self.add(ERROR, kind, path, text, position=position, offset=offset)
+
+    def warning(self, kind: str, path: Path, text: str, position: int | None = None, offset: int | None = None) -> None:
+        """Add a warning."""
+        self.add(WARNING, kind, path, text, position=position, offset=offset)
+
+    def info(self, kind: str, path: Path, text: str, position: int | None = None, offset: int | None = None) -> None:
+        """Add what is worth knowing."""
+        self.add(INFO, kind, path, text, position=position, offset=offset)
+
+    def saw(self, path: Path) -> None:
+        """A file was read to its end."""
+        self.checked_files += 1
+        self.checked_bytes += path.stat().st_size
+
+    @property
+    def faults(self) -> list[Finding]:
+        """Errors and warnings."""
+        return [finding for finding in self.findings if finding.is_fault]
+
+    def left_out(self) -> dict[tuple[Path, str], int]:
+        """How many findings of a kind in a file were only counted."""
+        return {key: count - self.limit for key, count in self._counts.items() if count > self.limit}

@@ -1,0 +1,229 @@
+"""What a path is: a log dir, a partition's directory, or one file; and what lies in each. Lists names, reads nothing.
+
+Fails with `StorageError` for a path that is none of these and `OSError` for the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from pybroker.storage import clean_shutdown, epoch_checkpoint, meta_properties, offset_checkpoint, partition_metadata
+from pybroker.storage.errors import StorageError
+
+METADATA_TOPIC = "__cluster_metadata"
+QUORUM_STATE = "quorum-state"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+LOCK = ".lock"
+OFFSET_CHECKPOINTS = (
+    offset_checkpoint.RECOVERY_POINT,
+    offset_checkpoint.HIGH_WATERMARK,
+    offset_checkpoint.LOG_START_OFFSET,
+    offset_checkpoint.CLEANER_OFFSET,
+)
+
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>\d{1,10})")
+_ASIDE = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
+_SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_LEFTOVER = re.compile(r".+\.(?P<why>deleted|cleaned|swap|tmp|part)")
+_METADATA_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_REMOTE_CACHE = "remote-log-index-cache"
+
+
+class FileKind(Enum):
+    """What a file's name says it holds."""
+
+    LOG = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+    METADATA_SNAPSHOT = "checkpoint"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    OFFSETS = "offset-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    META_PROPERTIES = "meta.properties"
+    QUORUM_STATE = "quorum-state"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+
+
+_NAMED = {
+    epoch_checkpoint.FILE_NAME: FileKind.LEADER_EPOCHS,
+    partition_metadata.FILE_NAME: FileKind.PARTITION_METADATA,
+    meta_properties.FILE_NAME: FileKind.META_PROPERTIES,
+    QUORUM_STATE: FileKind.QUORUM_STATE,
+    clean_shutdown.FILE_NAME: FileKind.CLEAN_SHUTDOWN,
+    BOOTSTRAP_CHECKPOINT: FileKind.METADATA_SNAPSHOT,
+    **dict.fromkeys(OFFSET_CHECKPOINTS, FileKind.OFFSETS),
+}
+
+
+def file_kind(path: Path) -> FileKind | None:
+    """By name, what a broker was writing or deleting included; None when no broker names a file so."""
+    name = path.name
+    leftover = _LEFTOVER.fullmatch(name)
+    if leftover is not None:
+        name = name.removesuffix("." + leftover["why"])
+    if match := _SEGMENT_FILE.fullmatch(name):
+        return FileKind(match[2])
+    if _METADATA_SNAPSHOT.fullmatch(name):
+        return FileKind.METADATA_SNAPSHOT
+    return _NAMED.get(name)
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment's files; those that are absent are None."""
+
+    base_offset: int
+    log: Path | None = None
+    index: Path | None = None
+    time_index: Path | None = None
+    transaction_index: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """A snapshot of the metadata log: all below `end_offset`, whose last record is of `epoch`."""
+
+    end_offset: int
+    epoch: int
+    path: Path
+
+
+def metadata_snapshot(path: Path) -> MetadataSnapshot:
+    """By the file's name; 0 and 0 for `bootstrap.checkpoint`."""
+    match = _METADATA_SNAPSHOT.fullmatch(path.name)
+    return MetadataSnapshot(int(match[1]), int(match[2]), path) if match else MetadataSnapshot(0, 0, path)
+
+
+@dataclass(slots=True)
+class PartitionFiles:
+    """A partition's directory. `segments` ascend; `aside` are files that a broker was writing or deleting."""
+
+    path: Path
+    topic: str
+    index: int
+    segments: list[Segment] = field(default_factory=list)
+    producer_snapshots: list[tuple[int, Path]] = field(default_factory=list)
+    metadata_snapshots: list[MetadataSnapshot] = field(default_factory=list)
+    leader_epochs: Path | None = None
+    metadata: Path | None = None
+    quorum_state: Path | None = None
+    aside: list[tuple[str, Path]] = field(default_factory=list)
+    unknown: list[Path] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`."""
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_metadata_log(self) -> bool:
+        """Whether it is the cluster's metadata log."""
+        return self.topic == METADATA_TOPIC
+
+    @property
+    def logs(self) -> list[tuple[int, Path]]:
+        """(base offset, path) of the segments that have a log."""
+        return [(segment.base_offset, segment.log) for segment in self.segments if segment.log is not None]
+
+    @classmethod
+    def of(cls, path: Path) -> PartitionFiles:
+        """List `path`, whatever its name is."""
+        match = _PARTITION.fullmatch(path.name)
+        topic, index = (match["topic"], int(match["index"])) if match else (path.name, 0)
+        files = cls(path, topic, index)
+        segments: dict[int, Segment] = {}
+        for entry in sorted(path.iterdir()):
+            files._take(entry, segments)
+        files.segments = [segments[base] for base in sorted(segments)]
+        return files
+
+    def _take(self, entry: Path, segments: dict[int, Segment]) -> None:
+        if match := _SEGMENT_FILE.fullmatch(entry.name):
+            base_offset = int(match[1])
+            kind = FileKind(match[2])
+            if kind is FileKind.PRODUCER_SNAPSHOT:
+                self.producer_snapshots.append((base_offset, entry))
+                return
+            segment = segments.setdefault(base_offset, Segment(base_offset))
+            setattr(segment, _SEGMENT_FIELDS[kind], entry)
+        elif _METADATA_SNAPSHOT.fullmatch(entry.name):
+            self.metadata_snapshots.append(metadata_snapshot(entry))
+        elif match := _LEFTOVER.fullmatch(entry.name):
+            self.aside.append((match["why"], entry))
+        elif entry.name == epoch_checkpoint.FILE_NAME:
+            self.leader_epochs = entry
+        elif entry.name == partition_metadata.FILE_NAME:
+            self.metadata = entry
+        elif entry.name == QUORUM_STATE:
+            self.quorum_state = entry
+        else:
+            self.unknown.append(entry)
+
+
+_SEGMENT_FIELDS = {
+    FileKind.LOG: "log",
+    FileKind.OFFSET_INDEX: "index",
+    FileKind.TIME_INDEX: "time_index",
+    FileKind.TRANSACTION_INDEX: "transaction_index",
+}
+
+
+@dataclass(slots=True)
+class LogDirFiles:
+    """One of log.dirs. `aside` are directories that a broker is done with: why, and where."""
+
+    path: Path
+    partitions: list[PartitionFiles] = field(default_factory=list)
+    files: dict[str, Path] = field(default_factory=dict)
+    aside: list[tuple[str, Path]] = field(default_factory=list)
+    unknown: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, path: Path) -> LogDirFiles:
+        """List `path`."""
+        found = cls(path)
+        for entry in sorted(path.iterdir()):
+            if entry.is_dir():
+                if match := _ASIDE.fullmatch(entry.name):
+                    found.aside.append((match["why"], entry))
+                elif _PARTITION.fullmatch(entry.name):
+                    found.partitions.append(PartitionFiles.of(entry))
+                elif entry.name != _REMOTE_CACHE and entry.name != "lost+found":
+                    found.unknown.append(entry)
+            elif entry.name in _NAMED:
+                found.files[entry.name] = entry
+            elif match := _LEFTOVER.fullmatch(entry.name):
+                found.aside.append((match["why"], entry))
+            elif entry.name != LOCK:
+                found.unknown.append(entry)
+        return found
+
+
+Target = LogDirFiles | PartitionFiles | Path
+
+
+def open_target(path: Path) -> Target:
+    """A path of the command line. StorageError when it is nothing that a broker keeps."""
+    if path.is_file():
+        if file_kind(path) is None:
+            raise StorageError(
+                f"{path}: no broker names a file so; give a log dir, a partition's directory or its files"
+            )
+        return path
+    if not path.is_dir():
+        raise StorageError(f"{path}: there is no such file or directory")
+    if _ASIDE.fullmatch(path.name) or any(_SEGMENT_FILE.fullmatch(entry.name) for entry in path.iterdir()):
+        return PartitionFiles.of(path)
+    found = LogDirFiles.of(path)
+    if found.files or any(partition.segments for partition in found.partitions):
+        return found
+    if _PARTITION.fullmatch(path.name):
+        return PartitionFiles.of(path)
+    raise StorageError(
+        f"{path}: neither a log dir nor a partition's directory: no meta.properties, partitions or segments"
+    )

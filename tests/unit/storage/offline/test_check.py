@@ -1,0 +1,114 @@
+"""`pybroker log check` on a log dir of Apache Kafka: clean as it is, and every kind of damage is found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, flip, flips, is_unprotected, kinds
+
+PLAIN = "plain-0"
+FIRST = f"{0:020}"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return copy_of_kafka_dir(tmp_path)
+
+
+def test_a_dir_that_apache_kafka_closed_is_clean() -> None:
+    report = check_report(KAFKA_DIR, deep=True)
+    assert report.findings == []
+    assert report.checked_files >= sum(path.is_file() for path in KAFKA_DIR.rglob("*"))
+
+
+def test_a_partition_and_a_file_of_it_are_clean_by_themselves() -> None:
+    for path in sorted(KAFKA_DIR.rglob("*")):
+        if path.is_dir() or path.parent.name in (PLAIN, "transactions-0", "__cluster_metadata-0", KAFKA_DIR.name):
+            assert faults(path, deep=True) == [], path
+
+
+def test_a_flipped_bit_is_found_wherever_the_format_allows(log_dir: Path) -> None:
+    """300 of the 10,000 of tests/verify/test_flipped_bits.py."""
+    missed = [
+        f"{path.name}, bit {bit}"
+        for path, bit in flips(log_dir, 300, seed=20)
+        if not faults(log_dir) and not is_unprotected(path, bit)
+    ]
+    assert missed == []
+
+
+def test_every_bit_of_the_indexes_and_checkpoints_of_one_partition_is_found(log_dir: Path) -> None:
+    partition = log_dir / "transactions-0"
+    small = [path for path in sorted(partition.iterdir()) if path.suffix in (".index", ".timeindex", ".txnindex")][:4]
+    for path in [*small, partition / "leader-epoch-checkpoint", log_dir / "recovery-point-offset-checkpoint"]:
+        for bit in range(0, 8 * path.stat().st_size, 5):
+            flip(path, bit)
+            assert faults(log_dir if path.parent == log_dir else partition), f"{path.name}: bit {bit}"
+            flip(path, bit)
+
+
+def test_a_finding_has_file_position_and_offset(log_dir: Path) -> None:
+    path = log_dir / PLAIN / f"{60:020}.log"
+    flip(path, 8 * 100)
+    (finding,) = faults(log_dir)
+    assert (finding.kind, finding.path, finding.position, finding.offset) == ("crc", path, 82, 61)
+
+
+def test_a_missing_segment_is_a_gap(log_dir: Path) -> None:
+    for suffix in ("log", "index", "timeindex"):
+        (log_dir / PLAIN / f"{60:020}.{suffix}").unlink()
+    assert "offset-gap" in kinds(log_dir)
+
+
+def test_a_torn_tail_is_the_brokers_to_cut_unless_it_was_closed(log_dir: Path) -> None:
+    path = log_dir / PLAIN / f"{217:020}.log"
+    with open(path, "ab") as file:
+        file.write(path.read_bytes()[:50])
+    assert kinds(log_dir) == {"garbage"}
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    assert kinds(log_dir) == {"torn-tail"}
+
+
+def test_preallocated_zeros_are_no_fault_after_an_unclean_stop(log_dir: Path) -> None:
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    for suffix in ("log", "index", "timeindex"):
+        with open(log_dir / PLAIN / f"{217:020}.{suffix}", "ab") as file:
+            file.write(bytes(24 * 1000))
+    report = check_report(log_dir)
+    assert report.faults == []
+    found = {finding.kind for finding in report.findings}
+    assert found == {"unclean", "preallocated-tail", "index-preallocated"}
+
+
+def test_left_over_files_are_named(log_dir: Path) -> None:
+    partition = log_dir / PLAIN
+    (partition / f"{0:020}.log.swap").write_bytes(b"x")
+    (partition / f"{0:020}.log.deleted").write_bytes(b"x")
+    (partition / f"{0:020}.index.cleaned").write_bytes(b"x")
+    (partition / "notes.txt").write_text("x")
+    shutil.copytree(partition, log_dir / ("gone-0." + "a" * 32 + "-delete"))
+    shutil.copytree(partition, log_dir / ("gone-1." + "a" * 32 + "-stray"))
+    report = check_report(log_dir)
+    assert {finding.kind for finding in report.faults} == {"left-over-swap", "left-over-stray", "unknown-file"}
+    infos = {finding.kind for finding in report.findings} - {finding.kind for finding in report.faults}
+    assert infos == {"left-over-deleted", "left-over-cleaned", "left-over-delete"}
+
+
+def test_files_that_contradict_each_other(log_dir: Path) -> None:
+    (log_dir / PLAIN / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 119\n")
+    assert kinds(log_dir) == {"epoch-start"}
+    (log_dir / PLAIN / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 120\n")
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nplain 0 500\n")
+    assert kinds(log_dir) == {"checkpoint-offset", "checkpoint-partition"}
+
+
+def test_a_lost_abort_is_missed_in_the_transaction_index(log_dir: Path) -> None:
+    (log_dir / "transactions-0" / f"{15:020}.txnindex").unlink()
+    assert kinds(log_dir) == {"transaction-index"}
+
+
+def test_the_metadata_log_is_replayed(log_dir: Path) -> None:
+    shutil.copytree(log_dir / PLAIN, log_dir / "nobodys-0")
+    assert "metadata-topic" in kinds(log_dir)
