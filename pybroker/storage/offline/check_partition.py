@@ -23,6 +23,7 @@ _ASIDE_TEXT = {
     "deleted": (INFO, "a file that was being deleted; the next start removes it"),
     "cleaned": (INFO, "a file that the cleaner had not finished; the next start removes it"),
     "swap": (WARNING, "a file that the cleaner had finished and not put in its place; the next start does that"),
+    "damaged": (WARNING, "bytes that a broker took off the log because they are no batches; no broker reads them"),
     "tmp": (INFO, "a file that was being written"),
     "part": (INFO, "a file that was being written"),
 }

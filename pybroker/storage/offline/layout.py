@@ -27,7 +27,7 @@ OFFSET_CHECKPOINTS = (
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>\d{1,10})")
 _ASIDE = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
-_LEFTOVER = re.compile(r".+\.(?P<why>deleted|cleaned|swap|tmp|part)")
+_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|damaged)(-\d+)?")
 _METADATA_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _REMOTE_CACHE = "remote-log-index-cache"
 
@@ -65,7 +65,7 @@ def file_kind(path: Path) -> FileKind | None:
     name = path.name
     leftover = _LEFTOVER.fullmatch(name)
     if leftover is not None:
-        name = name.removesuffix("." + leftover["why"])
+        name = leftover["name"]
     if match := _SEGMENT_FILE.fullmatch(name):
         return FileKind(match[2])
     if _METADATA_SNAPSHOT.fullmatch(name):

@@ -87,11 +87,13 @@ def test_left_over_files_are_named(log_dir: Path) -> None:
     (partition / f"{0:020}.log.swap").write_bytes(b"x")
     (partition / f"{0:020}.log.deleted").write_bytes(b"x")
     (partition / f"{0:020}.index.cleaned").write_bytes(b"x")
+    (partition / f"{0:020}.log.damaged-700").write_bytes(b"x")
     (partition / "notes.txt").write_text("x")
     shutil.copytree(partition, log_dir / ("gone-0." + "a" * 32 + "-delete"))
     shutil.copytree(partition, log_dir / ("gone-1." + "a" * 32 + "-stray"))
     report = check_report(log_dir)
-    assert {finding.kind for finding in report.faults} == {"left-over-swap", "left-over-stray", "unknown-file"}
+    expected = {"left-over-swap", "left-over-damaged", "left-over-stray", "unknown-file"}
+    assert {finding.kind for finding in report.faults} == expected
     infos = {finding.kind for finding in report.findings} - {finding.kind for finding in report.faults}
     assert infos == {"left-over-deleted", "left-over-cleaned", "left-over-delete"}
 
