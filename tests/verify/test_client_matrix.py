@@ -1,7 +1,8 @@
 """The whole client matrix: each client produces with every codec, acks and idempotence; all others consume.
 
 Per producer one topic holds all its variants, and every other client reads it as a group of three whose members join
-and leave meanwhile. `PYBROKER_TEST_BROKER=kafka` runs the same against Apache Kafka.
+and leave meanwhile. All of it on each backend, and once more with AddressSanitizer and UndefinedBehaviorSanitizer in the
+broker's C code. `PYBROKER_TEST_BROKER=kafka` runs the same against Apache Kafka.
 """
 
 from __future__ import annotations

@@ -9,6 +9,10 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from pybroker.testing.clients import command
 
+# kafka-python 3.0 takes no part in its group any more, for good, when a poll's time is over just as the answer to its
+# SyncGroup has come: so that is longer than a rebalance takes.
+_POLL_TIMEOUT_MS = 1000
+
 
 def produce(bootstrap: str, topic: str, codec: str, acks: str, idempotent: bool, records: Any) -> None:
     """Deliver every record; raises when one fails."""
@@ -40,7 +44,7 @@ def consume(bootstrap: str, topic: str, group: str) -> None:
         metadata_max_age_ms=1000,
     )
     while not terminated:
-        polled = consumer.poll(timeout_ms=100)
+        polled = consumer.poll(timeout_ms=_POLL_TIMEOUT_MS)
         for batch in polled.values():
             for record in batch:
                 command.emit(record.partition, record.offset, record.value)
