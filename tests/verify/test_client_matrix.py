@@ -1,7 +1,7 @@
 """The whole client matrix: each client produces with every codec, acks and idempotence; all others consume.
 
 Per producer one topic holds all its variants, and every other client reads it as a group of three whose members join
-and leave meanwhile. All of it on each backend, and once more with AddressSanitizer and UndefinedBehaviorSanitizer in the
+and leave meanwhile. All of this on each backend, then with AddressSanitizer and UndefinedBehaviorSanitizer in the
 broker's C code. `PYBROKER_TEST_BROKER=kafka` runs the same against Apache Kafka.
 """
 
