@@ -231,6 +231,8 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
     pb_scan_init(&scan, log->io, file, segment->size_bytes, buffer, sizeof(buffer));
+    if (rc == 0)
+        rc = pb_scan_trust(&scan, segment->base_offset, offset, &position);
     *end_offset = segment->base_offset;
     while (rc == 0 && position < segment->size_bytes) {
         pb_batch_header header;
@@ -265,7 +267,10 @@ static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
         pb_segment_release(segment);
     }
     int64_t end_offset = offset;
-    int rc = 0;
+    /* None of them may come back behind what is appended after the cut. */
+    int rc = log->io->ops->directory_sync(log->io, log->directory);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot sync the directory");
     if (keep > 0) {
         rc = cut_segment(log, log->segments[keep - 1], offset, &end_offset);
     } else {

@@ -165,7 +165,14 @@ int64_t pb_log_recovery_point(const pb_log *log)
             point = log->segments[i - 1]->base_offset;
     }
     /* An epoch that is not in its checkpoint is found again in the batches that carry it. */
-    return log->epochs.unsaved_offset < point ? log->epochs.unsaved_offset : point;
+    if (log->epochs.unsaved_offset < point)
+        point = log->epochs.unsaved_offset;
+    /* Recovery reads the segment that the point lies in, and builds its indexes again. The active segment's very end
+     * will lie in the next one, so while its indexes are not synced the point stays below. */
+    const pb_segment *active = pb_log_active(log);
+    if (point == log->written_end && point > active->base_offset && active->indexes != PB_SYNCED)
+        point--;
+    return point;
 }
 
 bool pb_log_failed(const pb_log *log)

@@ -403,6 +403,24 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
     return cut_log(r, index + 1, *next_offset, segment, replay.position);
 }
 
+/* How a segment goes on from where the one before it ends. */
+enum placing {
+    FOLLOWS,         /* at once, or behind what compaction took out */
+    BEHIND_DELETED,  /* what lies between is below the log start offset; of producers there nothing is known */
+    NOT_PART_OF_LOG, /* the end of the one before was never synced, while this one was; or they overlap */
+};
+
+static enum placing place_segment(const recovery *r, int64_t base_offset, int64_t next_offset)
+{
+    if (base_offset == next_offset)
+        return FOLLOWS;
+    if (base_offset < next_offset)
+        return NOT_PART_OF_LOG;
+    if (r->log->config.compact || r->gaps_seen || base_offset <= r->trusted_offset)
+        return FOLLOWS;
+    return base_offset <= r->options->log_start_offset ? BEHIND_DELETED : NOT_PART_OF_LOG;
+}
+
 /* Everything from segment `first` on is read and checked. */
 static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 {
@@ -411,11 +429,11 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
     *next_offset = log->segments[first]->base_offset;
     for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
-        /* Compaction may leave a gap before a segment. Elsewhere the end of the one before was never synced, while this
-         * one reached the disk; and an overlap is damage. */
-        bool may_follow_gap = log->config.compact || r->gaps_seen || segment->base_offset <= r->trusted_offset;
-        if (segment->base_offset < *next_offset || (segment->base_offset > *next_offset && !may_follow_gap))
+        enum placing follows = place_segment(r, segment->base_offset, *next_offset);
+        if (follows == NOT_PART_OF_LOG)
             return cut_log(r, i, *next_offset, NULL, 0);
+        if (follows == BEHIND_DELETED)
+            pb_producers_clear(&log->producers);
         rc = scan_segment(r, i, next_offset);
         if (rc == 0 && i + 1 < log->segment_count) {
             rc = store_indexes(segment);

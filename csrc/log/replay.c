@@ -162,7 +162,8 @@ static int load_snapshot(pb_log *log, int64_t end_offset, int64_t *offset, pb_fa
     *offset = -1;
     for (uint32_t i = snapshots.count; rc == 0 && i > 0 && *offset < 0; i--) {
         int64_t candidate = snapshots.values[i - 1];
-        if (candidate > end_offset)
+        /* Of an older one than the log's first batch nobody knows how its producers went on before that. */
+        if (candidate > end_offset || candidate < log->segments[0]->base_offset)
             continue;
         rc = pb_producer_snapshot_load(log->io, log->directory, candidate, &log->producers,
                                        log->io->ops->wall_ms(log->io), log->config.producer_expiration_ms);

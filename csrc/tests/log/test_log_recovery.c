@@ -82,7 +82,8 @@ TEST(data_below_the_recovery_point_is_not_scanned)
     CHECK_INT(pb_log_durable_end(f.log), 150);
     CHECK_INT(pb_log_recovery_point(f.log), 0);
     CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0);
-    CHECK_INT(pb_log_recovery_point(f.log), 150);
+    /* The active segment's index is not synced: were the log to go on in a new one, recovery must still build it. */
+    CHECK_INT(pb_log_recovery_point(f.log), 149);
     int64_t active_bytes = pb_log_active(f.log)->size_bytes;
     fixture_close(&f, false);
     f.options.recovery_point = 150;

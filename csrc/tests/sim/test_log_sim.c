@@ -1,387 +1,47 @@
 /*
- * One log on the simulated disk through several lives, each ended in the middle of any disk operation: of an append, a
- * roll, a snapshot, a sync, a truncation, a deletion, a close, or of the recovery from the crash before. Several
- * idempotent producers append. After SIGKILL all that was written is there, after a power cut all that was synced, and
- * in both cases the rest is a prefix: nothing doubled, missing in between, or changed; and a producer that repeats its
- * last batch is recognised. A seed to replay: PB_SIM_SEED=n PB_SIM_RUNS=1.
+ * A log keeps its promises through crashes; see log_lives.h.
+ *
+ *     PB_SIM_SEED=n PB_SIM_RUNS=1   replays a seed
+ *     PB_SIM_LIVES=n                crashes of each run, at most 8
+ *     PB_SIM_EVERY_POINT=1          the first crash of a seed at each disk operation in turn, a run for each
  */
-#include <stdlib.h>
+#include "tests/sim/log_lives.h"
 
-#include "io/io_sim.h"
-#include "log/producer_state.h"
-#include "tests/log/log_fixture.h"
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { RUNS = 60 };
+#else
+enum { RUNS = 2000 };
+#endif
 
-enum { LIVES = 6, OPERATIONS = 60, PRODUCERS = 3, BATCHES = LIVES * OPERATIONS * 8 };
-
-/* What was appended, in order. */
-typedef struct sent {
-    int64_t base_offset;
-    int64_t last_offset;
-    uint32_t crc;
-    int producer; /* 1.. */
-    int32_t sequence;
-} sent;
-
-/* What a crash now must leave: copied at the moment of the crash. */
-typedef struct promise {
-    enum pb_sim_crash kind;
-    int batch_count;
-    int64_t written_end;
-    int64_t synced_end;
-    int64_t checkpoint_start;
-    int64_t checkpoint_recovery;
-    int64_t start_offset; /* the log begins at or below */
-} promise;
-
-typedef struct life {
-    fixture f;
-    uint64_t random;
-    promise now;
-} life;
-
-static sent batches[BATCHES];
-
-/* The disk operation that the crash comes before. One life at a time. */
-static struct {
-    life *of;
-    int64_t countdown;
-    uint64_t seed;
-    pb_io *image; /* NULL: not yet */
-    promise promised;
-    const pb_io_ops *real;
-    pb_io_ops hooked;
-} crash;
-
-static uint64_t draw(life *it, uint64_t bound)
+static uint64_t setting(const char *name, uint64_t otherwise)
 {
-    it->random ^= it->random << 13;
-    it->random ^= it->random >> 7;
-    it->random ^= it->random << 17;
-    return it->random % bound;
+    const char *text = getenv(name);
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void count_operation(pb_io *io)
+TEST(a_log_keeps_its_promises_through_crashes)
 {
-    if (crash.image != NULL || --crash.countdown > 0)
-        return;
-    crash.promised = crash.of->now;
-    CHECK_INT(pb_sim_crash(io, crash.promised.kind, crash.seed, &crash.image), 0);
-}
-
-static int64_t hooked_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
-{
-    count_operation(io);
-    return crash.real->file_write(io, file, iov, count, position);
-}
-
-static int hooked_sync(pb_io *io, int file)
-{
-    count_operation(io);
-    return crash.real->file_sync(io, file);
-}
-
-static int hooked_truncate(pb_io *io, int file, int64_t size)
-{
-    count_operation(io);
-    return crash.real->file_truncate(io, file, size);
-}
-
-static int hooked_open(pb_io *io, const char *path, int flags)
-{
-    if ((flags & PB_OPEN_WRITE) != 0)
-        count_operation(io);
-    return crash.real->file_open(io, path, flags);
-}
-
-static int hooked_rename(pb_io *io, const char *from, const char *to)
-{
-    count_operation(io);
-    return crash.real->rename(io, from, to);
-}
-
-static int hooked_unlink(pb_io *io, const char *path)
-{
-    count_operation(io);
-    return crash.real->unlink(io, path);
-}
-
-static int hooked_directory_sync(pb_io *io, const char *path)
-{
-    count_operation(io);
-    return crash.real->directory_sync(io, path);
-}
-
-static void hook(life *it, uint64_t seed)
-{
-    crash.of = it;
-    crash.image = NULL;
-    crash.seed = seed;
-    crash.countdown = 1 + (int64_t)draw(it, draw(it, 4) == 0 ? 20 : 500);
-    crash.real = it->f.io->ops;
-    crash.hooked = *crash.real;
-    crash.hooked.file_write = hooked_write;
-    crash.hooked.file_sync = hooked_sync;
-    crash.hooked.file_truncate = hooked_truncate;
-    crash.hooked.file_open = hooked_open;
-    crash.hooked.rename = hooked_rename;
-    crash.hooked.unlink = hooked_unlink;
-    crash.hooked.directory_sync = hooked_directory_sync;
-    it->f.io->ops = &crash.hooked;
-}
-
-/* ---- what a broker does --------------------------------------------------------------------------------------- */
-
-static int32_t next_sequence(const life *it, int producer)
-{
-    for (int i = it->now.batch_count - 1; i >= 0; i--)
-        if (batches[i].producer == producer)
-            return batches[i].sequence + (int32_t)(batches[i].last_offset - batches[i].base_offset) + 1;
-    return 0;
-}
-
-static batch_spec spec_of(const sent *batch)
-{
-    /* Timestamps and sizes differ from batch to batch, so that no two have the same CRC. */
-    return (batch_spec){.record_count = (int)(batch->last_offset - batch->base_offset) + 1,
-                        .value_length = 50 + batch->sequence % 400,
-                        .timestamp = 1000 + batch->base_offset,
-                        .producer_id = batch->producer,
-                        .base_sequence = batch->sequence};
-}
-
-/* Queue some batches of different producers and write them; with `fails`, a part of the write only. */
-static void append(life *it, bool fails)
-{
-    pb_link finished, *link;
-    pb_list_init(&finished);
-    for (uint64_t left = 1 + draw(it, 4); left > 0; left--) {
-        sent *batch = &batches[it->now.batch_count];
-        CHECK(it->now.batch_count < BATCHES);
-        batch->producer = 1 + (int)draw(it, PRODUCERS);
-        batch->sequence = next_sequence(it, batch->producer);
-        batch->base_offset = pb_log_appended_end(it->f.log);
-        batch->last_offset = batch->base_offset + (int64_t)draw(it, 4);
-        pb_append *op = append_make(spec_of(batch));
-        CHECK_INT(pb_log_append(it->f.log, op), 0);
-        CHECK_INT(op->base_offset, batch->base_offset);
-        pb_batch_header header;
-        CHECK_INT(pb_batch_parse(op->bytes, op->length, &header), 0);
-        batch->crc = header.crc;
-        it->now.batch_count++;
+    const uint64_t first = setting("PB_SIM_SEED", 1);
+    const uint64_t runs = setting("PB_SIM_RUNS", RUNS);
+    const bool every_point = setting("PB_SIM_EVERY_POINT", 0) != 0;
+    const char *test = check_running;
+    uint64_t crash_count = 0;
+    for (uint64_t seed = first; seed < first + runs; seed++) {
+        life_plan plan = {.lives = (int)setting("PB_SIM_LIVES", 2), .crash_point = every_point};
+        char name[128];
+        bool again;
+        do {
+            snprintf(name, sizeof(name), "%s, PB_SIM_SEED=%llu, crash point %lld", test, (unsigned long long)seed,
+                     (long long)plan.crash_point);
+            check_running = name;
+            bool crashed = live_through(seed, plan);
+            crash_count += (uint64_t)plan.lives;
+            again = every_point && crashed;
+            plan.crash_point += again;
+        } while (again);
+        check_running = test;
     }
-    int64_t limit = fails ? (int64_t)draw(it, 600) : -1;
-    while (log_write_limited(&it->f, limit, &finished)) {
-    }
-    while ((link = pb_list_pop_front(&finished)) != NULL) {
-        pb_append *op = PB_CONTAINER(link, pb_append, link);
-        if (op->error == 0)
-            it->now.written_end = op->place.last_offset + 1;
-        append_free(op);
-    }
-    if (pb_log_needs_repair(it->f.log)) {
-        pb_failure failure = {0};
-        CHECK_INT(pb_log_repair(it->f.log, &failure), 0);
-    }
-    while (it->now.batch_count > 0 && batches[it->now.batch_count - 1].base_offset >= it->now.written_end)
-        it->now.batch_count--;
-}
-
-/* Recovery point and log start offset go to their checkpoint files, which are not part of this log. */
-static void checkpoint(life *it)
-{
-    it->now.checkpoint_recovery = pb_log_recovery_point(it->f.log);
-    it->now.checkpoint_start = pb_log_start_offset(it->f.log);
-}
-
-static void truncate_log(life *it)
-{
-    int64_t start = pb_log_start_offset(it->f.log), end = pb_log_written_end(it->f.log);
-    if (end == start)
-        return;
-    int64_t offset = end - (int64_t)draw(it, (uint64_t)(end - start) / 4 + 1);
-    pb_failure failure = {0};
-    /* A batch that the cut goes through is dropped whole. */
-    it->now.written_end = offset;
-    for (int i = 0; i < it->now.batch_count; i++)
-        if (batches[i].base_offset < offset && batches[i].last_offset >= offset)
-            it->now.written_end = batches[i].base_offset;
-    if (it->now.synced_end > it->now.written_end)
-        it->now.synced_end = it->now.written_end;
-    CHECK_INT(pb_log_truncate(it->f.log, &it->f.guard, offset, &failure), 0);
-    it->now.written_end = pb_log_written_end(it->f.log);
-    while (it->now.batch_count > 0 && batches[it->now.batch_count - 1].base_offset >= it->now.written_end)
-        it->now.batch_count--;
-    checkpoint(it);
-}
-
-static void delete_some(life *it)
-{
-    int64_t start = pb_log_start_offset(it->f.log), end = pb_log_written_end(it->f.log);
-    int deleted;
-    pb_failure failure = {0};
-    it->now.start_offset = start + (int64_t)draw(it, (uint64_t)(end - start) / 2 + 1);
-    CHECK_INT(pb_log_set_start_offset(it->f.log, it->now.start_offset), 0);
-    CHECK_INT(pb_log_delete_segments(it->f.log, &it->f.guard, &deleted, &failure), 0);
-    CHECK_INT(pb_log_purge(it->f.log, &it->f.guard, INT64_MAX, &failure), 0);
-}
-
-static void operate(life *it)
-{
-    pb_failure failure = {0};
-    switch (draw(it, it->now.kind == PB_SIM_KILL ? 12 : 10)) {
-    case 0:
-        CHECK_INT(pb_log_sync(it->f.log, &it->f.guard, &failure), 0);
-        it->now.synced_end = pb_log_durable_end(it->f.log);
-        break;
-    case 1:
-        CHECK_INT(pb_log_upkeep(it->f.log, &it->f.guard, 1000, &failure), 0);
-        break;
-    case 2:
-        checkpoint(it);
-        break;
-    case 3:
-        CHECK_INT(pb_log_roll(it->f.log, &it->f.guard, &failure), 0);
-        break;
-    case 4:
-        append(it, true);
-        break;
-    case 5: {
-        int rc = pb_log_close(it->f.log, true, &failure);
-        CHECK_INT(rc, 0);
-        it->now.synced_end = it->now.written_end;
-        it->f.options.clean = true;
-        it->f.options.log_start_offset = it->now.start_offset;
-        fixture_open(&it->f);
-        it->f.options.clean = false;
-        break;
-    }
-    case 10:
-        delete_some(it);
-        break;
-    case 11:
-        truncate_log(it);
-        break;
-    default:
-        append(it, false);
-    }
-}
-
-/* ---- what must be there --------------------------------------------------------------------------------------- */
-
-static void check_batches(life *it, const promise *promised)
-{
-    static uint8_t buffer[1 << 20];
-    int64_t next = pb_log_start_offset(it->f.log), end = pb_log_written_end(it->f.log);
-    CHECK(end >= promised->written_end);
-    /* Names are not ordered on this disk: a segment that was never synced may go, and a later one stay. */
-    bool nothing_synced = promised->kind == PB_SIM_POWER_CUT && promised->synced_end <= promised->start_offset;
-    CHECK(next >= promised->checkpoint_start && (next <= promised->start_offset || nothing_synced));
-    int i = 0;
-    while (i < promised->batch_count && batches[i].last_offset < next)
-        i++;
-    while (next < end) {
-        pb_log_slice slice = {0};
-        CHECK_INT(pb_log_read(it->f.log, &it->f.guard, next, sizeof buffer, end, true, &slice), 0);
-        CHECK(slice.segment != NULL && slice.length > 0);
-        CHECK_INT(pb_io_read_all(it->f.io, slice.file, buffer, (size_t)slice.length, slice.position), 0);
-        size_t position = 0;
-        pb_batch_header header;
-        while (position < (size_t)slice.length) {
-            const uint8_t *batch = buffer + position;
-            CHECK_INT(pb_batch_next(buffer, (size_t)slice.length, &position, &header), 0);
-            if (header.size_bytes == 0)
-                break;
-            CHECK(i < promised->batch_count && pb_batch_crc_matches(batch, header.size_bytes));
-            CHECK_INT(header.base_offset, batches[i].base_offset);
-            CHECK_INT(header.crc, batches[i].crc);
-            next = pb_batch_last_offset(&header) + 1;
-            i++;
-        }
-        pb_segment_release(slice.segment);
-    }
-    it->now.batch_count = i;
-    it->now.written_end = end;
-    it->now.start_offset = pb_log_start_offset(it->f.log);
-    if (it->now.synced_end > end)
-        it->now.synced_end = end;
-}
-
-/* A producer that did not hear of its last batch sends it again. */
-static void check_duplicates(life *it)
-{
-    for (int producer = 1; producer <= PRODUCERS; producer++) {
-        int i = it->now.batch_count - 1;
-        while (i >= 0 && batches[i].producer != producer)
-            i--;
-        if (i < 0 || batches[i].base_offset < pb_log_start_offset(it->f.log))
-            continue;
-        pb_append *again = append_make(spec_of(&batches[i]));
-        CHECK_INT(pb_log_append(it->f.log, again), PB_LOG_DUPLICATE);
-        CHECK_INT(again->base_offset, batches[i].base_offset);
-        append_free(again);
-    }
-}
-
-static void live(life *it, uint64_t seed)
-{
-    promise before = it->now;
-    it->now.kind = draw(it, 2) == 0 ? PB_SIM_KILL : PB_SIM_POWER_CUT;
-    hook(it, seed);
-    it->f.options.recovery_point = it->now.checkpoint_recovery;
-    it->f.options.log_start_offset = it->now.checkpoint_start;
-    it->f.options.clean = false;
-    fixture_open(&it->f);
-    if (crash.image == NULL) {
-        check_batches(it, &before);
-        check_duplicates(it);
-    }
-    for (int i = 0; i < OPERATIONS && crash.image == NULL; i++)
-        operate(it);
-    if (crash.image == NULL) {
-        crash.countdown = 1;
-        append(it, false);
-    }
-    CHECK(crash.image != NULL);
-    pb_failure failure = {0};
-    CHECK_INT(pb_log_close(it->f.log, false, &failure), 0);
-    it->f.io->ops = crash.real;
-    it->f.io->ops->close(it->f.io);
-    it->f.io = it->f.options.io = crash.image;
-    it->now = crash.promised;
-    /* Should the next crash come before the log is open again, no more is promised than now. */
-    if (it->now.kind == PB_SIM_POWER_CUT)
-        it->now.written_end = it->now.synced_end;
-}
-
-static void run(uint64_t seed)
-{
-    static life it;
-    memset(&it, 0, sizeof it);
-    it.random = seed * 0x9e3779b97f4a7c15u + 1;
-    fixture_init(&it.f);
-    it.f.io->ops->close(it.f.io);
-    fixture_remove(it.f.directory);
-    CHECK_INT(pb_io_sim_open(seed, &it.f.io), 0);
-    strcpy(it.f.directory, "/log");
-    it.f.options.io = it.f.io;
-    it.f.options.config.segment_bytes = 4096;
-    it.f.options.config.index_interval_bytes = 256;
-    /* The simulated clock is far from the timestamps here. */
-    it.f.options.config.producer_expiration_ms = INT64_MAX;
-    for (uint64_t i = 0; i < LIVES; i++)
-        live(&it, seed * LIVES + i);
-    it.f.io->ops->close(it.f.io);
-    pthread_mutex_destroy(&it.f.mutex);
-}
-
-TEST(a_log_keeps_its_promises_through_several_crashes)
-{
-    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
-    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
-    for (int left = runs != NULL ? atoi(runs) : 20; left > 0; left--, seed++) {
-        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        run(seed);
-    }
+    fprintf(stderr, "%llu seeds, %llu crashes\n", (unsigned long long)runs, (unsigned long long)crash_count);
 }
 
 CHECK_MAIN()

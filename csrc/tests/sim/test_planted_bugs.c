@@ -1,0 +1,92 @@
+/*
+ * The crash model finds defects. Three files of the log are compiled in here once more, in place of the library's, with
+ * bugs that can be switched on, and each bug has to make a run fail within a few seeds, while without one they pass. A
+ * run ends its process when it fails, so each has a child of its own.
+ */
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "log/recovery.h"
+#include "log/scan.h"
+
+enum bug {
+    NO_BUG,
+    CRC_NOT_CHECKED,
+    PRODUCERS_NOT_REPLAYED,
+    CUT_TOO_LATE,
+    CUT_NOT_SYNCED,
+    DATA_NOT_SYNCED,
+    NAMES_NOT_SYNCED,
+    BUG_COUNT,
+};
+static enum bug bug;
+
+static int buggy_crc(pb_scan *scan, int64_t position, const pb_batch_header *header, bool *matches)
+{
+    int rc = pb_scan_crc(scan, position, header, matches);
+    *matches = *matches || bug == CRC_NOT_CHECKED;
+    return rc;
+}
+#define pb_scan_crc buggy_crc
+#include "log/replay.c"
+#undef pb_scan_crc
+
+static int buggy_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
+{
+    return bug == PRODUCERS_NOT_REPLAYED ? 0 : pb_replay_producers(log, end_offset, failure);
+}
+#define pb_replay_producers buggy_producers
+#define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
+#define file_sync(io, file) file_size(io, file) < 0 || bug == CUT_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
+#include "log/recovery.c"
+#undef pb_replay_producers
+#undef file_truncate
+#undef file_sync
+
+#define file_sync(io, file) file_size(io, file) < 0 || bug == DATA_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
+#define directory_sync(io, path) wall_ms(io) < 0 || bug == NAMES_NOT_SYNCED ? 0 : (io)->ops->directory_sync(io, path)
+#include "log/upkeep.c"
+#undef file_sync
+#undef directory_sync
+
+#include "tests/sim/log_lives.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS = 50, GOOD_SEEDS = 10, BUGS = PRODUCERS_NOT_REPLAYED + 1 }; /* the others take many seeds */
+#else
+enum { SEEDS = 1000, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
+#endif
+
+/* The status of a process that runs the seeds with a bug switched on. */
+static int run_with(enum bug planted)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(null, STDERR_FILENO);
+        bug = planted;
+        for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
+            (void)live_through(seed, (life_plan){.lives = 8});
+        _exit(0);
+    }
+    int status;
+    CHECK_INT(waitpid(child, &status, 0), child);
+    return status;
+}
+
+TEST(no_bug_no_failure)
+{
+    CHECK_INT(run_with(NO_BUG), 0);
+}
+
+TEST(a_bug_is_found)
+{
+    for (int planted = NO_BUG + 1; planted < BUGS; planted++) {
+        if (run_with((enum bug)planted) == 0)
+            check_fail(__FILE__, __LINE__, "bug %d was not found in %d seeds", planted, SEEDS);
+    }
+}
+
+CHECK_MAIN()
