@@ -27,7 +27,7 @@ OFFSET_CHECKPOINTS = (
 _PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>\d{1,10})")
 _ASIDE = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
-_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|damaged)(-\d+)?")
+_LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|damaged)(-\d+(\.\d+)?)?")
 _METADATA_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _REMOTE_CACHE = "remote-log-index-cache"
 
