@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-_COMMANDS = ("check",)
+_COMMANDS = ("dump", "check")
 
 
 class _LazyGroup(click.Group):
