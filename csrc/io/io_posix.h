@@ -68,6 +68,7 @@ int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn s
 void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);
+void pb_posix_thread_yield_disk(pb_io *io, bool yield);
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
 /* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
 void pb_posix_tune_socket(int fd);
@@ -85,6 +86,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                        \
     .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                  \
     .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                      \
-    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
+    .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                    \
+    .socket_peer = pb_posix_socket_peer
 
 #endif

@@ -366,6 +366,13 @@ static int sim_file_resident(pb_io *io, int file, int64_t position, int64_t leng
     return sim_file_range(io, file, position, length) == 0;
 }
 
+/* No one else is at the disk. */
+static void sim_thread_yield_disk(pb_io *io, bool yield)
+{
+    (void)io;
+    (void)yield;
+}
+
 static const pb_io_ops sim_ops = {
     .name = "sim",
     .close = sim_close,
@@ -394,6 +401,7 @@ static const pb_io_ops sim_ops = {
     .thread_wake = sim_thread_wake,
     .thread_sleep_until = sim_thread_sleep_until,
     .thread_join = sim_thread_join,
+    .thread_yield_disk = sim_thread_yield_disk,
     .loop_open = sim_loop_open,
     .loop_close = sim_loop_close,
     .loop_turn = sim_loop_turn,

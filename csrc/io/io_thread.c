@@ -121,3 +121,11 @@ void pb_posix_thread_join(pb_thread *thread)
     pthread_mutex_destroy(&thread->mutex);
     free(thread);
 }
+
+void pb_posix_thread_yield_disk(pb_io *io, bool yield)
+{
+    (void)io;
+    enum { WHO_PROCESS = 1, CLASS_SHIFT = 13, CLASS_NONE = 0, CLASS_IDLE = 3 }; /* of ioprio_set(2) */
+    /* A wish: not every I/O scheduler looks at it. */
+    (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, (yield ? CLASS_IDLE : CLASS_NONE) << CLASS_SHIFT);
+}

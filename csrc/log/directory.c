@@ -76,7 +76,7 @@ static int swap_end(pb_log *log, const directory_file *file, int64_t *end_offset
     int64_t size = log->io->ops->file_size(log->io, handle);
     rc = size < 0 ? (int)size : 0;
     pb_scan_init(&scan, log->io, handle, size, buffer, sizeof(buffer));
-    *end_offset = file->base_offset;
+    *end_offset = file->base_offset + 1; /* an empty one covers the old files of its own name */
     for (int64_t position = 0; rc == 0 && position < size;) {
         pb_batch_header header;
         rc = pb_scan_header(&scan, position, &header);
@@ -89,6 +89,34 @@ static int swap_end(pb_log *log, const directory_file *file, int64_t *end_offset
     }
     log->io->ops->file_close(log->io, handle);
     return rc;
+}
+
+static int sync_directory(pb_log *log)
+{
+    return log->io->ops->directory_sync(log->io, log->directory);
+}
+
+/* Give the .swap files, .log or the others, their final names, durably. */
+static int rename_swapped(pb_log *log, directory_files *list, bool logs)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < list->count; i++) {
+        directory_file *file = &list->files[i];
+        if (file->state != NAME_SWAP || (file->kind == PB_FILE_LOG) != logs)
+            continue;
+        char swapped[PB_LOG_PATH_BYTES];
+        char path[PB_LOG_PATH_BYTES];
+        int rc = pb_segment_path(swapped, log->directory, file->base_offset, file->kind, ".swap");
+        if (rc == 0)
+            rc = pb_segment_path(path, log->directory, file->base_offset, file->kind, "");
+        if (rc == 0)
+            rc = log->io->ops->rename(log->io, swapped, path);
+        if (rc != 0)
+            return rc;
+        file->state = NAME_PLAIN;
+        any = true;
+    }
+    return any ? sync_directory(log) : 0;
 }
 
 /* Valid .swap files replace the segments whose offsets they cover. */
@@ -112,22 +140,11 @@ static int files_swap(pb_log *log, directory_files *list)
             file->base_offset < to)
             rc = file_unlink(log, file);
     }
-    for (uint32_t i = 0; rc == 0 && i < list->count; i++) {
-        directory_file *file = &list->files[i];
-        if (file->state != NAME_SWAP)
-            continue;
-        char swapped[PB_LOG_PATH_BYTES];
-        char path[PB_LOG_PATH_BYTES];
-        rc = pb_segment_path(swapped, log->directory, file->base_offset, file->kind, ".swap");
-        if (rc == 0)
-            rc = pb_segment_path(path, log->directory, file->base_offset, file->kind, "");
-        if (rc == 0)
-            rc = log->io->ops->rename(log->io, swapped, path);
-        file->state = NAME_PLAIN;
-    }
-    return rc;
+    rc = rc == 0 && to >= 0 ? sync_directory(log) : rc;
+    /* A .log.swap that is there means that no other .swap has been renamed. */
+    rc = rc == 0 ? rename_swapped(log, list, true) : rc;
+    return rc == 0 ? rename_swapped(log, list, false) : rc;
 }
-
 static int files_clean(pb_log *log, directory_files *list)
 {
     int64_t cleaned_from = INT64_MAX;
@@ -136,10 +153,20 @@ static int files_clean(pb_log *log, directory_files *list)
         if (list->files[i].state == NAME_CLEANED && list->files[i].base_offset < cleaned_from)
             cleaned_from = list->files[i].base_offset;
     }
+    /* The .cleaned files tell that these are unfinished, so they go after them. */
+    bool any = false;
     for (uint32_t i = 0; rc == 0 && i < list->count; i++) {
         directory_file *file = &list->files[i];
-        if (file->state == NAME_DELETED || file->state == NAME_CLEANED ||
-            (file->state == NAME_SWAP && file->base_offset >= cleaned_from))
+        if (file->state != NAME_SWAP || file->base_offset < cleaned_from)
+            continue;
+        any = true;
+        rc = file_unlink(log, file);
+    }
+    if (rc == 0 && any)
+        rc = sync_directory(log);
+    for (uint32_t i = 0; rc == 0 && i < list->count; i++) {
+        directory_file *file = &list->files[i];
+        if (file->state == NAME_DELETED || file->state == NAME_CLEANED)
             rc = file_unlink(log, file);
     }
     return rc == 0 ? files_swap(log, list) : rc;

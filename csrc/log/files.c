@@ -72,11 +72,7 @@ int pb_log_open_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segm
     pb_log_unlock(guard);
     if (*file >= 0)
         return 0;
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_LOG, "");
-    if (rc != 0)
-        return rc;
-    int opened = log->io->ops->file_open(log->io, path, PB_OPEN_READ);
+    int opened = pb_segment_open(segment, PB_FILE_LOG);
     if (opened < 0)
         return opened;
     pb_log_lock(guard);

@@ -256,7 +256,7 @@ int pb_log_offset_of_max_timestamp(pb_log *log, const pb_log_guard *guard, int64
 }
 
 typedef struct aborted_list {
-    pb_aborted_transaction *entries;
+    pb_transaction_entry *entries;
     int count;
     int capacity;
 } aborted_list;
@@ -268,13 +268,13 @@ static int aborted_collect(aborted_list *list, const pb_transaction_entry *entry
     if (entry->last_offset >= offset && entry->first_offset < upper_offset) {
         if (list->count == list->capacity) {
             int capacity = list->capacity == 0 ? ABORTED_FIRST_CAPACITY : list->capacity * 2;
-            pb_aborted_transaction *grown = realloc(list->entries, (size_t)capacity * sizeof(*grown));
+            pb_transaction_entry *grown = realloc(list->entries, (size_t)capacity * sizeof(*grown));
             if (grown == NULL)
                 return -ENOMEM;
             list->entries = grown;
             list->capacity = capacity;
         }
-        list->entries[list->count++] = (pb_aborted_transaction){entry->producer_id, entry->first_offset};
+        list->entries[list->count++] = *entry;
     }
     *complete = entry->last_stable_offset >= upper_offset;
     return 0;
@@ -299,8 +299,8 @@ static int aborted_in_segment(const segment_view *view, uint32_t flushed_count, 
     return rc;
 }
 
-int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t upper_offset,
-                                pb_aborted_transaction **out, int *count)
+int pb_log_aborted_entries(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t upper_offset,
+                           pb_transaction_entry **out, int *count)
 {
     aborted_list list = {0};
     bool complete = false;
@@ -341,4 +341,23 @@ int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t 
     *out = list.entries;
     *count = list.count;
     return rc;
+}
+
+int pb_log_aborted_transactions(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t upper_offset,
+                                pb_aborted_transaction **out, int *count)
+{
+    pb_transaction_entry *entries;
+    *out = NULL;
+    *count = 0;
+    int found = 0;
+    int rc = pb_log_aborted_entries(log, guard, offset, upper_offset, &entries, &found);
+    if (rc != 0 || found == 0)
+        return rc;
+    *out = malloc((size_t)found * sizeof(**out));
+    if (*out != NULL)
+        *count = found;
+    for (int i = 0; i < *count; i++)
+        (*out)[i] = (pb_aborted_transaction){entries[i].producer_id, entries[i].first_offset};
+    free(entries);
+    return *out == NULL ? -ENOMEM : 0;
 }

@@ -34,11 +34,7 @@ int pb_offset_index_find_flushed(pb_segment *segment, uint32_t flushed_count, in
     *position = 0;
     if (flushed_count == 0)
         return 0;
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_OFFSET_INDEX, "");
-    if (rc != 0)
-        return rc;
-    int file = segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
+    int file = pb_segment_open(segment, PB_FILE_OFFSET_INDEX);
     if (file < 0)
         return file;
     uint8_t entry[PB_OFFSET_INDEX_ENTRY_BYTES];

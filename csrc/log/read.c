@@ -253,7 +253,9 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
     *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length, base_offset};
     if (next_offset >= 0) {
         pb_log_lock(guard);
-        pb_log_add_read_hint(log, plan->segment->base_offset, next_offset, plan->start.position + length);
+        /* The segment that took its place has the batches elsewhere. */
+        if (atomic_load(&plan->segment->names) != PB_NAMES_GONE)
+            pb_log_add_read_hint(log, plan->segment->base_offset, next_offset, plan->start.position + length);
         pb_log_unlock(guard);
     }
     return 0;

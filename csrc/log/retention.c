@@ -29,6 +29,7 @@ static pb_segment *take_deletable(pb_log *log, const pb_log_guard *guard)
     pb_log_lock(guard);
     if (log->segment_count > 1 && log->segments[1]->base_offset <= log->start_offset) {
         segment = log->segments[0];
+        atomic_store(&segment->names, PB_NAMES_GONE);
         log->segment_count--;
         log->sealed_bytes -= segment->size_bytes;
         memmove(log->segments, log->segments + 1, log->segment_count * sizeof(*log->segments));

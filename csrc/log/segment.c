@@ -90,6 +90,29 @@ bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind 
     return false;
 }
 
+static int open_name(const pb_segment *segment, pb_file_kind kind, const char *extra)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, extra);
+    return rc != 0 ? rc : segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
+}
+
+int pb_segment_open(pb_segment *segment, pb_file_kind kind)
+{
+    for (;;) {
+        int names = atomic_load(&segment->names);
+        if (names == PB_NAMES_GONE)
+            return -ENOENT;
+        int file = names == PB_NAMES_SWAP ? open_name(segment, kind, ".swap") : -ENOENT;
+        if (file == -ENOENT)
+            file = open_name(segment, kind, names == PB_NAMES_CLEANED ? ".cleaned" : "");
+        /* Files are renamed only after `names` was set: as long as it has not changed, the file was ours. */
+        if (file < 0 || atomic_load(&segment->names) == names)
+            return file;
+        segment->io->ops->file_close(segment->io, file);
+    }
+}
+
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes)
 {
     switch (kind) {
@@ -117,7 +140,8 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
     uint32_t entry_bytes;
     (void)pb_segment_index(segment, kind, &entry_bytes);
     char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, "");
+    const char *extra = atomic_load(&segment->names) == PB_NAMES_CLEANED ? ".cleaned" : "";
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, extra);
     if (rc != 0)
         return rc;
     const pb_io_ops *ops = segment->io->ops;

@@ -43,11 +43,27 @@ typedef enum pb_saved {
     PB_SYNCED,
 } pb_saved;
 
+/*
+ * Under which names a segment's files lie. Compaction replaces segments by one with the same base offset, so a name
+ * alone does not tell whose file it is.
+ *
+ *     CLEANED -> SWAP    before it becomes part of the log
+ *     SWAP -> PLAIN      when the files of those that it replaced are out of the way; file by file, .log first
+ *     PLAIN -> GONE      just before its files are renamed, when it is no longer part of the log
+ */
+typedef enum pb_segment_names {
+    PB_NAMES_PLAIN,
+    PB_NAMES_CLEANED, /* ".cleaned": being written by the cleaner */
+    PB_NAMES_SWAP,    /* ".swap", or the plain name when there is none under that */
+    PB_NAMES_GONE,    /* ".deleted", soon unlinked: not opened any more */
+} pb_segment_names;
+
 struct pb_segment {
     pb_io *io;
     const char *directory;
     atomic_int references;
-    int file; /* -1: not open. Closed only under the lock, when nobody else has a reference */
+    atomic_int names; /* pb_segment_names; set under the lock, read anywhere */
+    int file;         /* -1: not open. Closed only under the lock, when nobody else has a reference */
     int64_t base_offset;
     int64_t size_bytes;               /* written bytes */
     int64_t largest_timestamp_ms;     /* -1: no record */
@@ -67,11 +83,16 @@ struct pb_segment {
 /* A new segment with one reference; NULL without memory. `directory` must outlive it. */
 pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset);
 
-/* "<directory>/<20 digits><suffix of kind><extra>"; extra "" or ".deleted". -ENAMETOOLONG when it does not fit. */
+/* "<directory>/<20 digits><suffix of kind><extra>"; extra "", ".deleted", ".cleaned" or ".swap". -ENAMETOOLONG when it
+ * does not fit. */
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra);
 /* Take a file name apart: true when it is <20 digits><a kind's suffix><extra>; *extra points into the name ("" mostly).
  */
 bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind *kind, const char **extra);
+
+/* Open one of its files for reading; for files that are opened in readers' time. -ENOENT also when the segment has been
+ * replaced or deleted: then the log has another one in its place. */
+int pb_segment_open(pb_segment *segment, pb_file_kind kind);
 
 /* The buffer and entry size of an index kind. */
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes);

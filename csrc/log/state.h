@@ -12,6 +12,7 @@
 #ifndef PB_LOG_STATE_H
 #define PB_LOG_STATE_H
 
+#include "log/clean.h"
 #include "log/engine.h"
 #include "log/leader_epochs.h"
 #include "log/log.h"
@@ -116,6 +117,7 @@ struct pb_log {
 
     pb_engine_state engine_state;
     pb_link removed; /* pb_removed */
+    pb_clean_control clean;
 };
 
 static inline void pb_log_lock(const pb_log_guard *guard)

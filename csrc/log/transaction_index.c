@@ -40,15 +40,11 @@ int pb_transaction_index_load(pb_segment *segment, uint32_t flushed_count, pb_tr
     *out = NULL;
     if (flushed_count == 0)
         return 0;
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_TRANSACTION_INDEX, "");
-    if (rc != 0)
-        return rc;
     const size_t length = (size_t)flushed_count * PB_TRANSACTION_INDEX_ENTRY_BYTES;
     uint8_t *bytes = malloc(length);
     pb_transaction_entry *entries = calloc(flushed_count, sizeof(*entries));
-    int file = segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
-    rc = file < 0 ? file : bytes == NULL || entries == NULL ? -ENOMEM : 0;
+    int file = pb_segment_open(segment, PB_FILE_TRANSACTION_INDEX);
+    int rc = file < 0 ? file : bytes == NULL || entries == NULL ? -ENOMEM : 0;
     if (rc == 0)
         rc = pb_io_read_all(segment->io, file, bytes, length, 0);
     for (uint32_t i = 0; rc == 0 && i < flushed_count; i++) {

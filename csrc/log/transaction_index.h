@@ -19,6 +19,9 @@ typedef struct pb_transaction_entry {
 int pb_transaction_index_push(pb_segment *segment, const pb_transaction_entry *entry);
 /* Decode an entry; false when its version is not 0 or its offsets make no sense. */
 bool pb_transaction_entry_decode(const uint8_t *bytes, pb_transaction_entry *out);
+/* As pb_log_aborted_transactions, with all that the index says; allocates *out (free()). Blocking. [any] */
+int pb_log_aborted_entries(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t upper_offset,
+                           pb_transaction_entry **out, int *count);
 /* The first `flushed_count` entries of the file; allocates *out (free()). 0, -EBADMSG when damaged, or -errno. */
 int pb_transaction_index_load(pb_segment *segment, uint32_t flushed_count, pb_transaction_entry **out);
 

@@ -239,12 +239,13 @@ static void sync_collect(pb_log *log, sync_round *round)
 static int sync_round_run(pb_log *log, const pb_log_guard *guard, sync_round *round)
 {
     int rc = round->directory ? log->io->ops->directory_sync(log->io, log->directory) : 0;
-    for (int i = 0; i < round->count; i++) {
+    for (int i = 0; rc == 0 && i < round->count; i++) {
         int file;
-        if (rc == 0)
-            rc = pb_log_open_segment(log, guard, round->segments[i], &file);
+        rc = pb_log_open_segment(log, guard, round->segments[i], &file);
         if (rc == 0)
             rc = log->io->ops->file_sync(log->io, file);
+        else if (rc == -ENOENT && atomic_load(&round->segments[i]->names) == PB_NAMES_GONE)
+            rc = 0; /* deleted meanwhile, or replaced by a segment that is synced */
     }
     pb_log_lock(guard);
     PB_ASSERT(log->sync_count > 0);

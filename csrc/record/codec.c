@@ -205,6 +205,33 @@ int pb_decompress(pb_codec *codec, int compression, const void *data, size_t len
     return error;
 }
 
+int pb_decompress_all(pb_codec *codec, int compression, const void *data, size_t length, size_t limit, uint8_t **memory,
+                      size_t *capacity, size_t *out_length, pb_failure *failure)
+{
+    int error = pb_decompress_begin(codec, compression, data, length, failure);
+    size_t used = 0;
+    while (error == 0 && !codec->finished) {
+        size_t room = 0;
+        error = codec->reading->decompress_room(codec, &room, failure);
+        if (error == 0 && used + room > *capacity) {
+            size_t wanted = used + room > *capacity * 2 ? used + room : *capacity * 2;
+            uint8_t *grown = realloc(*memory, wanted);
+            if (grown == NULL)
+                return pb_fail(failure, -ENOMEM, "cannot get %zu bytes to decompress a batch", wanted);
+            *memory = grown;
+            *capacity = wanted;
+        }
+        size_t produced = 0;
+        if (error == 0)
+            error = codec->reading->decompress_step(codec, *memory + used, *capacity - used, &produced, failure);
+        used += produced;
+        if (error == 0 && used > limit)
+            return pb_fail(failure, -ENOSPC, "more than %zu bytes after decompression", limit);
+    }
+    *out_length = used;
+    return error;
+}
+
 int pb_compress_begin(pb_codec *codec, int compression, int level, void *destination, size_t capacity,
                       pb_failure *failure)
 {

@@ -59,6 +59,13 @@ int pb_decompress(pb_codec *codec, int compression, const void *data, size_t len
                   size_t *out_length, pb_failure *failure);
 
 /*
+ * Decompress everything into `*memory` (malloc; NULL at first), which grows when it has to, up to `limit` bytes of
+ * data: -ENOSPC above. For a caller that has one batch after another to look at and keeps the memory between them.
+ */
+int pb_decompress_all(pb_codec *codec, int compression, const void *data, size_t length, size_t limit, uint8_t **memory,
+                      size_t *capacity, size_t *out_length, pb_failure *failure);
+
+/*
  * Compress in pieces: begin, add any number of times, finish. `level` is Kafka's compression.<codec>.level; none and
  * snappy have none. -ENOSPC when the destination may not hold more: give it the size that is acceptable plus
  * PB_COMPRESS_SLACK_BYTES, and compare afterwards.

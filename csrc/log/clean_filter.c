@@ -1,0 +1,335 @@
+/* What becomes of a batch; see clean_filter.h for the rules, threads and failures. */
+#include "log/clean_filter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/kafka_error.h"
+#include "base/varint.h"
+
+/* How a batch that is left without records ends. */
+typedef enum when_empty { WHEN_EMPTY_DROP, WHEN_EMPTY_KEEP } when_empty;
+
+/* What a walk over the records of a batch found. */
+typedef struct selection {
+    size_t kept_bytes;
+    int32_t kept_count;
+    int32_t count;
+    int64_t max_timestamp_ms;
+    bool has_tombstone;
+} selection;
+
+void pb_clean_filter_clear(pb_clean_filter *filter)
+{
+    free(filter->records.data);
+    free(filter->kept.data);
+    free(filter->output.data);
+    filter->records = filter->kept = filter->output = (pb_clean_bytes){0};
+}
+
+static int reserve(pb_clean_bytes *bytes, size_t wanted)
+{
+    if (wanted <= bytes->capacity)
+        return 0;
+    size_t capacity = bytes->capacity * 2 > wanted ? bytes->capacity * 2 : wanted;
+    uint8_t *data = realloc(bytes->data, capacity);
+    if (data == NULL)
+        return -ENOMEM;
+    bytes->data = data;
+    bytes->capacity = capacity;
+    return 0;
+}
+
+const uint8_t *pb_clean_record_parse(const uint8_t *at, const uint8_t *end, pb_clean_record *record)
+{
+    int32_t length;
+    record->bytes = at;
+    at = pb_varint_read(at, end, &length);
+    if (at == NULL || length < 1 || length > end - at)
+        return NULL;
+    const uint8_t *behind = at + length;
+    record->size_bytes = (size_t)(behind - record->bytes);
+    at = pb_varlong_read(at + 1, behind, &record->timestamp_delta);
+    record->behind_timestamp = at;
+    if (at != NULL)
+        at = pb_varint_read(at, behind, &record->offset_delta);
+    if (at != NULL)
+        at = pb_varint_read(at, behind, &record->key_length);
+    if (at == NULL)
+        return NULL;
+    record->key = at;
+    if (record->key_length < 0)
+        record->key_length = -1;
+    else if (record->key_length > behind - at)
+        return NULL;
+    else
+        at += record->key_length;
+    int32_t value_length;
+    at = pb_varint_read(at, behind, &value_length);
+    if (at == NULL || value_length > behind - at)
+        return NULL;
+    record->has_value = value_length >= 0;
+    return behind;
+}
+
+int pb_clean_records(pb_codec *codec, pb_clean_bytes *memory, const uint8_t *batch, const pb_batch_header *header,
+                     const uint8_t **records, size_t *length, pb_failure *failure)
+{
+    *records = batch + PB_BATCH_HEADER_BYTES;
+    *length = header->size_bytes - PB_BATCH_HEADER_BYTES;
+    if (header->record_count < 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch claims %d records", header->record_count);
+    if (pb_batch_compression(header) == PB_COMPRESSION_NONE || header->record_count == 0)
+        return 0;
+    int rc = pb_decompress_all(codec, pb_batch_compression(header), *records, *length, PB_CLEAN_RECORDS_MAX_BYTES,
+                               &memory->data, &memory->capacity, length, failure);
+    *records = memory->data;
+    if (rc == -ENOSPC)
+        rc = pb_fail(failure, -EFBIG, "the batch has more than %d bytes of records", PB_CLEAN_RECORDS_MAX_BYTES);
+    return rc;
+}
+
+/* Has the batch's delete horizon passed? */
+static bool horizon_passed(const pb_clean_filter *filter, const pb_batch_header *header)
+{
+    return (header->attributes & PB_BATCH_DELETE_HORIZON) != 0 && filter->now_ms >= header->base_timestamp;
+}
+
+/* Does the log need the batch's producer fields? Its last batch tells the sequence that comes next, or else the epoch.
+ */
+static bool is_last_of_producer(const pb_clean_filter *filter, const pb_batch_header *header)
+{
+    if (header->producer_id < 0)
+        return false;
+    size_t low = 0;
+    size_t high = filter->producer_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (filter->producers[middle].producer_id < header->producer_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == filter->producer_count || filter->producers[low].producer_id != header->producer_id)
+        return false;
+    const pb_clean_producer *producer = &filter->producers[low];
+    if (producer->last_data_offset >= 0)
+        return producer->last_data_offset == pb_batch_last_offset(header);
+    return pb_batch_is_control(header) && header->producer_epoch == producer->epoch;
+}
+
+/* Is the record the last one of its key, and not a tombstone whose time is over? */
+static bool stays(pb_clean_filter *filter, const pb_batch_header *header, const pb_clean_record *record)
+{
+    int64_t offset = header->base_offset + record->offset_delta;
+    if (offset >= filter->end_offset)
+        return true;
+    if (record->key_length < 0) {
+        /* Those of the dirty part were counted when the map was made. */
+        filter->invalid_records += offset < filter->first_dirty_offset;
+        return false;
+    }
+    bool is_last;
+    if (pb_live_offsets_covers(filter->live, offset, offset))
+        is_last = pb_live_offsets_has(filter->live, offset);
+    else
+        is_last = offset >= pb_clean_map_get(filter->map, record->key, (size_t)record->key_length);
+    return is_last && (record->has_value || !horizon_passed(filter, header));
+}
+
+/* Walk over the records and copy those that stay. Control records always do. */
+static int select_records(pb_clean_filter *filter, const pb_batch_header *header, const uint8_t *at, size_t length,
+                          selection *out, pb_failure *failure)
+{
+    *out = (selection){.max_timestamp_ms = INT64_MIN};
+    bool is_control = pb_batch_is_control(header);
+    const uint8_t *end = at + length;
+    int rc = reserve(&filter->kept, length);
+    if (rc != 0)
+        return pb_fail(failure, rc, "cannot get %zu bytes to filter a batch", length);
+    for (; at < end; out->count++) {
+        pb_clean_record record;
+        at = pb_clean_record_parse(at, end, &record);
+        if (at == NULL || record.offset_delta < 0 || record.offset_delta > header->last_offset_delta)
+            return pb_fail(failure, PB_INVALID_RECORD, "a record's fields do not fit its batch");
+        if (!is_control && !stays(filter, header, &record))
+            continue;
+        memcpy(filter->kept.data + out->kept_bytes, record.bytes, record.size_bytes);
+        out->kept_bytes += record.size_bytes;
+        out->kept_count++;
+        out->has_tombstone = out->has_tombstone || !record.has_value;
+        int64_t timestamp_ms = (int64_t)((uint64_t)header->base_timestamp + (uint64_t)record.timestamp_delta);
+        if (timestamp_ms > out->max_timestamp_ms)
+            out->max_timestamp_ms = timestamp_ms;
+    }
+    if (out->count != header->record_count)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch claims %d records and has %d", header->record_count,
+                       out->count);
+    if (pb_batch_timestamp_type(header) == PB_LOG_APPEND_TIME)
+        out->max_timestamp_ms = header->max_timestamp;
+    return 0;
+}
+
+/* Write the records in `kept` anew with timestamps relative to another base; they take more or less room then. */
+static int rebase_records(pb_clean_filter *filter, selection *selected, uint64_t base_difference, pb_failure *failure)
+{
+    size_t room = selected->kept_bytes + (size_t)selected->kept_count * (PB_VARLONG_MAX_BYTES + PB_VARINT_MAX_BYTES);
+    /* What was decompressed is not needed any more. */
+    int rc = reserve(&filter->records, room);
+    if (rc != 0)
+        return pb_fail(failure, rc, "cannot get %zu bytes to rewrite a batch", room);
+    const uint8_t *at = filter->kept.data;
+    const uint8_t *end = at + selected->kept_bytes;
+    uint8_t *to = filter->records.data;
+    while (at < end) {
+        pb_clean_record record;
+        at = pb_clean_record_parse(at, end, &record);
+        PB_ASSERT(at != NULL);
+        uint8_t delta[PB_VARLONG_MAX_BYTES];
+        const uint8_t *delta_end =
+            pb_varlong_write(delta, (int64_t)((uint64_t)record.timestamp_delta + base_difference));
+        size_t delta_bytes = (size_t)(delta_end - delta);
+        size_t rest_bytes = (size_t)(at - record.behind_timestamp);
+        to = pb_varint_write(to, (int32_t)(1 + delta_bytes + rest_bytes));
+        *to++ = 0; /* attributes: none are defined */
+        memcpy(to, delta, delta_bytes);
+        memcpy(to + delta_bytes, record.behind_timestamp, rest_bytes);
+        to += delta_bytes + rest_bytes;
+    }
+    selected->kept_bytes = (size_t)(to - filter->records.data);
+    PB_ASSERT(selected->kept_bytes <= room);
+    pb_clean_bytes other = filter->kept;
+    filter->kept = filter->records;
+    filter->records = other;
+    return 0;
+}
+
+/* Compress what is in `kept` behind a header to be. -ENOSPC: it takes more than `limit` bytes. */
+static int pack(pb_clean_filter *filter, const selection *selected, int compression, int level, size_t limit,
+                size_t *length, pb_failure *failure)
+{
+    size_t room = PB_BATCH_HEADER_BYTES + limit + PB_COMPRESS_SLACK_BYTES;
+    int rc = reserve(&filter->output, room);
+    if (rc != 0)
+        return pb_fail(failure, rc, "cannot get %zu bytes to rewrite a batch", room);
+    rc = pb_compress(filter->codec, compression, level, filter->kept.data, selected->kept_bytes,
+                     filter->output.data + PB_BATCH_HEADER_BYTES, room - PB_BATCH_HEADER_BYTES, length, failure);
+    return rc == 0 && *length > limit ? -ENOSPC : rc;
+}
+
+/* Make a batch of the records that stay. */
+static int rewrite(pb_clean_filter *filter, const pb_batch_header *header, selection *selected, bool set_horizon,
+                   pb_clean_outcome *outcome, pb_failure *failure)
+{
+    pb_batch_header made = *header;
+    int rc = 0;
+    if (set_horizon) {
+        made.base_timestamp = filter->now_ms + filter->delete_retention_ms;
+        made.attributes |= PB_BATCH_DELETE_HORIZON;
+        rc =
+            rebase_records(filter, selected, (uint64_t)header->base_timestamp - (uint64_t)made.base_timestamp, failure);
+    }
+    /* Markers are not compressed. */
+    int own = pb_batch_compression(header);
+    int target = filter->compression < 0 || pb_batch_is_control(header) ? own : filter->compression;
+    int level = target == filter->compression ? filter->level : pb_compression_default_level(target);
+    size_t length = 0;
+    /* A codec that would make the batch larger than it was is no reason to let the log grow. */
+    if (rc == 0)
+        rc = pack(filter, selected, target, level,
+                  target == own ? selected->kept_bytes * 2 + PB_COMPRESS_SLACK_BYTES : header->size_bytes, &length,
+                  failure);
+    if (rc == -ENOSPC && target != own) {
+        target = own;
+        rc = pack(filter, selected, own, pb_compression_default_level(own),
+                  selected->kept_bytes * 2 + PB_COMPRESS_SLACK_BYTES, &length, failure);
+    }
+    if (rc != 0)
+        return rc;
+    made.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + length);
+    made.attributes =
+        (uint16_t)((made.attributes & PB_BATCH_KNOWN_ATTRIBUTES & ~PB_BATCH_COMPRESSION_MASK) | (unsigned)target);
+    made.max_timestamp = selected->max_timestamp_ms;
+    made.record_count = selected->kept_count;
+    pb_batch_write(filter->output.data, &made);
+    *outcome = (pb_clean_outcome){filter->output.data, made.size_bytes, made.max_timestamp, true, outcome->aborted};
+    return 0;
+}
+
+/* Keep the batch's header alone, for its producer fields and its last offset. */
+static int keep_empty(pb_clean_filter *filter, const pb_batch_header *header, pb_clean_outcome *outcome,
+                      pb_failure *failure)
+{
+    int rc = reserve(&filter->output, PB_BATCH_HEADER_BYTES);
+    if (rc != 0)
+        return pb_fail(failure, rc, "cannot keep an empty batch");
+    pb_batch_header made = *header;
+    made.size_bytes = PB_BATCH_HEADER_BYTES;
+    made.attributes = header->attributes & (PB_BATCH_LOG_APPEND_TIME | PB_BATCH_TRANSACTIONAL | PB_BATCH_CONTROL);
+    made.base_timestamp = PB_NO_TIMESTAMP;
+    made.record_count = 0;
+    pb_batch_write(filter->output.data, &made);
+    *outcome = (pb_clean_outcome){filter->output.data, made.size_bytes, made.max_timestamp, header->record_count != 0,
+                                  outcome->aborted};
+    return 0;
+}
+
+static void keep(const uint8_t *batch, const pb_batch_header *header, pb_clean_outcome *outcome)
+{
+    *outcome = (pb_clean_outcome){batch, header->size_bytes, header->max_timestamp, false, outcome->aborted};
+}
+
+/* A batch below end_offset whose records are not all to go anyway. */
+static int filter_records(pb_clean_filter *filter, const uint8_t *batch, const pb_batch_header *header,
+                          bool marker_is_done, when_empty empty, pb_clean_outcome *outcome, pb_failure *failure)
+{
+    const uint8_t *records;
+    size_t length;
+    selection selected;
+    int rc = pb_clean_records(filter->codec, &filter->records, batch, header, &records, &length, failure);
+    if (rc == 0)
+        rc = select_records(filter, header, records, length, &selected, failure);
+    if (rc != 0)
+        return rc;
+    filter->kept_records += selected.kept_count;
+    if (selected.kept_count == 0)
+        return empty == WHEN_EMPTY_KEEP ? keep_empty(filter, header, outcome, failure) : 0;
+    bool set_horizon =
+        (selected.has_tombstone || marker_is_done) && (header->attributes & PB_BATCH_DELETE_HORIZON) == 0;
+    if (selected.kept_count < selected.count || set_horizon)
+        return rewrite(filter, header, &selected, set_horizon, outcome, failure);
+    keep(batch, header, outcome);
+    return 0;
+}
+
+int pb_clean_filter_batch(pb_clean_filter *filter, const uint8_t *batch, const pb_batch_header *header,
+                          pb_clean_outcome *outcome, pb_failure *failure)
+{
+    PB_ASSERT(header->magic == PB_BATCH_MAGIC);
+    *outcome = (pb_clean_outcome){.changed = true, .aborted = {.last_offset = -1}};
+    bool is_control = pb_batch_is_control(header);
+    bool discardable; /* nothing that is left in the log needs it */
+    int rc = is_control
+                 ? pb_clean_transactions_control(filter->transactions, batch, header, &discardable, &outcome->aborted)
+                 : pb_clean_transactions_data(filter->transactions, header, &discardable);
+    if (rc != 0)
+        return pb_fail(failure, rc, "cannot keep track of transactions");
+    filter->read_records += header->record_count;
+    if (header->base_offset >= filter->end_offset) {
+        filter->kept_records += header->record_count;
+        keep(batch, header, outcome);
+        return 0;
+    }
+    int64_t last_offset = pb_batch_last_offset(header);
+    bool keeps_place = is_last_of_producer(filter, header) || last_offset + 1 == filter->upper_offset;
+    when_empty empty = keeps_place ? WHEN_EMPTY_KEEP : WHEN_EMPTY_DROP;
+    bool all_go = discardable && (!is_control || horizon_passed(filter, header));
+    /* What the map says of the whole batch saves a look into it. */
+    if (!all_go && !is_control && pb_live_offsets_covers(filter->live, header->base_offset, last_offset))
+        all_go = !pb_live_offsets_any(filter->live, header->base_offset, last_offset);
+    if (all_go || header->record_count == 0)
+        return empty == WHEN_EMPTY_KEEP ? keep_empty(filter, header, outcome, failure) : 0;
+    return filter_records(filter, batch, header, is_control && discardable, empty, outcome, failure);
+}
