@@ -135,15 +135,25 @@ static int take_sources(cleaning *c)
     return c->sources == NULL ? fail(c, -ENOMEM, "cannot clean the log") : rc;
 }
 
+/* A file was not there: did retention or a move of the log take the segment away? */
+static int fail_open(cleaning *c, const pb_segment *segment, int code, const char *what)
+{
+    pb_log_lock(c->guard);
+    int floor = pb_log_segment_floor(c->log, segment->base_offset);
+    bool there = floor >= 0 && c->log->segments[floor] == segment;
+    pb_log_unlock(c->guard);
+    if (code == -ENOENT && !there)
+        return fail(c, -EAGAIN, "a segment went away while the log was being cleaned");
+    return fail(c, code, what);
+}
+
 /* What is read twice in a pass is left in memory after the first time. */
 static int begin_source(cleaning *c, const clean_source *source, int64_t position, bool drops)
 {
     int file;
     int rc = pb_log_open_segment(c->log, c->guard, source->segment, &file);
-    if (rc == -ENOENT && atomic_load(&source->segment->names) == PB_NAMES_GONE)
-        return fail(c, -EAGAIN, "a segment was deleted while the log was being cleaned");
     if (rc != 0)
-        return fail(c, rc, "cannot open a segment to clean it");
+        return fail_open(c, source->segment, rc, "cannot open a segment to clean it");
     pb_clean_reader_begin(&c->reader, file, position, source->size_bytes, drops);
     return 0;
 }
@@ -210,9 +220,10 @@ static int map_source(cleaning *c, const clean_source *source, int64_t *done_byt
     int rc = 0;
     if (segment->base_offset < c->first_dirty_offset)
         rc = pb_offset_index_find_flushed(segment, source->offset_flushed, c->first_dirty_offset, &position);
-    if (rc != 0 || position > source->size_bytes)
-        return rc == -ENOENT ? fail(c, -EAGAIN, "a segment was deleted while the log was being cleaned")
-                             : fail(c, rc != 0 ? rc : -EBADMSG, "cannot use an offset index to clean the log");
+    if (rc != 0)
+        return fail_open(c, segment, rc, "cannot read an offset index to clean the log");
+    if (position > source->size_bytes)
+        return fail(c, -EBADMSG, "an offset index points behind its segment: cannot clean the log");
     rc = begin_source(c, source, position, false);
     *done_bytes -= position;
     while (rc == 0 && !c->stats->map_full) {

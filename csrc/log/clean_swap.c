@@ -76,70 +76,70 @@ int pb_clean_unlink_leftovers(pb_log *log)
 }
 
 /* Rename those files of one segment that exist. */
-static int rename_files(pb_log *log, int64_t base_offset, unsigned files, const char *from_extra, const char *to_extra)
+static int rename_files(const pb_segment *segment, unsigned files, const char *from_extra, const char *to_extra)
 {
     for (int kind = 0; kind < PB_FILE_KIND_COUNT; kind++) {
         char from[PB_LOG_PATH_BYTES];
         char to[PB_LOG_PATH_BYTES];
         if ((files & 1U << kind) == 0)
             continue;
-        int rc = pb_segment_path(from, log->directory, base_offset, (pb_file_kind)kind, from_extra);
+        int rc = pb_segment_path(from, segment->directory, segment->base_offset, (pb_file_kind)kind, from_extra);
         if (rc == 0)
-            rc = pb_segment_path(to, log->directory, base_offset, (pb_file_kind)kind, to_extra);
+            rc = pb_segment_path(to, segment->directory, segment->base_offset, (pb_file_kind)kind, to_extra);
         if (rc == 0)
-            rc = log->io->ops->rename(log->io, from, to);
+            rc = segment->io->ops->rename(segment->io, from, to);
         if (rc != 0 && rc != -ENOENT)
             return rc;
     }
     return 0;
 }
 
-static int sync_names(pb_log *log)
+static int sync_names(const pb_segment *segment)
 {
-    return log->io->ops->directory_sync(log->io, log->directory);
+    return segment->io->ops->directory_sync(segment->io, segment->directory);
 }
 
 /* Steps 1 and 2. */
-static int name_swap(pb_log *log, const pb_segment *cleaned)
+static int name_swap(const pb_segment *cleaned)
 {
-    int rc = sync_names(log);
+    int rc = sync_names(cleaned);
     if (rc == 0)
-        rc = rename_files(log, cleaned->base_offset, FILES_LOG | FILES_INDEXES, ".cleaned", ".swap");
-    return rc == 0 ? sync_names(log) : rc;
+        rc = rename_files(cleaned, FILES_LOG | FILES_INDEXES, ".cleaned", ".swap");
+    return rc == 0 ? sync_names(cleaned) : rc;
 }
 
 /* Steps 3 to 6. The old segments are off the log: nobody opens their files any more. */
-static int name_plain(pb_log *log, pb_segment *cleaned, pb_segment *const *sources, uint32_t count)
+static int name_plain(const pb_segment *cleaned, pb_segment *const *sources, uint32_t count)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++)
-        rc = rename_files(log, sources[i]->base_offset, FILES_LOG, "", ".deleted");
+        rc = rename_files(sources[i], FILES_LOG, "", ".deleted");
     if (rc == 0)
-        rc = sync_names(log);
+        rc = sync_names(cleaned);
     /* Where the first source began a segment still begins, so its snapshot stays. */
     for (uint32_t i = 0; rc == 0 && i < count; i++)
-        rc = rename_files(log, sources[i]->base_offset, FILES_INDEXES | (i > 0 ? FILES_SNAPSHOT : 0), "", ".deleted");
+        rc = rename_files(sources[i], FILES_INDEXES | (i > 0 ? FILES_SNAPSHOT : 0), "", ".deleted");
     if (rc == 0)
-        rc = sync_names(log);
+        rc = sync_names(cleaned);
     if (rc == 0)
-        rc = rename_files(log, cleaned->base_offset, FILES_LOG, ".swap", "");
+        rc = rename_files(cleaned, FILES_LOG, ".swap", "");
     if (rc == 0)
-        rc = sync_names(log);
+        rc = sync_names(cleaned);
     if (rc == 0)
-        rc = rename_files(log, cleaned->base_offset, FILES_INDEXES, ".swap", "");
-    return rc == 0 ? sync_names(log) : rc;
+        rc = rename_files(cleaned, FILES_INDEXES, ".swap", "");
+    return rc == 0 ? sync_names(cleaned) : rc;
 }
 
 /* Back from a swap that was not published. As long as a .cleaned file lies there, recovery does not take the .swap
  * files for a finished work. */
-static int undo_swap(pb_log *log, const pb_segment *cleaned)
+static int undo_swap(const pb_segment *cleaned)
 {
-    int rc = rename_files(log, cleaned->base_offset, FILES_LOG, ".swap", ".cleaned");
+    int rc = rename_files(cleaned, FILES_LOG, ".swap", ".cleaned");
     if (rc == 0)
-        rc = sync_names(log);
+        rc = sync_names(cleaned);
     if (rc == 0)
-        rc = pb_clean_unlink(log->io, log->directory, cleaned->base_offset, ".swap");
-    return rc == 0 ? sync_names(log) : rc;
+        rc = pb_clean_unlink(cleaned->io, cleaned->directory, cleaned->base_offset, ".swap");
+    return rc == 0 ? sync_names(cleaned) : rc;
 }
 
 /* Index of the first source, when all of them are still there and sealed; else -1. [lock] */
@@ -216,9 +216,9 @@ static int swap_held(pb_log *log, const pb_log_guard *guard, pb_segment *cleaned
     pb_log_unlock(guard);
     if (!there)
         return -EAGAIN;
-    int rc = name_swap(log, cleaned);
+    int rc = name_swap(cleaned);
     if (rc != 0) {
-        int undone = undo_swap(log, cleaned);
+        int undone = undo_swap(cleaned);
         pb_log_lock(guard);
         log->failed = log->failed || undone != 0;
         pb_log_unlock(guard);
@@ -231,7 +231,7 @@ static int swap_held(pb_log *log, const pb_log_guard *guard, pb_segment *cleaned
     replace_sources(log, (uint32_t)first, cleaned, count);
     pb_log_unlock(guard);
     *published = true;
-    rc = name_plain(log, cleaned, sources, count);
+    rc = name_plain(cleaned, sources, count);
     pb_log_lock(guard);
     if (rc == 0)
         atomic_store(&cleaned->names, PB_NAMES_PLAIN);
@@ -262,7 +262,7 @@ int pb_clean_swap(pb_log *log, const pb_log_guard *guard, pb_segment *cleaned, p
         for (uint32_t i = 0; i < count; i++)
             pb_segment_release(sources[i]); /* the log's reference */
     } else {
-        (void)pb_clean_unlink(log->io, log->directory, cleaned->base_offset, ".cleaned");
+        (void)pb_clean_unlink(log->io, cleaned->directory, cleaned->base_offset, ".cleaned");
         pb_segment_release(cleaned);
     }
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot put a cleaned segment in place");

@@ -175,7 +175,8 @@ TEST(cleaning_does_what_the_model_does)
         run_seed(strtoull(only, NULL, 10));
         return;
     }
-    for (uint64_t seed = 1; seed <= (getenv("PB_CLEAN_SEEDS") != NULL ? strtoull(getenv("PB_CLEAN_SEEDS"), NULL, 10) : SEEDS); seed++) {
+    for (uint64_t seed = 1;
+         seed <= (getenv("PB_CLEAN_SEEDS") != NULL ? strtoull(getenv("PB_CLEAN_SEEDS"), NULL, 10) : SEEDS); seed++) {
         run_seed(seed);
     }
 }
