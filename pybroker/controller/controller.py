@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+_UPKEEP_INTERVAL_S = 60.0
+
 
 class Controller:
     """The embedded controller. Made by `pybroker.controller.start.start_controller`.
@@ -65,6 +67,7 @@ class Controller:
         self._failed = False
         self._publishers: list[MetadataPublisher] = []
         self._snapshot: asyncio.Task[None] | None = None
+        self._upkeep: asyncio.Task[None] | None = None
         self._last_append: asyncio.Future[int] | None = None
 
     # --- operations -------------------------------------------------------------------------------------------------
@@ -190,6 +193,24 @@ class Controller:
         for publisher in self._publishers:
             publisher.publish(delta, image)
 
+    def start_upkeep(self) -> None:
+        """Look from time to time whether a snapshot is due, or an old one may go, also while nothing is appended."""
+        self._upkeep = asyncio.get_running_loop().create_task(self._look_regularly(), name="metadata log upkeep")
+
+    async def _look_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_UPKEEP_INTERVAL_S)
+            self._maybe_snapshot()
+            if self._snapshot is not None and not self._snapshot.done():
+                continue
+            self._snapshot = asyncio.get_running_loop().create_task(self._apply_retention(), name="metadata retention")
+
+    async def _apply_retention(self) -> None:
+        try:
+            await self._log.apply_retention(self._clock_ms())
+        except (OSError, MetadataError) as error:
+            logger.error("old files of the metadata log could not be deleted; it is tried again: %s", error)
+
     def _maybe_snapshot(self) -> None:
         if self._log.is_snapshot_due(self._clock_ms()) and (self._snapshot is None or self._snapshot.done()):
             self._snapshot = asyncio.get_running_loop().create_task(self._write_snapshot(), name="metadata snapshot")
@@ -203,6 +224,8 @@ class Controller:
 
     async def close(self) -> None:
         """Wait for what is under way and close the log. After a clean stop `fence_broker` was called before."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
         if self._snapshot is not None:
             await asyncio.wait([self._snapshot])
         await self._log.close()

@@ -29,6 +29,7 @@ def log_config(config: BrokerConfig) -> MetadataLogConfig:
     for_tests = config.get("internal.metadata.log.segment.bytes")
     return MetadataLogConfig(
         segment_bytes=for_tests if isinstance(for_tests, int) else config.get_int("metadata.log.segment.bytes"),
+        segment_ms=config.get_int("metadata.log.segment.ms"),
         max_snapshot_interval_ms=config.get_int("metadata.log.max.snapshot.interval.ms"),
         max_bytes_between_snapshots=config.get_int("metadata.log.max.record.bytes.between.snapshots"),
         retention=Retention(
@@ -57,6 +58,7 @@ async def start_controller(
     if features.METADATA_VERSION not in controller.image.feature_levels:
         await controller.append_first_records(read_bootstrap_records(log_dirs.metadata.path))
     warn_of_unserved(controller.image)
+    controller.start_upkeep()
     return controller
 
 

@@ -26,6 +26,7 @@ from pybroker.metadata.log_files import (
     SegmentFile,
     SegmentReader,
     SnapshotId,
+    first_timestamp,
     list_segments,
     list_snapshots,
     read_snapshot_batches,
@@ -47,11 +48,12 @@ _CHEAP_REPLAY_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogConfig:
-    """Kafka's settings of the metadata log: metadata.log.segment.bytes,
+    """Kafka's settings of the metadata log: metadata.log.segment.bytes, metadata.log.segment.ms,
     metadata.log.max.record.bytes.between.snapshots, metadata.log.max.snapshot.interval.ms (0: never),
     metadata.max.retention.bytes, metadata.max.retention.ms (negative: no bound)."""
 
     segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
     max_bytes_between_snapshots: int = 20 << 20
     max_snapshot_interval_ms: int = 3_600_000
     retention: Retention = field(default_factory=Retention)
@@ -62,6 +64,7 @@ class _Append:
     """A batch waiting for its write."""
 
     base_offset: int
+    time_ms: int
     data: bytes
     done: asyncio.Future[int]
 
@@ -83,6 +86,7 @@ class FileMetadataLog:
         self._active_base_offset: int | None = None
         self._descriptor = -1
         self._segment_size_bytes = 0
+        self._segment_first_ms = -1
         self._reserved_end = 0
         self._queue: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None
@@ -242,6 +246,7 @@ class FileMetadataLog:
         self._close_segment()
         self._descriptor = descriptor
         self._segment_size_bytes = os.fstat(descriptor).st_size
+        self._segment_first_ms = first_timestamp(path)
         self._reserved_end = 0
         self._reserve()
 
@@ -262,19 +267,19 @@ class FileMetadataLog:
     def append(self, records: Sequence[VersionedRecord], time_ms: int) -> asyncio.Future[int]:
         """See `MetadataLog.append`."""
         data = batches.encode_batch(self._end_offset, self._epoch, time_ms, records)
-        return self._enqueue(data, len(records))
+        return self._enqueue(data, len(records), time_ms)
 
     def append_control(self, records: Sequence[ControlRecord], time_ms: int) -> asyncio.Future[int]:
         """See `MetadataLog.append_control`."""
         data = batches.encode_control_batch(self._end_offset, self._epoch, time_ms, records)
-        return self._enqueue(data, len(records))
+        return self._enqueue(data, len(records), time_ms)
 
-    def _enqueue(self, data: bytes, record_count: int) -> asyncio.Future[int]:
+    def _enqueue(self, data: bytes, record_count: int, time_ms: int) -> asyncio.Future[int]:
         assert self._descriptor >= 0, "the metadata log is not open for appending"
         if self._failure is not None:
             raise MetadataLogError(f"{self.directory}: the log failed earlier: {self._failure}") from self._failure
         loop = asyncio.get_running_loop()
-        append = _Append(self._end_offset, data, loop.create_future())
+        append = _Append(self._end_offset, time_ms, data, loop.create_future())
         self._end_offset += record_count
         self._queue.append(append)
         if self._writer is None:
@@ -312,14 +317,21 @@ class FileMetadataLog:
         pending: list[bytes] = []
         pending_bytes = 0
         for append in group:
-            size_bytes = self._segment_size_bytes + pending_bytes
-            if size_bytes > 0 and size_bytes + len(append.data) > self.config.segment_bytes:
+            if self._must_roll(append, self._segment_size_bytes + pending_bytes):
                 self._write_and_sync(pending)
                 pending, pending_bytes = [], 0
                 self._open_segment(append.base_offset)
+            if self._segment_first_ms < 0:
+                self._segment_first_ms = append.time_ms
             pending.append(append.data)
             pending_bytes += len(append.data)
         self._write_and_sync(pending)
+
+    def _must_roll(self, append: _Append, size_bytes: int) -> bool:
+        if size_bytes == 0:
+            return False
+        is_late = self._segment_first_ms >= 0 and append.time_ms - self._segment_first_ms > self.config.segment_ms
+        return is_late or size_bytes + len(append.data) > self.config.segment_bytes
 
     def _write_and_sync(self, chunks: list[bytes]) -> None:
         if not chunks:
@@ -344,6 +356,10 @@ class FileMetadataLog:
         snapshot_id, size_bytes = await asyncio.to_thread(snapshot.write_image, self.directory, image, now_ms)
         self._snapshot_size_bytes = size_bytes
         logger.info("metadata snapshot %s written, %d bytes", snapshot_id.file_name, size_bytes)
+        await self.apply_retention(now_ms)
+
+    async def apply_retention(self, now_ms: int) -> None:
+        """See `MetadataLog.apply_retention`. Not while a snapshot is written."""
         await asyncio.to_thread(clean, self.directory, self.config.retention, now_ms)
         self.snapshots = await asyncio.to_thread(list_snapshots, self.directory)
 

@@ -44,6 +44,10 @@ class MetadataLog(Protocol):
         """Keep `image`, which must be durable, as a snapshot, and drop what retention no longer asks for."""
         ...
 
+    async def apply_retention(self, now_ms: int) -> None:
+        """Drop the snapshots and segments that retention no longer asks for."""
+        ...
+
     async def close(self) -> None:
         """Wait for appends under way; nothing may be appended any more."""
         ...

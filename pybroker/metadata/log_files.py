@@ -27,6 +27,7 @@ _LENGTH_OFFSET_BYTES = 12
 _MIN_BATCH_BYTES = 61
 _CRC_START = 21
 _LAST_OFFSET_DELTA_POSITION = 23
+_MAX_TIMESTAMP = slice(35, 43)
 _READ_BUFFER_BYTES = 256 * 1024
 
 
@@ -59,6 +60,13 @@ def list_segments(directory: Path) -> list[SegmentFile]:
     """Segments by base offset."""
     found = [(match, entry) for entry in directory.iterdir() if (match := _SEGMENT_NAME.fullmatch(entry.name))]
     return sorted((SegmentFile(entry, int(match[1])) for match, entry in found), key=lambda each: each.base_offset)
+
+
+def first_timestamp(path: Path) -> int:
+    """The largest timestamp of a segment's first batch, from which metadata.log.segment.ms counts; -1 for none."""
+    with open(path, "rb") as file:
+        head = file.read(_MIN_BATCH_BYTES)
+    return int.from_bytes(head[_MAX_TIMESTAMP], "big", signed=True) if len(head) == _MIN_BATCH_BYTES else -1
 
 
 def list_snapshots(directory: Path) -> list[SnapshotId]:

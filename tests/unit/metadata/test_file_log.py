@@ -180,6 +180,41 @@ def test_snapshots_are_kept_by_time(tmp_path: Path) -> None:
     assert [each.end_offset for each in log_files.list_snapshots(tmp_path)] == [2, 3]
 
 
+def test_snapshots_age_while_nothing_is_appended(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, image = _open(tmp_path, retention=Retention(-1, 10_000))
+        log.become_leader(1, 1, 0)
+        for number in range(2):
+            await log.append(_topic(number), 2000)
+            image = load(image, _since(tmp_path, number)).finish(log.end_offset, log.epoch)
+            await log.write_snapshot(image, 3000)
+        await log.apply_retention(12_000)
+        assert len(log.snapshots) == 2
+        await log.apply_retention(12_001)
+        assert [each.end_offset for each in log.snapshots] == [2], "the latest stays, however old"
+        await log.apply_retention(10**9)
+        assert len(log.snapshots) == 1
+        await log.close()
+
+    asyncio.run(run())
+
+
+def test_segments_roll_by_time(tmp_path: Path) -> None:
+    async def run(*times_ms: int) -> list[int]:
+        log, _ = _open(tmp_path, segment_ms=1000)
+        log.become_leader(1, 1, 0)
+        for time_ms in times_ms:
+            await log.append(_topic(log.end_offset), time_ms)
+        await log.close()
+        return [each.base_offset for each in log_files.list_segments(tmp_path)]
+
+    assert asyncio.run(run(5000, 5500, 6000)) == [0]
+    assert asyncio.run(run(6000)) == [0], "the first record counts, not the restart"
+    assert asyncio.run(run(6001, 6500, 7001, 7002)) == [0, 4, 7]
+    log, image = _open(tmp_path)
+    assert log.end_offset == 8 and len(image.topics.by_name) == 8
+
+
 def test_a_snapshot_is_due_by_time(tmp_path: Path) -> None:
     async def run() -> None:
         log, _ = _open(tmp_path, max_snapshot_interval_ms=500)
