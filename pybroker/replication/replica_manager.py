@@ -500,9 +500,14 @@ class ReplicaManager:
         if not 0 <= offset <= high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
-            await log.run(log.native.delete_before, offset)
+            deleted_count = await log.run(log.native.delete_before, offset)
         except NativeError as error:
-            raise kafka_error(error) from error
+            # Busy: the start has moved, and retention takes the segments below it off the log.
+            if error.errno != errno.EBUSY:
+                raise kafka_error(error) from error
+        else:
+            if deleted_count > 0 and not log.closing:
+                self._logs.purge.due(log)
         return log.native.state.log_start_offset
 
     def producers(self, topic: str, partition: int) -> list[ProducerState]:

@@ -336,6 +336,8 @@ class LogCleaner:
             self._totals[1] + result.map_read_bytes + result.read_bytes,
             self._totals[2] + result.written_bytes,
         ]
+        if not log.closing:
+            self._manager.purge.due(log)
         _tell(log, plan, result)
         return result.end_offset > plan.first_dirty_offset
 

@@ -14,8 +14,9 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
 from pybroker.storage.log_config import retention_policy
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog, completed
+from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.retention import RetentionDecision, decide
+from pybroker.storage.segment_purge import Call, call_each
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class LogMaintenance:
         self._clock = manager.clock
         self._tasks: list[asyncio.Task[None]] = []
         self._flushed_ms: dict[PartitionLog, int] = {}
+        self._future: dict[PartitionLog, int] = {}
 
     def start(self) -> None:
         """Begin; needs the running loop."""
@@ -94,6 +96,7 @@ class LogMaintenance:
         decision = decide(
             log.native.segments(), policy, self._clock.wall_ms(), state.high_watermark, state.log_start_offset
         )
+        self._tell_of_future(log, decision.future_timestamp_ms)
         if decision.delete_before is None:
             return
         try:
@@ -101,6 +104,7 @@ class LogMaintenance:
         except NativeError as error:
             self._manager.failures.report(log, "retention", error)
             return
+        self._manager.purge.due(log)
         logger.info(
             "%s: %d segments deleted (%d by size, %d by age, %d below the log start offset); the log starts at %d",
             log,
@@ -111,6 +115,19 @@ class LogMaintenance:
             decision.delete_before,
         )
 
+    def _tell_of_future(self, log: PartitionLog, timestamp_ms: int) -> None:
+        """Once per segment: nobody expects a clock that was wrong for a moment to keep records for years."""
+        if timestamp_ms < 0 or self._future.get(log) == timestamp_ms:
+            return
+        self._future = {each: known for each, known in self._future.items() if not each.closing}
+        self._future[log] = timestamp_ms
+        logger.warning(
+            "%s: its oldest segment has a record %d s in the future, so retention.ms keeps that segment and all behind "
+            "it; DeleteRecords gets rid of it, message.timestamp.after.max.ms refuses such records",
+            log,
+            (timestamp_ms - self._clock.wall_ms()) // 1000,
+        )
+
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
     async def upkeep(self) -> None:
@@ -118,7 +135,7 @@ class LogMaintenance:
         now_ms = self._clock.wall_ms()
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
-            work: list[tuple[PartitionLog, Callable[[NativePartition], None]]] = []
+            work: list[tuple[PartitionLog, Call]] = []
             for log in logs:
                 state = states.get(log.key)
                 if state is None:
@@ -131,19 +148,9 @@ class LogMaintenance:
                 work.append((log, _Upkeep(now_ms, purge_before_ms, is_sync_due)))
             await self._run_all("upkeep", work)
 
-    async def _run_all(self, what: str, work: list[tuple[PartitionLog, Callable[[NativePartition], None]]]) -> None:
+    async def _run_all(self, what: str, work: list[tuple[PartitionLog, Call]]) -> None:
         """Run one blocking call per log, all in one job."""
-        held = [(log, call) for log, call in work if not log.closing]
-        for log, _ in held:
-            log.hold()
-
-        def release() -> None:
-            for log, _ in held:
-                log.release()
-
-        job = asyncio.get_running_loop().run_in_executor(self._manager.executor, _run_each, held)
-        errors = await completed(job, release)
-        for log, error in errors:
+        for log, error in await call_each(self._manager.executor, work):
             self._manager.failures.report(log, what, error)
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
@@ -212,18 +219,6 @@ def _delete(native: NativePartition, decision: RetentionDecision) -> int:
     if decision.roll:
         native.roll()
     return native.delete_before(decision.delete_before)
-
-
-def _run_each(
-    work: list[tuple[PartitionLog, Callable[[NativePartition], None]]],
-) -> list[tuple[PartitionLog, NativeError]]:
-    errors = []
-    for log, call in work:
-        try:
-            call(log.native)
-        except NativeError as error:
-            errors.append((log, error))
-    return errors
 
 
 def _chunks(logs: Iterable[PartitionLog]) -> Iterator[list[PartitionLog]]:

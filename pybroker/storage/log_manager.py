@@ -29,6 +29,7 @@ from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDire
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.segment_purge import SegmentPurge
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class LogManager:
         self._log_counts = dict.fromkeys(self.directories, 0)
         thread_count = config.get_int("num.recovery.threads.per.data.dir") * len(self.directories)
         self.executor = ThreadPoolExecutor(max(_MIN_THREADS, thread_count), thread_name_prefix="log")
+        self.purge = SegmentPurge(self.executor, clock.wall_ms, self.failures.report)
         #: What recovery has read since the start.
         self.scanned_bytes = 0
         self._removals: set[asyncio.TimerHandle] = set()
@@ -328,6 +330,7 @@ class LogManager:
         """
         for handle in self._removals:
             handle.cancel()
+        self.purge.cancel()
         logs = list(self.logs.values())
         before = self.states(logs)
         failed: set[LogDirectory] = set()

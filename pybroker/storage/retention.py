@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from pybroker.native.partition import Segment
 
+#: What message.timestamp.after.max.ms allows by default is no news.
+_FAR_FUTURE_MS = 3_600_000
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
@@ -24,13 +27,15 @@ class RetentionPolicy:
 @dataclass(frozen=True, slots=True)
 class RetentionDecision:
     """What to do: delete the segments below offset `delete_before` (None: nothing), after a roll if `roll`. The counts
-    say why: segments below the log start offset, beyond the size, beyond the age."""
+    say why: segments below the log start offset, beyond the size, beyond the age. `future_timestamp_ms` is of a record
+    so far ahead of the clock that its segment, and all behind it, will stay for long (-1: there is none)."""
 
     delete_before: int | None = None
     roll: bool = False
     start_offset_count: int = 0
     size_count: int = 0
     age_count: int = 0
+    future_timestamp_ms: int = -1
 
 
 def decide(
@@ -40,13 +45,15 @@ def decide(
     deletable = _deletable(segments, high_watermark)
     start_offset_count = _count(deletable, lambda each: each.end_offset <= log_start_offset and each != segments[-1])
     size_count = age_count = 0
+    future_timestamp_ms = -1
     if policy.deletes:
         left = deletable[start_offset_count:]
         size_count = _beyond_size(left, sum(each.size_bytes for each in segments[start_offset_count:]), policy)
         age_count = _beyond_age(left[size_count:], now_ms, policy)
+        future_timestamp_ms = _future_timestamp(left[size_count + age_count :], now_ms, policy)
     count = start_offset_count + size_count + age_count
     if count == 0:
-        return RetentionDecision()
+        return RetentionDecision(future_timestamp_ms=future_timestamp_ms)
     return RetentionDecision(
         # A log start offset in the middle of a segment must not move back to its beginning.
         delete_before=max(segments[count - 1].end_offset, log_start_offset),
@@ -54,6 +61,7 @@ def decide(
         start_offset_count=start_offset_count,
         size_count=size_count,
         age_count=age_count,
+        future_timestamp_ms=future_timestamp_ms,
     )
 
 
@@ -89,6 +97,13 @@ def _beyond_age(segments: Sequence[Segment], now_ms: int, policy: RetentionPolic
     if policy.retention_ms < 0:
         return 0
     return _count(segments, lambda each: now_ms - _newest_ms(each) > policy.retention_ms)
+
+
+def _future_timestamp(kept: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> int:
+    """Of the oldest segment that stays, where only the time keeps it."""
+    if policy.retention_ms < 0 or not kept or kept[0].largest_timestamp_ms < now_ms + _FAR_FUTURE_MS:
+        return -1
+    return kept[0].largest_timestamp_ms
 
 
 def _newest_ms(segment: Segment) -> int:

@@ -22,6 +22,7 @@ from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.storage.segment_purge import SegmentPurge
 
 CORRUPT_MESSAGE = 2
 COMPACT = {"cleanup.policy": "compact"}
@@ -105,6 +106,7 @@ class Setup:
         self.executor = ThreadPoolExecutor(2)
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.failures = LogFailures()
+        self.purge = SegmentPurge(self.executor, self.clock.wall_ms, self.failures.report)
         self.rates: list[int] = []
         self.retained: list[set[str]] = []
         self.cleaner = LogCleaner(self, self.rates.append, self.retain)  # type: ignore[arg-type]  # a double

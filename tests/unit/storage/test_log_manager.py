@@ -4,88 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from log_setup import NOT_LEADER, Setup, setup
 
-from pybroker.config.broker import BrokerConfig
-from pybroker.config.topic import TopicConfig
-from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
-from pybroker.protocol import record_batch
-from pybroker.protocol.record_batch import Record
 from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.errors import StorageError
-from pybroker.storage.log_directory import LogDirectory
-from pybroker.storage.log_maintenance import LogMaintenance
-from pybroker.storage.log_manager import LogManager
-from pybroker.storage.partition_log import PartitionLog
-
-TOPIC_ID = bytes(range(16))
-NOT_LEADER = 6
-
-
-class ManualClock:
-    now_ms = 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-
-class Setup:
-    """A data plane, a log manager over dirs below `root`, and what tests do with them."""
-
-    def __init__(self, root: Path, names: tuple[str, ...]) -> None:
-        self.config = BrokerConfig.load(None, [])
-        self.clock = ManualClock()
-        self.native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
-        self.native.start()
-        directories = []
-        for number, name in enumerate(names):
-            (root / name).mkdir(exist_ok=True)
-            directories.append(LogDirectory(root / name, bytes([number + 1]) * 16))
-        self.manager = LogManager(self.native, directories, self.config, self.clock)
-        self.maintenance = LogMaintenance(self.manager)
-
-    async def open(self, topic: str = "t", partition: int = 0, **overrides: str) -> PartitionLog:
-        config = TopicConfig.resolve({name.replace("_", "."): each for name, each in overrides.items()}, self.config)
-        log = await self.manager.open((topic, partition), TOPIC_ID, bytes(16), 0, config)
-        log.native.lead(0)
-        return log
-
-    async def append(self, log: PartitionLog, timestamp_ms: int = 0, size_bytes: int = 10) -> None:
-        batch = record_batch.build(0, 0, [Record(None, bytes(size_bytes))], timestamp_ms=timestamp_ms or 1)
-        log.native.append(batch, 1)
-        for _ in range(1000):
-            events = [event for event in self.native.take_events() if event[0] == EVENT_APPENDED]
-            if events:
-                assert [event[1] for event in events] == [0]
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("the append did not finish")
-
-    async def close(self) -> None:
-        await self.manager.close(broker_epoch=5, resigned_error=NOT_LEADER)
-
-
-@asynccontextmanager
-async def setup(root: Path, *names: str) -> AsyncIterator[Setup]:
-    made = Setup(root, names or ("d",))
-    try:
-        await made.manager.load()
-        yield made
-        await made.close()
-    finally:
-        for log in made.manager.logs.values():
-            await log.close(error=NOT_LEADER, clean=False)
-        made.native.stop()
-        made.native.close()
 
 
 def test_retention_by_time_and_size(tmp_path: Path) -> None:
