@@ -66,7 +66,7 @@ def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, 
     for topic in topics:
         entries = _entries(topic, state.settings.offset_metadata_max_bytes, now_ms, expire_ms)
         if entries:
-            made += records.offset_commits(group_id, topic.name, entries, own_expiry=expire_ms >= 0)
+            made += records.offset_commits(group_id, topic.name, entries)
     if not made:
         return NOTHING
     state.in_flight_commits[group_id] = state.in_flight_commits.get(group_id, 0) + 1

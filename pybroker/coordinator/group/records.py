@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_WITH_RETENTION_VERSION = 1
 _GROUP_METADATA_VERSION = 3
+_VALUE_PREFIX = coordinator_records.value_prefix(_OFFSET_COMMIT_VERSION)
 
 
 class OffsetsChange:
@@ -99,35 +100,26 @@ def _offset_value(entry: OffsetEntry) -> bytes:
     )
 
 
-def _offset_values(entries: Mapping[int, OffsetEntry]) -> list[bytes]:
-    """The values of entries that have timestamps and topic id in common, none with an expiry of its own."""
-    prefix = coordinator_records.value_prefix(_OFFSET_COMMIT_VERSION)
-    head = _value_head().layout
-    tail_start = len(prefix) + head.size
-    pack = head.pack
-    tails: dict[str, bytes] = {}
-    values = []
-    for entry in entries.values():
-        metadata = entry.metadata
-        if metadata not in tails:
-            tails[metadata] = _offset_value(entry)[tail_start:]
-        values.append(prefix + pack(entry.offset, entry.leader_epoch) + tails[metadata])
-    return values
+@lru_cache(maxsize=256)
+def _value_tail(metadata: str, commit_timestamp_ms: int, topic_id: bytes) -> bytes:
+    """A value from its metadata on: the same for most of what is committed to a topic within a millisecond."""
+    value = _offset_value(OffsetEntry(0, 0, metadata, commit_timestamp_ms, -1, topic_id))
+    return value[len(_VALUE_PREFIX) + _value_head().layout.size :]
 
 
-def offset_commits(
-    group_id: str, topic: str, entries: Mapping[int, OffsetEntry], *, own_expiry: bool
-) -> list[CoordinatorRecord]:
-    """The records by which one request commits entries of a topic; the first one's change includes them all.
-
-    The entries have timestamps and topic id in common. `own_expiry` says that they have an expire timestamp.
-    """
-    values = [_offset_value(entry) for entry in entries.values()] if own_expiry else _offset_values(entries)
+def offset_commits(group_id: str, topic: str, entries: Mapping[int, OffsetEntry]) -> list[CoordinatorRecord]:
+    """The records by which one request commits entries of a topic; the first one's change includes them all."""
     key_head = _offset_key_head(group_id, topic)
-    pack = _key_tail().layout.pack
-    made = [
-        CoordinatorRecord(key_head + pack(partition), value) for partition, value in zip(entries, values, strict=True)
-    ]
+    pack_key_tail = _key_tail().layout.pack
+    pack_value_head = _value_head().layout.pack
+    made = []
+    for partition, entry in entries.items():
+        if entry.expire_timestamp_ms < 0:
+            tail = _value_tail(entry.metadata, entry.commit_timestamp_ms, entry.topic_id)
+            value = _VALUE_PREFIX + pack_value_head(entry.offset, entry.leader_epoch) + tail
+        else:
+            value = _offset_value(entry)
+        made.append(CoordinatorRecord(key_head + pack_key_tail(partition), value))
     made[0].change = OffsetsChange(group_id, topic, entries)
     return made
 

@@ -40,7 +40,7 @@ def test_the_records_of_a_commit_say_what_its_change_does(expire_timestamp_ms: i
         for partition, epoch, metadata in ((3, 1, ""), (1, -1, "x" * 200), (62, 5, ""), (2, 0, "é"))
     }
     live, replayed = Machine().state, Machine().state
-    made = records.offset_commits("g", "events", entries, own_expiry=expire_timestamp_ms >= 0)
+    made = records.offset_commits("g", "events", entries)
     assert [record.change is not None for record in made] == [True, False, False, False]
     replay.apply(live, made[0].change, 10)
     for offset, record in enumerate(made, start=10):
