@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pybroker import native
 from pybroker.coordinator.outcome import Outcome, client_error
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
@@ -153,7 +154,9 @@ class PartitionAppender:
 
     def _append(self, batch: PendingBatch) -> None:
         records = [(record.key, record.value) for outcome in batch.outcomes for record in outcome.records]
-        data = record_batch.build_plain(self._leader_epoch, records, timestamp_ms=self._clock.wall_ms())
+        data = record_batch.build_plain(
+            self._leader_epoch, records, timestamp_ms=self._clock.wall_ms(), checksum=native.crc32c
+        )
         batch.deadline_s = self._loop.time() + self._timeout_s
         if self._timer is None:
             self._timer = self._loop.call_at(batch.deadline_s, self._on_timer)

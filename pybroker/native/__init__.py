@@ -20,7 +20,7 @@ _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
 def crc32c(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
     """CRC32C (Castagnoli) of `data`, going on from `seed`."""
-    view = ffi.from_buffer(data)
+    view = data if isinstance(data, bytes) else ffi.from_buffer(data)
     checksum: int = lib.pb_native_crc32c(seed, view, len(view))
     return checksum
 

@@ -120,10 +120,7 @@ class EventPump:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def _serve(self, event: RawEvent) -> None:
-        handle, connection_id, body, client_address, length, client_length, key, version, correlation_id, listener = (
-            *event[2:3],
-            *event[4:13],
-        )
+        _, _, handle, _, connection, body, client, length, client_length, key, version, correlation, listener, _ = event
         if self._stopping:
             self._native.close_request(handle)
             return
@@ -131,10 +128,10 @@ class EventPump:
         if key == _API_VERSIONS_KEY and not api.min_version <= version <= api.max_version:
             self._native.reply(handle, unsupported_version_body(api))
             return
-        client_id = None if client_length == NULL_LENGTH else read_bytes(client_address, client_length).decode(*_UTF_8)
-        host = self._hosts.get(connection_id) or self._find_host(connection_id, handle)
+        client_id = None if client_length == NULL_LENGTH else read_bytes(client, client_length).decode(*_UTF_8)
+        host = self._hosts.get(connection) or self._find_host(connection, handle)
         name = self._listeners[listener]
-        context = RequestContext(key, version, correlation_id, client_id, host, name, _PRINCIPAL, connection_id)
+        context = RequestContext(key, version, correlation, client_id, host, name, _PRINCIPAL, connection)
         if length > _MAX_REQUEST_BYTES:
             logger.warning(
                 "%s: %d bytes, more than the %d that a request other than Produce may have; connection closed",
