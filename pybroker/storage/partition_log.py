@@ -116,11 +116,17 @@ class PartitionLog:
 
 async def completed(job: asyncio.Future[T], then: Callable[[], None]) -> T:
     """The result of a thread's job; `then` is called when the thread is done with it, even if the caller is cancelled
-    before."""
+    before. Nobody is told then how it ended."""
+
+    def finish(job: asyncio.Future[T]) -> None:
+        if not job.cancelled():
+            job.exception()
+        then()
+
     try:
         return await asyncio.shield(job)
     finally:
         if job.done():
             then()
         else:
-            job.add_done_callback(lambda _: then())
+            job.add_done_callback(finish)
