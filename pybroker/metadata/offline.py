@@ -131,3 +131,12 @@ def _check_broker(log_dir: LogDirState, image: MetadataImage, report: Report) ->
     if epoch is not None and epoch >= 0 and epoch != broker.epoch:
         text = f"the broker epoch is {epoch}, the metadata log says {broker.epoch}"
         report.error("broker-epoch", log_dir.files.files[".kafka_cleanshutdown"], text)
+
+
+def topic_ids(files: PartitionFiles) -> dict[str, bytes]:
+    """Topic ids by name; what a damaged log has up to the damage, and nothing when that cannot be replayed."""
+    try:
+        image = replay(files).image
+    except (MetadataError, OSError):
+        return {}
+    return {name: topic.id for name, topic in image.topics.by_name.items()}

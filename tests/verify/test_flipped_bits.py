@@ -5,13 +5,16 @@ Those that are not are in bytes which docs/log-files.md lists, and none of them 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage" / "offline"))
 
+import pytest
 from offline_dirs import copy_of_kafka_dir, faults, flips, is_unprotected
+from test_repair import repair_flipped_bits
 
 COUNT = 10_000
 # Bytes without protection are few; a check that stopped looking would find far less.
@@ -30,3 +33,8 @@ def test_ten_thousand_flipped_bits(tmp_path: Path) -> None:
     print(f"{COUNT - missed.total()} of {COUNT} found; the others: {dict(missed)}")
     assert wrong == []
     assert missed.total() <= MOST_MISSED
+
+
+def test_repair_keeps_all_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    repair_flipped_bits(copy_of_kafka_dir(tmp_path), tmp_path, 1000, seed=5)

@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-_COMMANDS = ("dump", "check")
+_COMMANDS = ("dump", "check", "repair")
 
 
 class _LazyGroup(click.Group):

@@ -42,7 +42,7 @@ def check_partition(files: PartitionFiles, context: PartitionContext, report: Re
     """Read everything and tell `report`. OSError when a directory cannot be read."""
     state = PartitionState(files)
     _check_names(files, report)
-    walked = _Walked(replay=TransactionReplay(_open_at_start(files)))
+    walked = _Walked(replay=TransactionReplay(open_at_start(files)))
     walk_over = SegmentWalk()
     for number, segment in enumerate(files.segments):
         if segment.log is None:
@@ -81,7 +81,7 @@ def _tell_orphans(segment: Segment, report: Report) -> None:
             report.error("orphan-index", path, "its .log file is missing")
 
 
-def _open_at_start(files: PartitionFiles) -> list[tuple[int, int]]:
+def open_at_start(files: PartitionFiles) -> list[tuple[int, int]]:
     """Transactions that the producer snapshot at the first segment's base offset knows to be open."""
     for offset, path in files.producer_snapshots:
         if files.logs and offset == files.logs[0][0]:
@@ -124,7 +124,8 @@ def _check_segment(
         report.error("unreadable", segment.log, str(error))
         return False
     report.saw(segment.log)
-    _check_ends(segment, walk_over.totals(), times, is_last, cleaned, report)
+    is_first = segment is files.segments[0]
+    _check_ends(segment, walk_over.totals(), times, is_first, is_last, cleaned, report)
     _check_transaction_index(
         files, segment, walked.replay.aborted[aborted_before:], cleaned or walked.is_damaged, report
     )
@@ -179,14 +180,18 @@ def _index_bytes(
 
 
 def _check_ends(
-    segment: Segment, totals: WalkTotals, times: bytes, is_last: bool, cleaned: bool, report: Report
+    segment: Segment, totals: WalkTotals, times: bytes, is_first: bool, is_last: bool, cleaned: bool, report: Report
 ) -> None:
     """The names of files against what is in them."""
     assert segment.log is not None
     first, end = totals.file_first_offset, totals.end_offset
-    if first >= 0 and not cleaned and first != segment.base_offset:
+    if 0 <= first < segment.base_offset:
         text = f"its first batch has offset {first}, its name says {segment.base_offset}"
         report.error("base-offset", segment.log, text, position=0, offset=first)
+    if first > segment.base_offset and is_first and not cleaned:
+        # In later segments the walk itself tells of this gap.
+        text = f"offsets {segment.base_offset} to {first - 1} are missing, and no cleaner has been here"
+        report.warning("offset-gap", segment.log, text, position=0, offset=segment.base_offset)
     if first >= 0 and end - 1 - segment.base_offset > _MAX_RELATIVE_OFFSET:
         text = f"its last offset {end - 1} is too far from its base offset for the indexes"
         report.error("offset-range", segment.log, text, offset=end - 1)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pybroker.metadata.offline import check_metadata
+from pybroker.native.walk import EVERY, SegmentWalk
 from pybroker.storage.offline.check import check
 from pybroker.storage.offline.findings import Finding, Report
-from pybroker.storage.offline.layout import open_target
+from pybroker.storage.offline.layout import PartitionFiles, open_target
 
 KAFKA_DIR = Path(__file__).parent / "data" / "kafka-4.3.0"
 
@@ -85,3 +86,19 @@ def _is_base_offset(log: bytes, position: int) -> bool:
     while (end := begin + 12 + int.from_bytes(log[begin + 8 : begin + 12], "big")) <= position:
         begin = end
     return position - begin < 8
+
+
+def intact_batches(partition: Path) -> list[bytes]:
+    """The bytes of every batch that has a right CRC."""
+    found: list[bytes] = []
+    files = PartitionFiles.of(partition)
+    for base_offset, path in files.logs:
+        data = path.read_bytes()
+        rows = SegmentWalk().rows(path, base_offset, wanted=EVERY)
+        found += [data[row.position : row.position + row.size_bytes] for row in rows if row.is_intact]
+    return found
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """All files of a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

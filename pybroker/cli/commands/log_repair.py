@@ -1,0 +1,73 @@
+"""`pybroker log repair`: save what is intact into a new directory."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pybroker.cli.paths import open_paths
+
+if TYPE_CHECKING:
+    from pybroker.storage.offline.layout import Target
+
+_EXIT_DROPPED = 1
+
+
+@click.command(name="repair")
+@click.argument("source", type=click.Path())
+@click.option("--output", type=click.Path(path_type=Path), help="The directory to make; it must not be there yet.")
+@click.option("--in-place", is_flag=True, help="Put the result where SOURCE is, and move SOURCE aside.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(source: str, output: Path | None, in_place: bool, as_json: bool) -> None:
+    """Save all intact batches of SOURCE into a new directory, which Apache Kafka and pybroker open.
+
+    SOURCE is a log dir, a partition's directory or a .log file, and is only read. Of a log dir the output is a log dir;
+    otherwise it is a directory with the partition's directory in it. What was dropped and what was set right is said in
+    OUTPUT.repair-report.txt and .json beside it. With --in-place the original ends up beside its log dir, named
+    .before-repair-TIME.
+
+    Exit status: 0 no batch was dropped, 1 some were, 2 SOURCE or the options cannot be used.
+    """
+    from pybroker.metadata.offline import topic_ids
+    from pybroker.storage.errors import StorageError
+    from pybroker.storage.offline.repair_dir import repair, replace
+
+    if (output is None) == (not in_place):
+        raise click.UsageError("give either --output DIR or --in-place")
+    (target,) = open_paths([source])
+    try:
+        with ExitStack() as stack:
+            if in_place:
+                output = _place_beside(target, stack)
+            assert output is not None
+            result = repair(target, output, topic_ids)
+            if in_place:
+                aside = replace(target, output)
+                result.notes.append(f"the original is {aside}")
+    except StorageError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"{error.filename or source}: {error.strerror or error}") from None
+    click.echo(result.as_json() if as_json else result.as_text(), nl=False)
+    sys.exit(_EXIT_DROPPED if result.dropped else 0)
+
+
+def _place_beside(target: Target, stack: ExitStack) -> Path:
+    """A directory of the same file system to repair into. No broker may hold the log dir meanwhile."""
+    from pybroker.storage.directory_lock import DirectoryLock
+    from pybroker.storage.errors import StorageError
+    from pybroker.storage.offline.layout import LogDirFiles
+
+    if isinstance(target, Path):
+        raise StorageError(f"{target}: --in-place is for directories")
+    source = target.path.resolve()
+    log_dir = source if isinstance(target, LogDirFiles) else source.parent
+    if log_dir.stat().st_dev != log_dir.parent.stat().st_dev:
+        raise StorageError(f"{log_dir} is the root of a file system, so nothing can be put beside it: give --output")
+    lock = DirectoryLock(log_dir)
+    stack.callback(lock.release)
+    return log_dir.with_name(f"{log_dir.name}.repaired")

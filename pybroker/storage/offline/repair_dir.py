@@ -1,0 +1,156 @@
+"""`repair` of whatever a path is: a log dir with its identity and checkpoints, one partition, or one segment.
+
+Nothing of the source is written, unless `replace` is asked to put the result in its place. Fails with `OSError` for the
+disk and `StorageError` where nothing can be repaired.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pybroker.storage import meta_properties, offset_checkpoint
+from pybroker.storage.atomic import fsync_directory, write_durably
+from pybroker.storage.errors import StorageError
+from pybroker.storage.offline import text_files
+from pybroker.storage.offline.check import batch_around
+from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.layout import (
+    BOOTSTRAP_CHECKPOINT,
+    FileKind,
+    LogDirFiles,
+    PartitionFiles,
+    Target,
+    file_kind,
+    metadata_snapshot,
+)
+from pybroker.storage.offline.repair import copy_checked, repair_partition
+from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
+
+TopicIds = Callable[[PartitionFiles], Mapping[str, bytes]]
+"""Topic ids by name, as a metadata log says; empty when it cannot be read."""
+
+
+def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
+    """Repair `target` into the directory `output`, which must be absent or empty, and write the reports beside it."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise StorageError(f"{output} is not empty: name a directory that is not there yet")
+    source = target if isinstance(target, Path) else target.path
+    if source.resolve() in (output.resolve(), *output.resolve().parents):
+        raise StorageError(f"{output} lies in {source}, which is only read")
+    output.mkdir(parents=True, exist_ok=True)
+    result = RepairResult(source, output)
+    if isinstance(target, LogDirFiles):
+        _repair_log_dir(target, output, topic_ids, result)
+    else:
+        files = target if isinstance(target, PartitionFiles) else _partition_of(target)
+        result.partitions.append(repair_partition(files, output / files.path.name, None))
+    fsync_directory(output)
+    for suffix, text in (("json", result.as_json()), ("txt", result.as_text())):
+        write_durably(report_path(output, suffix), text.encode())
+    return result
+
+
+def report_path(output: Path, suffix: str) -> Path:
+    """Where the report goes: beside the output, because a log dir has no place for it."""
+    return output.resolve().with_name(f"{output.resolve().name}.repair-report.{suffix}")
+
+
+def replace(target: Target, output: Path) -> Path:
+    """Move the source aside and put `output` where it was; where the source is now."""
+    source = target if isinstance(target, Path) else target.path
+    if not source.is_dir():
+        raise StorageError(f"{source}: only a directory can be replaced")
+    source = source.resolve()
+    repaired = output if isinstance(target, LogDirFiles) else output / source.name
+    # Not inside of a log dir: Apache Kafka does not start when it finds a directory there that it does not know.
+    around = source.parent if isinstance(target, LogDirFiles) else source.parent.parent
+    aside = around / f"{source.name}.before-repair-{time.strftime('%Y%m%dT%H%M%S')}"
+    os.rename(source, aside)
+    os.rename(repaired, source)
+    fsync_directory(source.parent)
+    fsync_directory(around)
+    if repaired != output:
+        output.rmdir()
+    return aside
+
+
+def _partition_of(path: Path) -> PartitionFiles:
+    """One segment as a partition by itself."""
+    if file_kind(path) is not FileKind.LOG:
+        raise StorageError(f"{path}: give a log dir, a partition's directory or a .log file")
+    everything = PartitionFiles.of(path.resolve().parent)
+    everything.segments = [each for each in everything.segments if each.base_offset == int(path.name[:20])]
+    everything.metadata_snapshots = []
+    return everything
+
+
+def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, result: RepairResult) -> None:
+    result.notes += [f"left out {path}" for _, path in files.aside]
+    result.notes += [f"left out {path}: no broker names it so" for path in files.unknown]
+    ids: Mapping[str, bytes] = {}
+    for partition in files.partitions:
+        if partition.is_metadata_log:
+            ids = topic_ids(partition)
+    for partition in files.partitions:
+        repaired = repair_partition(partition, output / partition.path.name, ids.get(partition.topic))
+        result.partitions.append(repaired)
+    properties = files.files.get(meta_properties.FILE_NAME)
+    if properties is not None:
+        # The identity of a log dir can only be set right by its owner, who finds here what there was.
+        shutil.copy2(properties, output)
+        try:
+            text_files.meta_properties(properties)
+        except text_files.Damage as error:
+            result.notes.append(f"{output / properties.name} has to be set right by hand: {error}")
+    bootstrap = files.files.get(BOOTSTRAP_CHECKPOINT)
+    if bootstrap is not None:
+        copy_checked(bootstrap, output, _whole_snapshot, result.notes)
+    ends = {(each.topic, each.index): done for each, done in zip(files.partitions, result.partitions, strict=True)}
+    for name in (
+        offset_checkpoint.HIGH_WATERMARK,
+        offset_checkpoint.LOG_START_OFFSET,
+        offset_checkpoint.CLEANER_OFFSET,
+    ):
+        _write_offsets(files, name, output, ends, result)
+
+
+def _whole_snapshot(path: Path) -> None:
+    report = Report()
+    check_metadata_snapshot(metadata_snapshot(path), report)
+    if report.faults:
+        raise text_files.Damage(report.faults[0].text)
+
+
+def _write_offsets(
+    files: LogDirFiles,
+    name: str,
+    output: Path,
+    partitions: Mapping[tuple[str, int], PartitionResult],
+    result: RepairResult,
+) -> None:
+    """A checkpoint with what still makes sense of the old one. Recovery points are not among them: without one the
+    broker looks at a log from its beginning."""
+    path = files.files.get(name)
+    if path is None:
+        return
+    try:
+        old = text_files.offsets(path)
+    except text_files.Damage as error:
+        result.notes.append(f"left out {path}: {error}")
+        return
+    kept = {}
+    for key, entry in old.items():
+        partition = partitions.get(key)
+        if partition is None:
+            continue
+        offset = max(min(entry.offset, partition.end_offset), partition.first_offset)
+        # Records may be deleted up to any offset; everything else moves from batch to batch.
+        is_start = name == offset_checkpoint.LOG_START_OFFSET
+        if is_start or batch_around(PartitionFiles.of(output / partition.name), offset) is None:
+            kept[key] = offset
+    offset_checkpoint.write(output / name, kept)
