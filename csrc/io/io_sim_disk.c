@@ -191,6 +191,19 @@ int64_t sim_path_size(pb_io *io, const char *path)
     return name == NULL || name->file == NULL ? -ENOENT : name->file->size;
 }
 
+/* From now on a power cut finds both names as they were, or both as they are. */
+static void tie_names(sim_disk *disk, sim_name *one, sim_name *other)
+{
+    uint32_t first = one->group;
+    uint32_t second = other->group;
+    uint32_t group = ++disk->group_count;
+    for (size_t i = 0; i < disk->name_count; i++) {
+        sim_name *name = &disk->names[i];
+        if (name == one || name == other || (name->group != 0 && (name->group == first || name->group == second)))
+            name->group = group;
+    }
+}
+
 int sim_rename(pb_io *io, const char *from, const char *to)
 {
     sim_disk *disk = &sim_of(io)->disk;
@@ -216,6 +229,7 @@ int sim_rename(pb_io *io, const char *from, const char *to)
     drop_file(target->file);
     target->file = source->file;
     source->file = NULL;
+    tie_names(disk, source, target);
     return 0;
 }
 
@@ -269,6 +283,7 @@ int sim_directory_sync(pb_io *io, const char *path)
             continue;
         sim_file *before = name->durable;
         name->durable = keep_file(name->file);
+        name->group = 0;
         drop_file(before);
     }
     return 0;
@@ -323,11 +338,15 @@ static void cut_file(sim_machine *machine, sim_file *file, const sim_file *from)
 
 void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash crash)
 {
+    uint64_t grouped = sim_random(to);
     for (size_t i = 0; i < from->disk.name_count; i++) {
         const sim_name *old = &from->disk.names[i];
         sim_name *name = add_name(&to->disk, old->path);
         name->is_directory = old->is_directory;
-        bool current = crash == PB_SIM_KILL || sim_random(to) % 2 == 0;
+        /* One choice for all of a group, another one each for the rest. */
+        uint64_t choice =
+            old->group == 0 ? sim_random(to) : ((grouped ^ old->group) * UINT64_C(0x9E3779B97F4A7C15)) >> 40;
+        bool current = crash == PB_SIM_KILL || choice % 2 == 0;
         const sim_file *file = current ? old->file : old->durable;
         if (file == NULL)
             continue;

@@ -19,17 +19,20 @@ typedef struct sim_file {
     int64_t durable_size;
 } sim_file;
 
-/* One name; `durable` is what the directory said at its last sync (NULL: nothing). */
+/* One name; `durable` is what the directory said at its last sync (NULL: nothing). A rename takes place for both of its
+ * names or for neither: those that hang together since the last sync have one `group` (0: none). */
 typedef struct sim_name {
     char path[PB_SIM_PATH_BYTES];
     sim_file *file;
     sim_file *durable;
+    uint32_t group;
     bool is_directory;
 } sim_name;
 
 typedef struct sim_disk {
     sim_name *names;
     size_t name_count;
+    uint32_t group_count;              /* given out */
     sim_file *handles[PB_SIM_HANDLES]; /* index = handle */
 } sim_disk;
 
