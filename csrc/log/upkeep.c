@@ -17,7 +17,9 @@ int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
 {
     pb_log_lock(guard);
     int rc = log->maintaining ? -EBUSY : 0;
-    log->maintaining = true;
+    /* Its holder may look at it without the lock. */
+    if (rc == 0)
+        log->maintaining = true;
     pb_log_unlock(guard);
     return rc;
 }
