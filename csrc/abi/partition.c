@@ -60,6 +60,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
         .min_insync_replicas = config->min_insync_replicas,
         .internal = config->internal != 0,
         .transactional = config->transactional != 0,
+        .durable_acks = config->durability == PB_DURABILITY_ACKS,
     };
     if (config->compression_level == INT32_MIN && config->compression > 0)
         rules.compression_level = pb_compression_default_level(config->compression);
@@ -110,6 +111,11 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     if (result != 0)
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);
+    /* What a killed process had written is read from the page cache, and would be lost with it. */
+    if (rules.durable_acks && (result = pb_log_sync(log, NULL, &inner)) != 0) {
+        (void)pb_log_close(log, false, NULL);
+        return pb_abi_fail(failure, &inner, result);
+    }
     pb_partition *partition =
         pb_partition_create(broker->io, options->topic, options->topic_id, options->partition, log, &rules);
     if (partition == NULL) {
@@ -122,6 +128,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->tag = options->tag;
     partition->failed = report_failure;
     partition->pacing_due = pb_pacing_submit;
+    partition->sync_due = pb_sync_submit;
     partition->pump_due = pb_server_pump;
     *recovery = recovery_of(&done);
     *out = partition;
@@ -160,10 +167,7 @@ int32_t pb_partition_configure(pb_partition *partition, const pb_partition_confi
 {
     pb_log_config for_log = log_config(config);
     pb_partition_rules rules = rules_of(config);
-    pthread_mutex_lock(&partition->lock);
-    pb_log_configure(partition->log, &for_log);
-    partition->rules = rules;
-    pthread_mutex_unlock(&partition->lock);
+    pb_partition_configure_log(partition, &for_log, &rules);
     return 0;
 }
 
@@ -193,6 +197,9 @@ void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_part
             .appended_records = partition->appended_records,
             .fetched_bytes = atomic_load_explicit(&partition->fetched_bytes, memory_order_relaxed),
         };
+        int64_t age_ns;
+        pb_partition_exposure(partition, &out[i].exposed_bytes, &age_ns);
+        out[i].exposed_ms = age_ns / 1000000;
         pthread_mutex_unlock(&partition->lock);
     }
 }
@@ -285,8 +292,7 @@ int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, in
 int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    pb_log_guard guard = pb_partition_guard(partition);
-    return pb_abi_fail(failure, &inner, pb_log_sync(partition->log, &guard, &inner));
+    return pb_abi_fail(failure, &inner, pb_partition_sync_written(partition, &inner));
 }
 
 int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,
@@ -350,12 +356,7 @@ int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure)
 int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    pb_log_guard guard = pb_partition_guard(partition);
-    int result = pb_log_truncate(partition->log, &guard, offset, &inner);
-    pthread_mutex_lock(&partition->lock);
-    partition->high_watermark = pb_log_written_end(partition->log);
-    pthread_mutex_unlock(&partition->lock);
-    return pb_abi_fail(failure, &inner, result);
+    return pb_abi_fail(failure, &inner, pb_partition_cut(partition, offset, &inner));
 }
 
 int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity)

@@ -91,8 +91,9 @@ enum pb_event_kind {
 };
 
 /* What failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once, until
- * pb_partition_check_files. */
-enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2 };
+ * pb_partition_check_files. A failed sync: what it was for may be lost, is never acknowledged, and only opening the log
+ * again helps. */
+enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */
 typedef struct pb_event {
@@ -127,7 +128,14 @@ void pb_notice_release(uint64_t notice);
 /* ---- partitions ----------------------------------------------------------------------------------------------------
  */
 
-/* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure. */
+/* What an acknowledgement, and being read, promise. NONE and INTERVAL: it is written. ACKS: it is durable; syncs are
+ * begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who calls
+ * pb_partition_sync. */
+enum pb_durability { PB_DURABILITY_NONE = 0, PB_DURABILITY_INTERVAL = 1, PB_DURABILITY_ACKS = 2 };
+
+/* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure: with ACKS from
+ * then on the high watermark waits for the durable end, and never moves back; without it, who waits for a sync is
+ * answered. */
 typedef struct pb_partition_config {
     int64_t segment_bytes;
     int64_t segment_ms;
@@ -148,6 +156,7 @@ typedef struct pb_partition_config {
     int32_t preallocate;
     int32_t internal;      /* clients may not produce to it */
     int32_t transactional; /* clients may produce transactional batches without a coordinator that vouches for them */
+    int32_t durability;    /* pb_durability */
 } pb_partition_config;
 
 /* What pb_partition_open is told. */
@@ -217,6 +226,9 @@ typedef struct pb_partition_state {
     int64_t appended_bytes; /* since open */
     int64_t appended_records;
     int64_t fetched_bytes;
+    int64_t
+        exposed_bytes;  /* a power cut now may cost these, of what was appended since open: not known to be durable */
+    int64_t exposed_ms; /* the oldest of them has been written for this long */
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);

@@ -210,13 +210,38 @@ bool pb_log_failed(const pb_log *log);
  * refused meanwhile. [quiet] */
 int pb_log_repair(pb_log *log, pb_failure *failure);
 
-/* Sync data up to the written end at call time; then pb_log_durable_end moves. Blocking. [any] except that
- * `lock`/`unlock` are called with `context` around the short inner parts. */
+/* The lock of whoever owns the log, for calls that take it themselves around their short inner parts. */
 typedef struct pb_log_guard {
     void (*lock)(void *context);
     void (*unlock)(void *context);
     void *context;
 } pb_log_guard;
+
+#define PB_SYNC_SEGMENTS 16
+
+/*
+ * One sync: the segments with bytes that are not durable, and where the durable end will be. Owner: the caller, from
+ * begin to end. Any number may be under way; one that overlaps a cut of the log proves nothing.
+ */
+typedef struct pb_log_sync_round {
+    pb_segment *segments[PB_SYNC_SEGMENTS]; /* retained */
+    int count;
+    int64_t target; /* durable when all are synced */
+    uint32_t cut_count;
+    bool directory; /* as well, and first: it has names of new segments */
+    bool more;      /* there are more segments than one round takes: another one follows */
+} pb_log_sync_round;
+
+/* [lock] false: a sync or a cut has failed, and the log must be opened again. */
+bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round);
+/* Blocking. [any] */
+int pb_log_sync_run(pb_log *log, const pb_log_guard *guard, pb_log_sync_round *round, pb_failure *failure);
+/* With the result of run, or of a sync of the whole file system. 0: the durable end has moved to the target. After an
+ * error that passes (no file handle, no memory) nothing was synced; after any other the log has failed. [lock] */
+void pb_log_sync_end(pb_log *log, pb_log_sync_round *round, int result);
+/* After end. [any] */
+void pb_log_sync_release(pb_log_sync_round *round);
+/* All of it: data up to the written end at call time. Blocking. */
 int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 
 /* Find the bytes to send to a reader at `offset`, up to `max_bytes` and below `upper_offset` (high watermark or last

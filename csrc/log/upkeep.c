@@ -1,5 +1,5 @@
 /*
- * Background work on a log: syncs, pacing, and bringing what is derived into its files. Blocking calls without the
+ * Background work on a log: pacing, and bringing what is derived into its files. Blocking calls without the
  * lock; the lock is taken through the guard for the short parts between them. An error leaves the work for the next
  * time.
  */
@@ -11,7 +11,7 @@
 #include "log/producer_snapshot.h"
 #include "log/state.h"
 
-enum { SYNC_SEGMENTS = 16, EXPIRY_INTERVAL_MS = 600 * 1000 };
+enum { EXPIRY_INTERVAL_MS = 600 * 1000 };
 
 int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
 {
@@ -204,82 +204,4 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
     }
     pb_log_end_maintenance(log, guard);
     return rc;
-}
-
-typedef struct sync_round {
-    pb_segment *segments[SYNC_SEGMENTS];
-    int count;
-    int64_t target; /* durable when all are synced */
-    uint32_t cut_count;
-    bool directory;
-    bool more;
-} sync_round;
-
-/* Segments with bytes that are not durable, oldest first. [lock] */
-static void sync_collect(pb_log *log, sync_round *round)
-{
-    memset(round, 0, sizeof(*round));
-    round->cut_count = log->cut_count;
-    round->target = log->durable_end;
-    round->directory = log->directory_dirty;
-    log->directory_dirty = false;
-    log->sync_count++;
-    int floor = pb_log_segment_floor(log, log->durable_end);
-    for (uint32_t i = floor < 0 ? 0 : (uint32_t)floor; i < log->segment_count; i++) {
-        if (pb_log_segment_end(log, i) <= log->durable_end)
-            continue;
-        if (round->count == SYNC_SEGMENTS) {
-            round->more = true;
-            return;
-        }
-        pb_segment_retain(log->segments[i]);
-        round->segments[round->count++] = log->segments[i];
-        round->target = pb_log_segment_end(log, i);
-    }
-}
-
-static int sync_round_run(pb_log *log, const pb_log_guard *guard, sync_round *round)
-{
-    int rc = round->directory ? log->io->ops->directory_sync(log->io, log->directory) : 0;
-    for (int i = 0; rc == 0 && i < round->count; i++) {
-        int file;
-        rc = pb_log_open_segment(log, guard, round->segments[i], &file);
-        if (rc == 0)
-            rc = log->io->ops->file_sync(log->io, file);
-        else if (rc == -ENOENT && atomic_load(&round->segments[i]->names) == PB_NAMES_GONE)
-            rc = 0; /* deleted meanwhile, or replaced by a segment that is synced */
-    }
-    pb_log_lock(guard);
-    PB_ASSERT(log->sync_count > 0);
-    log->sync_count--;
-    /* After a failed sync the kernel may call the lost pages clean: a second sync would lie. Without a file handle or
-     * memory there was none. */
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM)
-        log->directory_dirty = log->directory_dirty || round->directory;
-    else if (rc != 0)
-        log->failed = true;
-    else if (log->cut_count == round->cut_count && round->target > log->durable_end)
-        log->durable_end = round->target;
-    pb_log_unlock(guard);
-    for (int i = 0; i < round->count; i++)
-        pb_segment_release(round->segments[i]);
-    return rc;
-}
-
-int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
-{
-    sync_round round;
-    do {
-        pb_log_lock(guard);
-        bool failed = log->failed;
-        if (!failed)
-            sync_collect(log, &round);
-        pb_log_unlock(guard);
-        if (failed)
-            return pb_log_fail(log, failure, -EIO, "an earlier sync failed; open the log again. Cannot sync");
-        int rc = sync_round_run(log, guard, &round);
-        if (rc != 0)
-            return pb_log_fail(log, failure, rc, "cannot sync the log");
-    } while (round.more);
-    return 0;
 }

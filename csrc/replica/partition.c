@@ -1,5 +1,5 @@
 /* The leader's side of a partition. See partition.h for threads and locks. */
-#include "replica/partition.h"
+#include "replica/durable.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -47,6 +47,8 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     atomic_init(&partition->references, 1);
     pthread_mutex_init(&partition->lock, NULL);
     pthread_cond_init(&partition->quiet, NULL);
+    pb_list_init(&partition->sync_link);
+    pb_list_init(&partition->unsynced);
     pb_list_init(&partition->duplicates);
     pb_list_init(&partition->waiters);
     return partition;
@@ -65,19 +67,10 @@ void pb_partition_release(pb_partition *partition)
     if (before > 1)
         return;
     PB_ASSERT(partition->log == NULL && pb_list_empty(&partition->waiters) && !partition->writing);
+    PB_ASSERT(!partition->syncing && pb_list_empty(&partition->unsynced));
     pthread_cond_destroy(&partition->quiet);
     pthread_mutex_destroy(&partition->lock);
     free(partition);
-}
-
-static void wake_all(pb_partition *partition, int64_t appended_bytes)
-{
-    pb_link *next;
-    for (pb_link *link = partition->waiters.next; link != &partition->waiters; link = next) {
-        next = link->next;
-        pb_partition_waiter *waiter = PB_CONTAINER(link, pb_partition_waiter, link);
-        waiter->wake(waiter, appended_bytes);
-    }
 }
 
 void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
@@ -97,7 +90,7 @@ void pb_partition_stop_leading(pb_partition *partition, int refusal)
     pthread_mutex_lock(&partition->lock);
     partition->serving = false;
     partition->refusal = refusal;
-    wake_all(partition, INT64_MAX);
+    pb_durable_wake(partition, INT64_MAX);
     while (partition->writing || partition->queued || partition->readers > 0)
         pthread_cond_wait(&partition->quiet, &partition->lock);
     pthread_mutex_unlock(&partition->lock);
@@ -105,14 +98,14 @@ void pb_partition_stop_leading(pb_partition *partition, int refusal)
 
 int pb_partition_mend(pb_partition *partition, pb_failure *failure)
 {
+    pb_durable_stop_syncs(partition);
     int result = pb_log_repair(partition->log, failure);
-    if (result != 0)
-        return result;
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(!partition->writing);
-    partition->broken = false;
+    partition->broken = partition->broken && result != 0;
     pthread_mutex_unlock(&partition->lock);
-    return 0;
+    pb_durable_allow_syncs(partition);
+    return result;
 }
 
 void pb_partition_report_read(pb_partition *partition, int error)
@@ -188,29 +181,6 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
     return result;
 }
 
-static bool ends_after(const pb_append *append, int64_t end)
-{
-    return append->base_offset + append->record_count > end;
-}
-
-/* After a write: duplicates whose first copy is written, or has failed. The lock is held. */
-static void finish_duplicates(pb_partition *partition, pb_link *finished)
-{
-    int64_t end = pb_log_written_end(partition->log);
-    bool failed = pb_log_needs_repair(partition->log);
-    pb_link *next;
-    for (pb_link *link = partition->duplicates.next; link != &partition->duplicates; link = next) {
-        next = link->next;
-        pb_append *append = PB_CONTAINER(link, pb_append, link);
-        bool is_written = !ends_after(append, end);
-        if (!is_written && !failed)
-            continue;
-        append->error = is_written ? 0 : PB_KAFKA_KAFKA_STORAGE_ERROR;
-        pb_list_remove(link);
-        pb_list_push_back(finished, link);
-    }
-}
-
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump)
 {
     *must_pump = false;
@@ -222,8 +192,8 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
         op->append.leader_epoch = partition->leader_epoch;
         result = pb_log_append(partition->log, &op->append);
     }
-    if (result == PB_LOG_DUPLICATE && ends_after(&op->append, pb_log_written_end(partition->log))) {
-        /* Its first copy may still fail, so it is no more acknowledged than that. A write of that one is on its way. */
+    if (result == PB_LOG_DUPLICATE && pb_durable_must_wait(partition, op)) {
+        /* Its first copy may still fail, so it is no more acknowledged than that one, which is on its way. */
         pb_list_push_back(&partition->duplicates, &op->append.link);
         result = 0;
     } else if (result == 0 && !partition->writing && !partition->queued) {
@@ -264,51 +234,64 @@ void pb_partition_pace(pb_partition *partition)
     pb_partition_end_pacing(partition);
 }
 
-/* Take back the write token after a write; what has finished, or failed, goes to `finished`. */
-static void finish_write(pb_partition *partition, int64_t result, pb_link *finished, bool *broke, bool *pace)
+/* What a write comes to besides its appends. */
+typedef struct write_outcome {
+    bool broke;
+    bool pace; /* pacing is due */
+    bool sync; /* a sync is */
+} write_outcome;
+
+/* Count what has been written; its bytes. The lock is held. */
+static int64_t count_written(pb_partition *partition, const pb_link *finished)
 {
-    pthread_mutex_lock(&partition->lock);
-    pb_log_write_end(partition->log, &partition->write, result, finished);
-    partition->writing = false;
-    *broke = pb_log_needs_repair(partition->log) && !partition->broken;
-    partition->broken = partition->broken || *broke;
     int64_t appended_bytes = 0;
-    for (pb_link *link = finished->next; link != finished; link = link->next) {
-        pb_append *append = PB_CONTAINER(link, pb_append, link);
+    for (const pb_link *link = finished->next; link != finished; link = link->next) {
+        const pb_append *append = PB_CONTAINER(link, const pb_append, link);
         if (append->error == 0) {
             appended_bytes += append->length;
             partition->appended_records += append->record_count;
         }
     }
-    finish_duplicates(partition, finished);
     partition->appended_bytes += appended_bytes;
-    int64_t end = pb_log_written_end(partition->log);
-    PB_ASSERT(end >= partition->high_watermark);
-    if (end > partition->high_watermark) {
-        partition->high_watermark = end;
-        wake_all(partition, appended_bytes);
-    }
-    *pace = begin_pacing(partition, partition->writer->now_ns);
+    return appended_bytes;
+}
+
+/* Take back the write token after a write; what has ended goes to `finished`. */
+static write_outcome finish_write(pb_partition *partition, int64_t result, pb_link *finished)
+{
+    write_outcome outcome;
+    pthread_mutex_lock(&partition->lock);
+    int64_t now_ns = partition->writer->now_ns;
+    pb_log_write_end(partition->log, &partition->write, result, finished);
+    partition->writing = false;
+    outcome.broke = pb_log_needs_repair(partition->log) && !partition->broken;
+    partition->broken = partition->broken || outcome.broke;
+    int64_t appended_bytes = count_written(partition, finished);
+    pb_durable_expose(partition, now_ns);
+    if (partition->rules.durable_acks)
+        pb_durable_hold_back(partition, finished);
+    pb_durable_end_duplicates(partition, finished);
+    pb_durable_advance(partition, appended_bytes);
+    outcome.sync = pb_durable_begin(partition);
+    outcome.pace = begin_pacing(partition, now_ns);
     pthread_cond_broadcast(&partition->quiet);
     pthread_mutex_unlock(&partition->lock);
+    return outcome;
 }
 
 static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t result)
 {
-    pb_link finished, *link;
-    bool broke, pace;
+    pb_link finished;
     pb_list_init(&finished);
-    finish_write(partition, result, &finished, &broke, &pace);
-    if (pace)
+    write_outcome outcome = finish_write(partition, result, &finished);
+    if (outcome.sync)
+        partition->sync_due(partition);
+    if (outcome.pace)
         partition->pacing_due(partition);
-    if (broke)
+    if (outcome.broke)
         partition->failed(partition, PB_WRITE_FAILED,
                           result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
-    while ((link = pb_list_pop_front(&finished)) != NULL) {
-        pb_append *append = PB_CONTAINER(link, pb_append, link);
-        pb_partition_append_op *op = PB_CONTAINER(append, pb_partition_append_op, append);
-        op->done(op, reactor);
-    }
+    pb_durable_settle(&finished, reactor);
 }
 
 static bool begin_write(pb_partition *partition)

@@ -4,6 +4,7 @@
  * One short mutex guards the log, the watermarks and the waiters; it is never held across I/O. Appends are queued under
  * it and written by whichever reactor reaches the end of its turn first: one write at a time, taking all that has
  * gathered. The high watermark is the smallest written end over the in-sync replicas; alone, it is the leader's own.
+ * With durable acks it is the durable end instead, and appends end when they lie below it: see durable.c.
  *
  * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads
  * of the finished prefix go on.
@@ -33,14 +34,17 @@ typedef struct pb_partition_rules {
     int32_t min_insync_replicas;
     bool internal;      /* clients may not produce to it */
     bool transactional; /* clients may produce transactional batches that no coordinator vouches for */
+    bool durable_acks;  /* nothing is acknowledged or read that a power cut could take back */
 } pb_partition_rules;
 
 /*
  * An append on its way. Owner: the caller until pb_partition_append queues it, then the partition until `done`, which
- * runs on the reactor that finished the write, without the lock.
+ * runs without the lock: on the reactor that finished the write, or on another thread (`here` is NULL) that made it
+ * durable.
  */
 typedef struct pb_partition_append_op {
     pb_append append;
+    bool unacknowledged; /* nobody is told: it ends when it is written, even with durable acks */
     void (*done)(struct pb_partition_append_op *op, pb_reactor *here);
 } pb_partition_append_op;
 
@@ -56,6 +60,7 @@ typedef struct pb_partition_waiter {
 enum pb_partition_failure {
     PB_WRITE_FAILED = 1, /* pb_partition_mend may help */
     PB_READ_FAILED = 2,
+    PB_SYNC_FAILED = 3, /* only opening the log again helps */
 };
 
 /* Told about a log that failed, once per failed write, and of failed reads once until pb_partition_watch_reads; any
@@ -69,6 +74,18 @@ typedef void (*pb_partition_pump_due)(pb_partition *partition);
  */
 typedef void (*pb_partition_pacing_due)(pb_partition *partition);
 
+/* A background thread shall run rounds of pb_partition_sync_begin, run and end until none is due. Any thread, without
+ * the lock. */
+typedef void (*pb_partition_sync_due)(pb_partition *partition);
+
+/* What a power cut may cost: bytes that are written and not known to be durable, counted as appended_bytes is. */
+typedef struct pb_exposure {
+    int64_t durable_bytes;
+    int64_t since_ns;      /* the oldest of the rest was written; 0: there is none */
+    int64_t next_since_ns; /* the oldest behind the sync under way; 0: none */
+    int64_t sync_bytes;    /* what the sync under way will have made durable */
+} pb_exposure;
+
 struct pb_partition {
     char topic[PB_TOPIC_NAME_BYTES];
     uint8_t topic_id[16];
@@ -80,6 +97,8 @@ struct pb_partition {
     pb_partition_pacing_due pacing_due; /* may be NULL: left to the kernel */
     pb_partition_pump_due pump_due;     /* may be NULL, where nobody holds or rolls the log beside its writers */
     pb_task pump;                       /* of pump_due */
+    pb_partition_sync_due sync_due;     /* may be NULL without durable acks */
+    pb_link sync_link;                  /* sync_due's, while `syncing` */
     atomic_int references;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
@@ -95,8 +114,11 @@ struct pb_partition {
     bool pacing;           /* pacing_due was told, and counts as a reader */
     int64_t pace_after_ns; /* not sooner */
     bool broken;           /* a write failed; appends are refused until repaired */
+    bool syncing;          /* a sync is due or under way, or the log is being cut: one at a time */
     int64_t high_watermark;
-    pb_link duplicates; /* appends that repeat one which is not written yet: they end with it */
+    pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
+    pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
+    pb_exposure exposure;
     pb_link waiters;
     int64_t appended_bytes;
     int64_t appended_records;
@@ -162,6 +184,23 @@ void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 void pb_partition_pace(pb_partition *partition);
 /* Instead of it, when that cannot be. */
 void pb_partition_end_pacing(pb_partition *partition);
+
+/* ---- durable.c ---- */
+
+/* Replace the settings. Without durable acks any longer, those who wait for a sync are answered. */
+void pb_partition_configure_log(pb_partition *partition, const pb_log_config *config, const pb_partition_rules *rules);
+/* After sync_due: collect what is written. false: the log has failed; no round begins, and none is due. */
+bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round);
+/* Blocking. */
+int pb_partition_sync_run(pb_partition *partition, pb_log_sync_round *round, pb_failure *failure);
+/* With the result of run: move the durable end and the high watermark, end appends. true: another round is due. */
+bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result);
+/* Sync what is written by now. Blocking, off the reactors. */
+int pb_partition_sync_written(pb_partition *partition, pb_failure *failure);
+/* Cut the log so that `offset` is its end, while it is not served. Blocking. */
+int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failure);
+/* Bytes that a power cut may cost now, and for how long the oldest has been written. The lock is held. */
+void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_t *age_ns);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 /* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.

@@ -96,6 +96,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
     pb_worker_init(&broker->worker, broker->io, "pb-cold-reads");
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
+    pb_syncer_init(&broker->syncer, broker->io);
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;
@@ -136,6 +137,8 @@ int pb_broker_run(pb_broker *broker, pb_failure *failure)
     int result = pb_worker_start(&broker->worker, failure);
     if (result == 0)
         result = pb_worker_start(&broker->pacing, failure);
+    if (result == 0)
+        result = pb_syncer_start(&broker->syncer, failure);
     if (result < 0)
         return result;
     for (int i = 0; i < broker->listener_count; i++)
@@ -167,6 +170,7 @@ void pb_broker_halt(pb_broker *broker)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_worker_stop(&broker->worker);
     pb_worker_stop(&broker->pacing);
+    pb_syncer_stop(&broker->syncer);
     atomic_store(&broker->halted, true);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_drain(&broker->reactors[i].reactor);
@@ -184,6 +188,7 @@ void pb_broker_destroy(pb_broker *broker)
         for (int api = 0; api < PB_API_KEYS; api++)
             free(home->histograms[api]);
     }
+    pb_syncer_destroy(&broker->syncer);
     pb_fetch_sessions_destroy(&broker->sessions);
     pb_events_destroy(&broker->events);
     pb_registry_destroy(&broker->registry);

@@ -208,6 +208,7 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     }
     bool must_pump = false;
     slot->op.done = appended;
+    slot->op.unacknowledged = state->in.acks == 0;
     result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
     if (result == PB_LOG_DUPLICATE) {
         accept_results(slot);

@@ -21,6 +21,10 @@ DEFAULT_LEVEL = -(2**31)
 READ_UNCOMMITTED: int = lib.PB_READ_UNCOMMITTED
 READ_COMMITTED: int = lib.PB_READ_COMMITTED
 
+DURABILITY_NONE: int = lib.PB_DURABILITY_NONE
+DURABILITY_INTERVAL: int = lib.PB_DURABILITY_INTERVAL
+DURABILITY_ACKS: int = lib.PB_DURABILITY_ACKS
+
 _KAFKA_CODE_BASE = 100_000
 _SEGMENTS_GUESS = 16
 _PRODUCERS_GUESS = 64
@@ -50,6 +54,7 @@ class PartitionConfig:
     preallocate: int
     internal: int
     transactional: int
+    durability: int
 
 
 _CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))
@@ -96,6 +101,9 @@ class PartitionState(NamedTuple):
     appended_bytes: int
     appended_records: int
     fetched_bytes: int
+    #: What a power cut may cost now: bytes not known to be durable, and for how long the oldest has been written.
+    exposed_bytes: int
+    exposed_ms: int
 
 
 class PartitionPosition(NamedTuple):
@@ -178,7 +186,7 @@ CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
 _RECOVERY = struct.Struct("<qqiiq10qii")
-_STATE = struct.Struct("<7qi4x3q")
+_STATE = struct.Struct("<7qi4x5q")
 _SEGMENT = struct.Struct("<5q")
 _PRODUCER = struct.Struct("<3q3i4x")
 _CLEAN_RESULT = struct.Struct("<13qi4x")

@@ -24,8 +24,8 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionRegistration, TopicImage
 from pybroker.metadata.loader import MetadataPublisher
-from pybroker.native.broker import OFFLINE_WRITE
-from pybroker.native.errors import NativeError
+from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
+from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.native_errors import kafka_error
@@ -217,8 +217,6 @@ class ReplicaManager:
             config = self._topic_configs[topic] = self._resolved[key]
             for warning in config.warnings:
                 logger.warning("topic %s: %s", topic, warning)
-            if config.durability == "acks":
-                logger.warning("topic %s: durability acks is not kept yet: an ack may precede the sync", topic)
         return config
 
     async def _update(
@@ -370,9 +368,12 @@ class ReplicaManager:
             done(offset, None if error == 0 else kafka_error(NativeError(error)))
 
     async def on_offline(self, tag: int, what: int, error: int) -> None:
-        """An OFFLINE event: a write or a read failed."""
+        """An OFFLINE event: a write, a read or a sync failed."""
         log = self._logs.by_tag(tag)
         if log is None or log.closing:
+            return
+        if what == OFFLINE_SYNC:
+            self._logs.failures.report(log, "a sync", SyncFailed(error))
             return
         failure: NativeError | None = NativeError(error)
         is_write = what == OFFLINE_WRITE

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import INTERNAL_TOPICS, TopicConfig
-from pybroker.native.partition import DEFAULT_LEVEL, CleanOptions, PartitionConfig
+from pybroker.native.partition import (
+    DEFAULT_LEVEL,
+    DURABILITY_ACKS,
+    DURABILITY_INTERVAL,
+    DURABILITY_NONE,
+    CleanOptions,
+    PartitionConfig,
+)
 from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
 from pybroker.storage.retention import RetentionPolicy
 
@@ -14,6 +21,7 @@ _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 
 _LEVEL_KEYS = {"gzip": "compression.gzip.level", "lz4": "compression.lz4.level", "zstd": "compression.zstd.level"}
 _GZIP_DEFAULT_LEVEL = -1
 _MOST_BYTES_PER_SECOND = 2.0**63
+_DURABILITIES = {"none": DURABILITY_NONE, "interval": DURABILITY_INTERVAL, "acks": DURABILITY_ACKS}
 
 
 def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> PartitionConfig:
@@ -39,6 +47,7 @@ def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> P
         preallocate=config.get_bool("preallocate"),
         internal=topic in INTERNAL_TOPICS,
         transactional=not broker.get_bool("transaction.partition.verification.enable"),
+        durability=_DURABILITIES[config.durability],
     )
 
 

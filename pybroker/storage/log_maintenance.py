@@ -207,8 +207,6 @@ class _Upkeep:
 
 def _flush_ms(log: PartitionLog) -> int:
     """How old an unsynced record of the log may become; without any bound of its own, a second."""
-    if log.config.durability == "acks":
-        return _FLUSH_TICK_MS[0]
     flush_ms = log.config.get_int("flush.ms")
     is_bounded = flush_ms < _UNBOUNDED or log.config.get_int("flush.messages") < _UNBOUNDED
     return flush_ms if is_bounded else _DEFAULT_FLUSH_MS

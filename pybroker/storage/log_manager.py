@@ -303,6 +303,12 @@ class LogManager:
         usable = [log for log in logs if not log.closing]
         return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
 
+    def exposure(self) -> tuple[int, int]:
+        """What a power cut may cost now: bytes not known to be durable in all logs together, and for how many ms the
+        oldest of them has been written."""
+        states = self.states(self.logs.values()).values()
+        return sum(each.exposed_bytes for each in states), max((each.exposed_ms for each in states), default=0)
+
     async def write_checkpoints(self) -> None:
         """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
         states = self.states(self.logs.values())

@@ -73,9 +73,10 @@ class PartitionLog:
         self._idle: asyncio.Future[None] | None = None
 
     def configure(self, config: TopicConfig) -> None:
-        """Remember the topic's configuration; `flushes` says whether the log is synced from time to time."""
+        """Remember the topic's configuration; `flushes` says whether the log is synced from time to time. With durable
+        acks the data plane syncs by itself, at once."""
         self.config = config
-        self.flushes = config.durability != "none"
+        self.flushes = config.durability == "interval"
 
     def __str__(self) -> str:
         return f"{self.key[0]}-{self.key[1]}"

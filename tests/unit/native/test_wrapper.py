@@ -44,6 +44,7 @@ CONFIG = PartitionConfig(
     preallocate=0,
     internal=0,
     transactional=0,
+    durability=0,
 )
 
 

@@ -72,7 +72,6 @@ def test_upkeep_runs_over_all_logs(tmp_path: Path) -> None:
         ({"flush_ms": "500"}, 1, 500, True),
         ({"pybroker_durability": "interval"}, 1, 999, False),
         ({"pybroker_durability": "interval"}, 1, 1000, True),
-        ({"pybroker_durability": "acks"}, 1, 50, True),
         ({}, 5, 10**9, False),
     ],
 )
@@ -88,6 +87,37 @@ def test_syncing_by_time_and_count(
             made.clock.now_ms += waited_ms
             await made.maintenance.flush()
             assert log.native.state.durable_offset == (appended_count if is_synced else 0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("overrides", [{"pybroker_durability": "acks"}, {"flush_messages": "1"}])
+def test_with_durable_acks_an_append_is_durable_when_it_is_told(tmp_path: Path, overrides: dict[str, str]) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(**overrides)
+            for count in range(1, 4):
+                await made.append(log)
+                state = log.native.state
+                assert (state.high_watermark, state.durable_offset) == (count, count)
+                assert (state.exposed_bytes, state.exposed_ms) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_what_a_power_cut_would_cost_is_known(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            assert made.manager.exposure() == (0, 0)
+            await made.append(log)
+            await asyncio.sleep(0.002)
+            first_bytes, first_ms = made.manager.exposure()
+            assert first_bytes == log.native.state.size_bytes and first_ms >= 1
+            await made.append(log)
+            assert made.manager.exposure()[0] == log.native.state.size_bytes > first_bytes
+            await log.run(log.native.sync)
+            assert made.manager.exposure() == (0, 0)
 
     asyncio.run(run())
 

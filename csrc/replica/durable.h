@@ -1,0 +1,28 @@
+/* Between the files of a partition: what durable.c does for partition.c. The lock is held, unless said otherwise. */
+#ifndef PB_REPLICA_DURABLE_H
+#define PB_REPLICA_DURABLE_H
+
+#include "replica/partition.h"
+
+/* Wake those who wait for more records. */
+void pb_durable_wake(pb_partition *partition, int64_t visible_bytes);
+/* Does an append that repeats an earlier one have to wait for that one's end? */
+bool pb_durable_must_wait(const pb_partition *partition, const pb_partition_append_op *op);
+/* Appends have been written: a power cut may cost them from now on. */
+void pb_durable_expose(pb_partition *partition, int64_t now_ns);
+/* With durable acks: of what was written, leave in `finished` only what waits for no sync. */
+void pb_durable_hold_back(pb_partition *partition, pb_link *finished);
+/* Move duplicates to `finished` whose first copy has ended, or has failed. */
+void pb_durable_end_duplicates(pb_partition *partition, pb_link *finished);
+/* Move the high watermark as far as it may go; `visible_bytes` become readable by that. */
+void pb_durable_advance(pb_partition *partition, int64_t visible_bytes);
+/* true: the caller shall call sync_due, without the lock. */
+bool pb_durable_begin(pb_partition *partition);
+
+/* Without the lock: call `done` of all that has ended. */
+void pb_durable_settle(pb_link *finished, pb_reactor *here);
+/* Without the lock: let no sync begin, and wait for the one under way; and the end of it. Blocking. */
+void pb_durable_stop_syncs(pb_partition *partition);
+void pb_durable_allow_syncs(pb_partition *partition);
+
+#endif
