@@ -102,8 +102,8 @@ class PartitionState(NamedTuple):
     appended_records: int
     fetched_bytes: int
     #: What a power cut may cost now: bytes not known to be durable, and for how long the oldest has been written.
-    exposed_bytes: int
-    exposed_ms: int
+    exposed_bytes: int = 0
+    exposed_ms: int = 0
 
 
 class PartitionPosition(NamedTuple):

@@ -13,7 +13,7 @@ DIRECTORY_ID = bytes(range(16))
 
 
 def state(start: int, end: int, recovery_point: int) -> PartitionState:
-    return PartitionState(start, end, end, end, recovery_point, recovery_point, 100, 3, 0, 0, 0, 0, 0)
+    return PartitionState(start, end, end, end, recovery_point, recovery_point, 100, 3, 0, 0, 0)
 
 
 def loaded(path: Path) -> LogDirectory:
