@@ -143,6 +143,10 @@ static void take_over(pb_segment *to, pb_segment *from)
     to->used = from->used;
     to->indexes = from->indexes;
     to->old_magic = from->old_magic;
+    to->damages = from->damages;
+    to->damage_count = from->damage_count;
+    from->damages = NULL;
+    from->damage_count = 0;
     take_index(&to->offset_index, &from->offset_index);
     take_index(&to->time_index, &from->time_index);
     take_index(&to->transaction_index, &from->transaction_index);

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.controller import register_broker as registrations
 from pybroker.controller.allocate_producer_ids import allocate_producer_ids
 from pybroker.controller.alter_configs import alter_configs, incremental_alter_configs
+from pybroker.controller.assign_directories import assign_directories
 from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
@@ -107,6 +108,10 @@ class Controller:
     async def change_directories(self, directories: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
         """Which log dirs of this broker are in service, and which of them get no new partitions."""
         await self._run(lambda state: registrations.change_directories(state, directories, cordoned))
+
+    async def assign_directories(self, directories: Mapping[tuple[bytes, int], bytes]) -> None:
+        """Which log dirs replicas of this broker lie in, by topic id and partition."""
+        await self._run(lambda state: assign_directories(state, directories))
 
     async def fence_broker(self) -> None:
         """End this broker's registration, as the last thing before a clean stop."""

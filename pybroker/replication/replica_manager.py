@@ -302,9 +302,8 @@ class ReplicaManager:
             if replica.log.directory is directory:
                 self._take_offline(key, replica)
 
-    def on_log_failed(self, log: PartitionLog, why: str) -> None:
+    def on_log_failed(self, log: PartitionLog) -> None:
         """See `FailureHandler`."""
-        del why
         replica = self._replicas.get(log.key)
         if replica is not None and replica.log is log:
             self._take_offline(log.key, replica)
@@ -453,6 +452,13 @@ class ReplicaManager:
         return self._leader(topic, partition).native.state.high_watermark
 
     # ---- look-ups of the APIs --------------------------------------------------------------------------------------
+
+    def check_held(self, topic: str, partition: int) -> None:
+        """KafkaError unless this broker has the partition's log in service."""
+        if (topic, partition) in self._offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if (topic, partition) not in self._replicas:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def check_epoch(self, topic: str, partition: int, leader_epoch: int) -> None:
         """KafkaError unless this broker leads the partition at the epoch the client knows (-1: it knows none)."""

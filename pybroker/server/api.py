@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pybroker.metadata.image import MetadataImage
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.server.served_controller import ServedController
+    from pybroker.storage.log_mover import LogMover
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
@@ -76,6 +77,7 @@ class BrokerServices:
     producer_ids: ProducerIdManager
     groups: GroupCoordinator
     replicas: ReplicaManager
+    mover: LogMover
     clock: Clock
     served: tuple[tuple[int, int, int], ...]
 

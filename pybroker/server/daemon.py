@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from pybroker import native
 from pybroker.config.broker import BrokerConfig
@@ -46,6 +47,7 @@ from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
+from pybroker.storage.log_mover import LogMover
 from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class Daemon:
         self.partition_count = 0
         #: Once started.
         self.logs: LogManager
-        self.replicas: ReplicaManager
+        self.services: BrokerServices
         self.native = NativeBroker(_options(config, profile))
         self._stack = AsyncExitStack()
         self._stack.callback(self.native.close)
@@ -110,12 +112,13 @@ class Daemon:
         controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
         self._stack.push_async_callback(controller.close)
         self.logs = logs = await self._open_logs(log_dirs, controller)
-        self.replicas = replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
+        replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
         watch = LogDirWatch(controller, logs, log_dirs.metadata.directory_id, self._fail)
         watch.check()
         logs.failures.subscribe(watch)
         self._stack.push_async_callback(replicas.stop)
-        services = self._services(controller, replicas, told_ranges(served))
+        mover = LogMover(logs, partial(_assign_directory, controller))
+        self.services = services = self._services(controller, replicas, mover, told_ranges(served))
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         services.replicas.add_follower(watch)
         self._subscribe(controller, services)
@@ -135,6 +138,11 @@ class Daemon:
         cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
         cleaner.start()
         self._stack.push_async_callback(cleaner.stop)
+        self._stack.push_async_callback(mover.stop)
+        await controller.assign_directories(
+            {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}
+        )
+        mover.resume()
 
     def _listen(self) -> list[BoundListener]:
         bound = []
@@ -187,7 +195,11 @@ class Daemon:
         await logs.close(controller.broker_epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _services(
-        self, controller: Controller, replicas: ReplicaManager, told: tuple[tuple[int, int, int], ...]
+        self,
+        controller: Controller,
+        replicas: ReplicaManager,
+        mover: LogMover,
+        told: tuple[tuple[int, int, int], ...],
     ) -> BrokerServices:
         groups = GroupCoordinator(GroupSettings.from_config(self.config), replicas, self.clock)
         return BrokerServices(
@@ -198,6 +210,7 @@ class Daemon:
             producer_ids=ProducerIdManager(controller.allocate_producer_ids),
             groups=groups,
             replicas=replicas,
+            mover=mover,
             clock=self.clock,
             served=told,
         )
@@ -250,6 +263,14 @@ class _ConfigPublisher:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         del delta, image
         self._services.config = self._config()
+
+
+async def _assign_directory(controller: Controller, key: TopicPartition, topic_id: bytes, directory_id: bytes) -> None:
+    try:
+        await controller.assign_directories({(topic_id, key[1]): directory_id})
+    except MetadataLogError as error:
+        # The next start notes it: it goes by where the logs lie.
+        logger.error("the metadata could not be told where %s-%d lies now: %s", *key, error)
 
 
 def _partitions(image: MetadataImage, node_id: int) -> set[TopicPartition]:

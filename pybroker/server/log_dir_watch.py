@@ -86,7 +86,7 @@ class LogDirWatch:
         else:
             self._tell()
 
-    def on_log_failed(self, log: PartitionLog, why: str) -> None:
+    def on_log_failed(self, log: PartitionLog) -> None:
         """See `FailureHandler`."""
 
     def _tell(self) -> None:

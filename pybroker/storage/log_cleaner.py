@@ -240,7 +240,7 @@ class LogCleaner:
         """The compacted logs that no pass is at."""
         logs = self._manager.logs.values()
         usable = [log for log in logs if not log.closing and log.directory.failure is None]
-        return [log for log in usable if log.config.compact and log not in self._running]
+        return [log for log in usable if log.config.compact and log not in self._running and not log.is_switching]
 
     def _forget_closed(self) -> None:
         self._uncleanable = {log: reason for log, reason in self._uncleanable.items() if not log.closing}
@@ -308,7 +308,7 @@ class LogCleaner:
                 continue
             # Since the round began it may have been configured, cut or cleaned enough.
             candidate = await self._examine(log, log.native.state)
-            if candidate is not None and candidate.is_due and not log.closing:
+            if candidate is not None and candidate.is_due and not log.closing and not log.is_switching:
                 has_progressed |= await self._clean(candidate, executor, config)
         return has_progressed
 

@@ -25,10 +25,12 @@ logger = logging.getLogger(__name__)
 
 DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
+NAME_BYTES = 255
 
 _PARTITION_NAME = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
 _METADATA_TOPIC = "__cluster_metadata"
-_NAME_BYTES = 255
+_FUTURE_NAME = re.compile(rf"({_PARTITION_NAME.pattern}\.[A-Za-z0-9_-]+){FUTURE_SUFFIX}")
 _CHECKPOINTS = (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK, offset_checkpoint.LOG_START_OFFSET)
 
 
@@ -44,6 +46,8 @@ class LogDirectory:
         self.cleaner_checkpoint = CleanerCheckpoint(path)
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
+        #: Copies of logs on their way here, and the names their originals get when the move is made.
+        self.futures: list[tuple[TopicPartition, Path, str]] = []
         self.loaded = False
         #: Why it is out of service; None while it is not.
         self.failure: str | None = None
@@ -68,6 +72,9 @@ class LogDirectory:
                 continue
             if entry.name.endswith(DELETED_SUFFIX):
                 self.deleted.append(entry)
+            future = _FUTURE_NAME.fullmatch(entry.name)
+            if future is not None:
+                self.futures.append(((future[2], int(future[3])), entry, future[1] + DELETED_SUFFIX))
             match = _PARTITION_NAME.fullmatch(entry.name)
             if match is not None and match[1] != _METADATA_TOPIC:
                 self.partitions[match[1], int(match[2])] = entry
@@ -116,6 +123,23 @@ class LogDirectory:
             offset_checkpoint.write(self.path / name, offsets)
             self._written[name] = offsets
 
+    def take_future(self, partition: TopicPartition, future: Path) -> None:
+        """The copy becomes the log. Blocks."""
+        path = self.path / f"{partition[0]}-{partition[1]}"
+        os.rename(future, path)
+        fsync_directory(self.path)
+        self.partitions[partition] = path
+
+    def adopt_checkpoints(self, partition: TopicPartition, other: LogDirectory) -> None:
+        """What `other` knew at the start of a partition that has moved here since, and this dir does not."""
+        for name, offsets in self._read_at_start.items():
+            found = other._read_at_start[name].get(partition)
+            if found is not None:
+                offsets.setdefault(partition, found)
+        clean_offset = other.cleaner_checkpoint.get(partition)
+        if clean_offset is not None and self.cleaner_checkpoint.get(partition) is None:
+            self.cleaner_checkpoint.put(partition, clean_offset)
+
     def mark_clean(self, broker_epoch: int) -> None:
         """Everything in here is synced: the last thing written. Blocks."""
         clean_shutdown.write(self.path, broker_epoch)
@@ -124,7 +148,7 @@ class LogDirectory:
         """Rename a partition's directory as Kafka does, with DELETED_SUFFIX or STRAY_SUFFIX; the new path. Blocks."""
         topic, index = partition
         ending = f"-{index}.{uuid.uuid4().hex}{suffix}"
-        renamed = path.with_name(topic[: _NAME_BYTES - len(ending)] + ending)
+        renamed = path.with_name(topic[: NAME_BYTES - len(ending)] + ending)
         os.rename(path, renamed)
         fsync_directory(self.path)
         self.cleaner_checkpoint.forget(partition)

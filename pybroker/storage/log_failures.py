@@ -63,7 +63,7 @@ class FailureHandler(Protocol):
 
     def on_directory_failed(self, directory: LogDirectory) -> None: ...
 
-    def on_log_failed(self, log: PartitionLog, why: str) -> None: ...
+    def on_log_failed(self, log: PartitionLog) -> None: ...
 
 
 class LogFailures:
@@ -88,11 +88,15 @@ class LogFailures:
         elif outcome is Consequence.DIRECTORY:
             self.fail(log.directory, f"{what} failed for {log}: {error}")
         elif outcome is Consequence.PARTITION:
-            logger.error("%s is offline until the broker is started again: %s failed: %s", log, what, error)
-            for handler in self._handlers:
-                handler.on_log_failed(log, str(error))
+            self.fail_log(log, f"{what} failed: {error}")
         elif error.errno != errno.EBUSY:
             logger.error("%s: %s failed: %s", log, what, error)
+
+    def fail_log(self, log: PartitionLog, why: str) -> None:
+        """Put a partition out of service."""
+        logger.error("%s is offline until the broker is started again: %s", log, why)
+        for handler in self._handlers:
+            handler.on_log_failed(log)
 
     def report_directory(self, directory: LogDirectory, what: str, error: OSError) -> None:
         """A call on the files of a log dir that are no logs has failed."""

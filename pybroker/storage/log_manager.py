@@ -24,6 +24,7 @@ from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.storage import partition_metadata, recovery_report
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
+from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
@@ -77,6 +78,8 @@ class LogManager:
         self._unopened: dict[TopicPartition, LogDirectory] = {}
         #: Whose last checkpoints could not be written.
         self._unwritten: set[LogDirectory] = set()
+        #: Moves that the last stop interrupted, and where to.
+        self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
         self._stopping = False
 
     # ---- start -----------------------------------------------------------------------------------------------------
@@ -98,6 +101,10 @@ class LogManager:
                 job.result()
             except OSError as error:
                 self.failures.fail(directory, f"it cannot be read: {error}")
+        settled = await loop.run_in_executor(self.executor, settle_moves, self.live)
+        self.interrupted_moves = settled.wanted
+        for directory, failure in settled.failed:
+            self.failures.report_directory(directory, "finishing a move", failure)
         places: dict[TopicPartition, Path] = {}
         for directory in self.live:
             for key, path in directory.partitions.items():
@@ -112,7 +119,22 @@ class LogManager:
                     "%s was not closed in order: its logs are checked from their recovery points", directory.path
                 )
             for path in directory.deleted:
-                self._remove_later(path)
+                self.remove_later(path)
+
+    async def relocate(self, log: PartitionLog, directory: LogDirectory, path: Path) -> None:
+        """A log lies elsewhere now."""
+        source = log.directory
+        source.forget(log.key)
+        self._log_counts[log.directory] -= 1
+        self._log_counts[directory] += 1
+        log.directory, log.path = directory, path
+        directory.partitions[log.key] = path
+        clean_offset = source.cleaner_checkpoint.get(log.key)
+        if clean_offset is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self.executor, directory.cleaner_checkpoint.put, log.key, clean_offset)
+            await loop.run_in_executor(self.executor, source.cleaner_checkpoint.forget, log.key)
+        await self.write_checkpoints()
 
     async def report_progress(self, total_count: int) -> None:
         """Say every two seconds how far opening `total_count` logs is. Runs until it is cancelled."""
@@ -270,13 +292,14 @@ class LogManager:
         )
         log.directory.forget(log.key)
         logger.info("%s deleted; its files in %s go in %d ms", log, renamed, log.config.get_int("file.delete.delay.ms"))
-        self._remove_later(renamed, log.config.get_int("file.delete.delay.ms"))
+        self.remove_later(renamed, log.config.get_int("file.delete.delay.ms"))
 
     def _forget(self, log: PartitionLog) -> None:
         del self.logs[log.key], self._by_tag[log.tag]
         self._log_counts[log.directory] -= 1
 
-    def _remove_later(self, path: Path, delay_ms: int | None = None) -> None:
+    def remove_later(self, path: Path, delay_ms: int | None = None) -> None:
+        """Remove a directory that was set aside, after a while."""
         loop = asyncio.get_running_loop()
         delay_s = (self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms) / 1000
 

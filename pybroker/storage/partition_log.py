@@ -34,6 +34,7 @@ class PartitionLog:
         "directory",
         "flushes",
         "interrupt",
+        "is_switching",
         "key",
         "native",
         "path",
@@ -68,6 +69,8 @@ class PartitionLog:
         self.repaired_s = -math.inf
         #: Ends a long call under way early, so that closing need not wait for it.
         self.interrupt: Callable[[], None] | None = None
+        #: It is about to go on in another log dir: no long call may begin.
+        self.is_switching = False
         self._executor = executor
         self._call_count = 0
         self._idle: asyncio.Future[None] | None = None

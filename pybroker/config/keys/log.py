@@ -172,7 +172,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("alter.config.policy.class.name", CLASS, None, LOW,
               "Class that may refuse a change of configuration."),
     ConfigKey("num.replica.alter.log.dirs.threads", INT, None, HIGH,
-              "How many threads move replicas between log directories."),
+              "How many threads move replicas between log directories.", honoured=True),
     ConfigKey("background.threads", INT, "10", HIGH,
               "How many threads do housekeeping.", Range(1), update_mode=CLUSTER_WIDE),
 )

@@ -26,8 +26,17 @@ async def handle(
     for path in broker.replicas.log_dirs():
         by_dir[path] = defaultdict(list)
     for (topic, index), (path, state) in broker.replicas.placements(wanted).items():
-        # Only the copy of a log that moves to another dir can lag behind, and none does here.
         by_dir[path][topic].append(_Partition(partition_index=index, partition_size=state.size_bytes, offset_lag=0))
+    for future in broker.mover.futures():
+        topic, index = future.key
+        if future.log_dir in by_dir and (wanted is None or future.key in wanted):
+            row = _Partition(
+                partition_index=index,
+                partition_size=future.size_bytes,
+                offset_lag=future.offset_lag,
+                is_future_key=True,
+            )
+            by_dir[future.log_dir][topic].append(row)
     results = await asyncio.gather(*(asyncio.to_thread(_result, *each) for each in by_dir.items()))
     for path in broker.replicas.offline_log_dirs():
         results.append(_Result(log_dir=str(path.absolute()), error_code=ErrorCode.KAFKA_STORAGE_ERROR))

@@ -68,7 +68,7 @@ def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
             topics = await make_topics(client, daemon)
             log = daemon.logs.logs[topics["b"], 0]
             for _ in range(2):
-                await daemon.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.EIO)
+                await daemon.services.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.EIO)
             assert await produced(client, topics["b"]) == OFFLINE
             assert (await fetch(client, topics["b"])).error_code == OFFLINE
             assert (await client.offset(topics["b"], -1)).error_code == OFFLINE
@@ -144,7 +144,7 @@ def test_a_dir_that_vanished_is_told_from_files_that_did(tmp_path: Path) -> None
             topics = await make_topics(client, daemon)
             shutil.rmtree(tmp_path / "b")
             log = daemon.logs.logs[topics["b"], 0]
-            await daemon.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.ESTALE)
+            await daemon.services.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.ESTALE)
             assert await described(client) == {"a": OK, "b": OFFLINE}
 
     asyncio.run(run())

@@ -20,6 +20,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
 from pybroker.server.served_controller import ServedController
+from pybroker.storage.log_mover import FutureLog
 
 NODE_ID = 1
 LISTENER = "PLAINTEXT"
@@ -45,6 +46,16 @@ class MemoryLog:
 
     async def close(self) -> None:
         """Nothing to wait for."""
+
+
+class Mover:
+    """Stands for the log mover."""
+
+    def __init__(self) -> None:
+        self.moves: list[FutureLog] = []
+
+    def futures(self) -> list[FutureLog]:
+        return self.moves
 
 
 class Replicas:
@@ -125,6 +136,7 @@ class Services:
         self.static = BrokerConfig.load(None, [f"node.id={NODE_ID}", *overrides])
         self.metadata = Controller(self.static, MemoryLog(image.provenance.end_offset), image, Clock().wall_ms)
         self.replicas = Replicas()
+        self.mover = Mover()
         self.controller = ServedController(self.metadata, self.replicas)
         self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids)
         self.clock = Clock()

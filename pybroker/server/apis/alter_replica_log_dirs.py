@@ -1,0 +1,43 @@
+"""AlterReplicaLogDirs (34): move replicas to other log dirs of this broker (KIP-113). Answered when the moves begin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_Topic = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+_Partition = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.AlterReplicaLogDirsRequest
+) -> m.AlterReplicaLogDirsResponse:
+    rows: dict[str, list[m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = defaultdict(list)
+    for log_dir in request.dirs:
+        for topic in log_dir.topics:
+            for index in topic.partitions:
+                code = _move(broker, topic.name, index, log_dir.path)
+                rows[topic.name].append(_Partition(partition_index=index, error_code=code))
+    return m.AlterReplicaLogDirsResponse(
+        results=[_Topic(topic_name=name, partitions=partitions) for name, partitions in rows.items()]
+    )
+
+
+def _move(broker: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:
+    try:
+        broker.replicas.check_held(topic, index)
+        broker.mover.request((topic, index), path)
+    except KafkaError as failure:
+        if failure.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return failure.code
+        known = broker.metadata.image.topics.by_name.get(topic)
+        # As Kafka, whose older versions had no other code for a replica of other brokers.
+        is_elsewhere = known is not None and index in known.partitions
+        return ErrorCode.REPLICA_NOT_AVAILABLE if is_elsewhere else failure.code
+    return ErrorCode.NONE
+
+
+API = Api(m.AlterReplicaLogDirsRequest, 1, 2, handle)

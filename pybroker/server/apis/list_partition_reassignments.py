@@ -1,0 +1,36 @@
+"""ListPartitionReassignments (46): none is ever under way, because this broker leads no others (KIP-455)."""
+
+from __future__ import annotations
+
+from pybroker.protocol import messages as m
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_Topic = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment
+_Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.ListPartitionReassignmentsRequest
+) -> m.ListPartitionReassignmentsResponse:
+    # A metadata log that Apache Kafka began may have some in it, which wait for brokers that are not here.
+    wanted = None
+    if request.topics is not None:
+        wanted = {(each.name, index) for each in request.topics for index in each.partition_indexes}
+    answer = m.ListPartitionReassignmentsResponse()
+    for name, topic in broker.metadata.image.topics.by_name.items():
+        rows = [
+            _Partition(
+                partition_index=index,
+                replicas=list(each.replicas),
+                adding_replicas=list(each.adding_replicas),
+                removing_replicas=list(each.removing_replicas),
+            )
+            for index, each in topic.partitions.items()
+            if (wanted is None or (name, index) in wanted) and (each.adding_replicas or each.removing_replicas)
+        ]
+        if rows:
+            answer.topics.append(_Topic(name=name, partitions=rows))
+    return answer
+
+
+API = Api(m.ListPartitionReassignmentsRequest, 0, 0, handle)

@@ -1,0 +1,131 @@
+"""`DirectoryCopy`: a copy of a partition's directory that follows the original while that one grows.
+
+One thread at a time; every call blocks on the disk. The original's files are appended to (`.log`), replaced, removed or
+renamed away by others meanwhile; a pass copies what it lacks and removes what the original no longer has. Fails with
+`OSError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.storage.atomic import fsync_directory
+
+_CHUNK_BYTES = 1 << 20
+#: Files that other work is not done with, or done with for good.
+_PASSING_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
+#: A file that was changed so shortly before it was copied may have been changed once more in the same tick.
+_TICK_NS = 50_000_000
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What was copied of a file, and how the original looked then."""
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
+    copied_ns: int
+
+
+class DirectoryCopy:
+    """Copies `source` to `target`, which is made. `copied_bytes` is what the `.log` files in it hold by now."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source = source
+        self.target = target
+        self._files: dict[str, _Copied] = {}
+        target.mkdir()
+
+    @property
+    def copied_bytes(self) -> int:
+        """Of log segments."""
+        return sum(each.size_bytes for name, each in list(self._files.items()) if name.endswith(".log"))
+
+    def copied_of(self, name: str) -> int:
+        """Bytes of one file."""
+        found = self._files.get(name)
+        return 0 if found is None else found.size_bytes
+
+    def follow(self, log_bytes: Mapping[str, int], pace: Callable[[int], None]) -> None:
+        """One pass. `log_bytes` are the log's segments, with as many bytes as shall be copied of each. `pace` is called
+        with the size of every piece that was copied; it may wait, or raise to end the pass. All is synced."""
+        wanted = set(log_bytes)
+        for name in os.listdir(self.source):
+            if not name.endswith((*_PASSING_SUFFIXES, ".log")):
+                wanted.add(name)
+                self._copy_whole(name, pace)
+        for name, size_bytes in log_bytes.items():
+            self._copy_log(name, size_bytes, pace)
+        for name in [name for name in self._files if name not in wanted]:
+            (self.target / name).unlink(missing_ok=True)
+            del self._files[name]
+        fsync_directory(self.target)
+
+    def _copy_log(self, name: str, size_bytes: int, pace: Callable[[int], None]) -> None:
+        try:
+            source = os.open(self.source / name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            status = os.fstat(source)
+            done = self._files.get(name)
+            if done is None or done.inode != status.st_ino or done.size_bytes > size_bytes:
+                done = self._files[name] = _Copied(status.st_ino, 0, 0, 0)
+                (self.target / name).unlink(missing_ok=True)
+            elif done.size_bytes == size_bytes:
+                return
+            self._append(name, source, done, size_bytes, pace)
+            os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            os.close(source)
+
+    def _append(self, name: str, source: int, done: _Copied, size_bytes: int, pace: Callable[[int], None]) -> None:
+        target = os.open(self.target / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.lseek(target, done.size_bytes, os.SEEK_SET)
+            while done.size_bytes < size_bytes:
+                count = os.sendfile(target, source, done.size_bytes, min(_CHUNK_BYTES, size_bytes - done.size_bytes))
+                if count == 0:
+                    raise OSError(errno.ENODATA, "a segment is shorter than it should be", str(self.source / name))
+                done.size_bytes += count
+                pace(count)
+            os.fsync(target)
+            os.posix_fadvise(target, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(target)
+
+    def _copy_whole(self, name: str, pace: Callable[[int], None]) -> None:
+        path = self.target / name
+        try:
+            status = os.stat(self.source / name)
+            done = self._files.get(name)
+            if done is not None and _is_same(done, status):
+                return
+            copied_ns = time.time_ns()
+            path.unlink(missing_ok=True)
+            shutil.copy2(self.source / name, path)
+        except FileNotFoundError:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._files[name] = _Copied(status.st_ino, status.st_size, status.st_mtime_ns, copied_ns)
+        pace(status.st_size)
+
+
+def _is_same(done: _Copied, status: os.stat_result) -> bool:
+    looks_alike = (done.inode, done.size_bytes, done.modified_ns) == (
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+    )
+    return looks_alike and done.modified_ns < done.copied_ns - _TICK_NS

@@ -1,0 +1,67 @@
+"""What a start makes of moves between log dirs that the last stop interrupted; see `log_mover`.
+
+Blocks on the disk, on a worker thread, once all dirs are listed and before a log is opened.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pybroker.storage import partition_metadata
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory, remove_tree
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_DELETED_NAME = re.compile(rf"([A-Za-z0-9._-]{{1,249}})-(\d{{1,10}})\.[A-Za-z0-9_-]+{DELETED_SUFFIX}")
+
+
+@dataclass(slots=True)
+class Settled:
+    """`wanted`: moves to begin again, and where to. `failed`: dirs in which something could not be done, and why."""
+
+    wanted: dict[TopicPartition, LogDirectory] = field(default_factory=dict)
+    failed: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
+
+
+def settle_moves(directories: Sequence[LogDirectory]) -> Settled:
+    """Finish the moves that were made, remove what there is of others, and let the checkpoints follow."""
+    settled = Settled()
+    deleted = {path.name for directory in directories for path in directory.deleted}
+    placed = {key for directory in directories for key in directory.partitions}
+    for directory in directories:
+        for key, path, original in directory.futures:
+            if original not in deleted or key in placed:
+                remove_tree(path)
+                settled.wanted[key] = directory
+                continue
+            try:
+                directory.take_future(key, path)
+            except OSError as error:
+                settled.failed.append((directory, error))
+            else:
+                logger.warning("%s-%d: its move to %s is finished", *key, directory.path)
+    _adopt_checkpoints(directories)
+    return settled
+
+
+def _adopt_checkpoints(directories: Sequence[LogDirectory]) -> None:
+    """A log whose old directory, marked as deleted, still lies in another dir goes by what that dir knows of it."""
+    for source in directories:
+        for path in source.deleted:
+            match = _DELETED_NAME.fullmatch(path.name)
+            key = (match[1], int(match[2])) if match is not None else None
+            target = next((each for each in directories if key in each.partitions and each is not source), None)
+            if key is None or target is None:
+                continue
+            try:
+                topic_id = partition_metadata.read(path)
+                # Another id is of an earlier topic of that name.
+                if topic_id is not None and topic_id == partition_metadata.read(target.partitions[key]):
+                    target.adopt_checkpoints(key, source)
+            except (StorageError, OSError) as error:
+                logger.warning("%s-%d is opened without the checkpoints of %s: %s", *key, source.path, error)

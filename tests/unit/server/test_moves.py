@@ -1,0 +1,253 @@
+"""Logs that move between log dirs while they are served, and starts that find a move half made."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_client import Client, config_for, connected, running
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.protocol import messages as m
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.daemon import Daemon
+from pybroker.storage import log_mover, offset_checkpoint
+
+OK = ErrorCode.NONE
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+def config(tmp_path: Path, **overrides: str) -> BrokerConfig:
+    dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    return config_for(tmp_path, log_dirs=dirs, log_segment_bytes="1048576", **overrides)
+
+
+async def alter(client: Client, log_dir: Path, topic: str = "t", index: int = 0) -> ErrorCode:
+    topics = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+    dirs = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(log_dir), topics=topics)]
+    answer = await client.call(m.AlterReplicaLogDirsRequest(dirs=dirs), 2)
+    return ErrorCode(answer.results[0].partitions[0].error_code)
+
+
+async def described(client: Client) -> dict[str, Any]:
+    """The row of partition t-0 by the name of the log dir; a future one has a `+` before it."""
+    answer = await client.call(m.DescribeLogDirsRequest(topics=None), 4)
+    return {
+        "+" * row.is_future_key + Path(each.log_dir).name: row
+        for each in answer.results
+        for topic in each.topics
+        for row in topic.partitions
+        if topic.name == "t"
+    }
+
+
+async def throttle(client: Client, rate: int) -> None:
+    setting = m.IncrementalAlterConfigsRequest.AlterableConfig(name=RATE, config_operation=0, value=str(rate))
+    resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=4, resource_name="1", configs=[setting]
+    )
+    answer = await client.call(m.IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert answer.responses[0].error_code == OK, answer.responses[0].error_message
+
+
+async def read_all(client: Client, end: int) -> list[bytes]:
+    """The values of t-0 up to `end`."""
+    values: list[bytes] = []
+    while len(values) < end:
+        partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=len(values), partition_max_bytes=1 << 20)
+        wanted = m.FetchRequest.FetchTopic(topic="t", partitions=[partition])
+        request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
+        row = (await client.call(request, 12)).responses[0].partitions[0]
+        assert row.error_code == OK
+        for batch in record_batch.parse(row.records):
+            assert batch.base_offset == len(values)
+            values += [record.value for record in batch.records]
+    return values
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if reached():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come about")
+
+
+def place(daemon: Daemon) -> str:
+    return daemon.logs.logs["t", 0].directory.path.name
+
+
+@asynccontextmanager
+async def filled(tmp_path: Path, count: int) -> AsyncIterator[tuple[Daemon, Client]]:
+    """A broker whose topic `t` has `count` records of 80 kB in log dir `a`."""
+    async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+        await client.make_topic("t")
+        if place(daemon) != "a":
+            assert await alter(client, tmp_path / "a") == OK
+            await until(lambda: place(daemon) == "a")
+        for number in range(count):
+            assert (await client.produce("t", value(number))).error_code == OK
+        yield daemon, client
+
+
+def value(number: int) -> bytes:
+    return f"{number:8d}".encode() * 10_000
+
+
+def test_a_log_moves_while_records_come(tmp_path: Path) -> None:
+    async def run() -> None:
+        produced = 40
+        async with filled(tmp_path, produced) as (daemon, client):
+            async with connected(daemon) as mover:
+                for target in ("b", "a"):
+                    await throttle(mover, 10_000_000)
+                    assert await alter(mover, tmp_path / target) == OK
+                    source = place(daemon)
+                    assert source != target
+                    seen: list[Any] = []
+                    while place(daemon) != target:
+                        answer = await client.produce("t", value(produced))
+                        assert (answer.error_code, answer.base_offset) == (OK, produced), "nobody notices"
+                        produced += 1
+                        seen.append(await described(mover))
+                        await asyncio.sleep(0.02)
+                    futures = [each["+" + target] for each in seen if "+" + target in each]
+                    sizes = [each.partition_size for each in futures]
+                    assert sizes == sorted(sizes) and sizes[-1] > 0
+                    assert futures[0].offset_lag > 0
+                    await until(lambda: not daemon.services.mover.futures())
+                    assert set(await described(mover)) == {target}
+                    deleted = [path.name for path in (tmp_path / source).iterdir() if path.name.startswith("t-0")]
+                    assert deleted and all(name.endswith("-delete") for name in deleted)
+                    assert (await client.produce("t", value(produced))).error_code == OK
+                    produced += 1
+            assert await read_all(client, produced) == [value(number) for number in range(produced)]
+            image = daemon.services.metadata.image
+            partition = image.topics.by_name["t"].partitions[0]
+            assert partition.directory(1) == daemon.logs.logs["t", 0].directory.directory_id
+            points = offset_checkpoint.read(tmp_path / "a" / offset_checkpoint.HIGH_WATERMARK)
+            assert ("t", 0) in points
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert place(daemon) == "a"
+            assert await read_all(client, produced) == [value(number) for number in range(produced)]
+
+    asyncio.run(run())
+
+
+def test_a_move_ends_when_it_is_not_wanted(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 20) as (daemon, client):
+            await throttle(client, 100_000)
+            assert await alter(client, tmp_path / "b") == OK
+            await until(lambda: bool(daemon.services.mover.futures()))
+            assert await alter(client, tmp_path / "b") == OK
+            assert await alter(client, tmp_path / "a") == OK
+            await until(lambda: not daemon.services.mover._tasks)
+            assert set(await described(client)) == {"a"}
+            assert not list((tmp_path / "b").glob("t-0*"))
+            assert (await client.produce("t", value(20))).error_code == OK
+            assert await read_all(client, 21) == [value(number) for number in range(21)]
+            # A deleted topic takes its move along.
+            assert await alter(client, tmp_path / "b") == OK
+            await until(lambda: bool(daemon.services.mover.futures()))
+            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+            assert (await client.call(request, 6)).responses[0].error_code == OK
+            await until(lambda: not daemon.services.mover._tasks)
+            assert not list((tmp_path / "b").glob("t-0*"))
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 1) as (daemon, client):
+            assert await alter(client, tmp_path / "c") == ErrorCode.LOG_DIR_NOT_FOUND
+            assert await alter(client, tmp_path / "b", "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await alter(client, tmp_path / "b", "t", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            long = "x" * 240
+            await client.make_topic(long)
+            target = {"a": "b", "b": "a"}[daemon.logs.logs[long, 0].directory.path.name]
+            assert await alter(client, tmp_path / target, long) == ErrorCode.INVALID_TOPIC_EXCEPTION
+            daemon.logs.failures.fail(daemon.logs.directories[1], "of a test")
+            assert await alter(client, tmp_path / "b") == ErrorCode.KAFKA_STORAGE_ERROR
+
+    asyncio.run(run())
+
+
+def test_a_move_that_a_stop_interrupted_begins_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 20) as (daemon, client):
+            await throttle(client, 100_000)
+            assert await alter(client, tmp_path / "b") == OK
+            await until(lambda: bool(daemon.services.mover.futures()))
+        assert [path.name.rpartition("-")[2] for path in (tmp_path / "b").glob("t-0*")] == ["future"]
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            await throttle(client, 10**9)
+            await until(lambda: place(daemon) == "b")
+            assert await read_all(client, 20) == [value(number) for number in range(20)]
+
+    asyncio.run(run())
+
+
+def test_a_start_finishes_a_move_that_was_made(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 3):
+            pass
+        shutil.copytree(tmp_path / "a" / "t-0", tmp_path / "b" / "t-0.0123-future")
+        (tmp_path / "a" / "t-0").rename(tmp_path / "a" / "t-0.0123-delete")
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert place(daemon) == "b"
+            assert await read_all(client, 3) == [value(number) for number in range(3)]
+            partition = daemon.services.metadata.image.topics.by_name["t"].partitions[0]
+            assert partition.directory(1) == daemon.logs.logs["t", 0].directory.directory_id
+
+    asyncio.run(run())
+
+
+def test_a_failed_switch_leaves_the_log_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 3) as (daemon, client):
+
+            def fail(source: Path, target: Path) -> None:
+                raise PermissionError(13, "of a test", str(source))
+
+            monkeypatch.setattr(log_mover.os, "rename", fail)
+            assert await alter(client, tmp_path / "b") == OK
+            await until(lambda: not daemon.services.mover._tasks)
+            monkeypatch.undo()
+            assert place(daemon) == "a" and not list((tmp_path / "b").glob("t-0*"))
+            assert (await client.produce("t", value(3))).error_code == OK
+            assert await read_all(client, 4) == [value(number) for number in range(4)]
+        assert "t-0 could not be moved" in caplog.text and "of a test" in caplog.text
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert await read_all(client, 4) == [value(number) for number in range(4)]
+
+    asyncio.run(run())
+
+
+def test_replicas_stay_on_their_brokers(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 0) as (_, client):
+            request = m.AlterPartitionReassignmentsRequest
+            cases = [(0, [1]), (0, None), (0, []), (0, [1, 1]), (0, [2]), (5, [1])]
+            rows = [request.ReassignablePartition(partition_index=index, replicas=each) for index, each in cases]
+            topics = [request.ReassignableTopic(name="t", partitions=rows)]
+            answer = await client.call(request(topics=topics), 0)
+            assert [row.error_code for row in answer.responses[0].partitions] == [
+                OK,
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+                *[ErrorCode.INVALID_REPLICA_ASSIGNMENT] * 3,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]
+            listed = await client.call(m.ListPartitionReassignmentsRequest(topics=None), 0)
+            assert (listed.error_code, listed.topics) == (OK, [])
+
+    asyncio.run(run())
