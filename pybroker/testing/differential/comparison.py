@@ -1,0 +1,90 @@
+"""What must be equal in two brokers' outcomes of one history. Pure.
+
+A log that is only deleted from: everything. A compacted one: what is kept of each key, and where; look-ups by time may
+lead to another place only where the cleaner's grouping of segments decides. Markers and batches stamped by the broker
+carry its own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pybroker.testing.differential.batches import SeenRecord
+from pybroker.testing.differential.history import History
+from pybroker.testing.differential.observation import Observation
+from pybroker.testing.differential.playing import Outcome
+
+
+def differences(history: History, ours: Outcome, theirs: Outcome) -> list[str]:
+    """What differs, for people; empty when nothing does. `theirs` is the reference."""
+    found = _answers(ours, theirs)
+    names = [when for when, _ in theirs.observations]
+    if names != [when for when, _ in ours.observations]:
+        return [*found, f"looked at {ours.observations} instead of {names}"]
+    for (when, one), (_, other) in zip(ours.observations, theirs.observations, strict=True):
+        found += [f"{when}: {text}" for text in _seen(history, one, other)]
+    return found
+
+
+def _answers(ours: Outcome, theirs: Outcome) -> list[str]:
+    return [
+        f"operation {number} answered {one}, Apache Kafka {other}"
+        for number, (one, other) in enumerate(zip(ours.answers, theirs.answers, strict=True))
+        if one != other
+    ]
+
+
+def _seen(history: History, ours: Observation, theirs: Observation) -> list[str]:
+    found = []
+    clock = history.setting("message.timestamp.type", "CreateTime") != "CreateTime"
+    fields = ["start_offset", "end_offset", "stable_offset", "reads", "aborted", "producers", "cleaned_offset"]
+    if not clock:
+        fields.append("lookups")
+    if history.setting("compression.type", "producer") == "producer" and "compact" not in _policies(history):
+        fields.append("segments")
+    for name in fields:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        if one != other:
+            found.append(f"{name} is {_without(one, other)}, Apache Kafka's {_without(other, one)}")
+    return found + _records(ours.records, theirs.records, with_timestamps=not clock)
+
+
+def _without(one: object, other: object) -> object:
+    """Of two tuples only what is not in both."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return tuple(each for each in one if each not in other)
+    return one
+
+
+def _policies(history: History) -> str:
+    return " ".join(
+        value
+        for each in (history.config, *(one.config for one in history.rounds))
+        for key, value in each
+        if key == "cleanup.policy"
+    )
+
+
+def _key(record: SeenRecord, with_timestamps: bool) -> SeenRecord:
+    timestamp_ms = record.timestamp_ms if with_timestamps and not record.marker else 0
+    return replace(record, timestamp_ms=timestamp_ms)
+
+
+def _records(ours: Sequence[SeenRecord], theirs: Sequence[SeenRecord], *, with_timestamps: bool) -> list[str]:
+    one = {record.offset: record for record in ours}
+    other = {record.offset: record for record in theirs}
+    found = []
+    if len(one) != len(ours) or list(one) != sorted(one):
+        found.append("records are doubled or out of order")
+    lost = [other[offset].short() for offset in other if offset not in one]
+    kept = [one[offset].short() for offset in one if offset not in other]
+    changed = [
+        f"{one[offset]} instead of {other[offset]}"
+        for offset in one
+        if offset in other and _key(one[offset], with_timestamps) != _key(other[offset], with_timestamps)
+    ]
+    for what, which in (("lost", lost), ("kept, which Apache Kafka dropped", kept), ("changed", changed)):
+        if which:
+            found.append(f"{len(which)} records {what}: {', '.join(which[:4])}")
+    return found

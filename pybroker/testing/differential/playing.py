@@ -1,0 +1,212 @@
+"""Plays histories to one broker: operations round by round, rest after each, restarts in between, a look at the end of
+each.
+
+While a round is played retention and the cleaner pause (unless the history is `live`); then they are let go, and the
+round ends when they have nothing left to do: a full pass of retention is over (three topics' worth of evidence, see
+`_Fence`), and no file and no checkpoint of the cleaner changes any more. One thread per broker.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pybroker.testing.differential import batches
+from pybroker.testing.differential.generate import SETTLE_AGES_MS
+from pybroker.testing.differential.history import (
+    DAY_MS,
+    Append,
+    DeleteRecords,
+    EndTransaction,
+    History,
+    Operation,
+    RecordPlan,
+)
+from pybroker.testing.differential.observation import Observation, observe
+from pybroker.testing.differential.side import EARLIEST, LATEST, Side
+
+_STILL_SECONDS = 1.5
+_REST_TIMEOUT_SECONDS = 240.0
+#: What stops retention and the cleaner for a topic.
+_PAUSED = {"retention.ms": "-1", "retention.bytes": "-1", "min.cleanable.dirty.ratio": "1"}
+_DEFAULTS = {"retention.ms": str(7 * DAY_MS), "retention.bytes": "-1", "min.cleanable.dirty.ratio": "0.5"}
+
+
+@dataclass
+class Outcome:
+    """What one broker made of a history: an answer per operation, and what was seen after each rest. `name` is the
+    topic's."""
+
+    name: str
+    answers: list[tuple[object, ...]] = field(default_factory=list)
+    observations: list[tuple[str, Observation]] = field(default_factory=list)
+
+
+class _Fence:
+    """Tells when retention has looked at every log: it visits them in rounds, one round at a time, so when it has
+    deleted something here three times in a row, each put here after the last, one whole round lies in between."""
+
+    def __init__(self, side: Side, start_ms: int, topic: str) -> None:
+        self._side = side
+        self.topic = topic
+        append = Append((RecordPlan(None, 10, 30 * DAY_MS),))
+        self._batch = batches.build(append, self.topic, start_ms)
+        side.create({self.topic: {"retention.ms": str(DAY_MS)}})
+
+    def pass_through(self, deadline: float) -> None:
+        for _ in range(3):
+            self._side.produce({self.topic: self._batch})
+            while self._side.list_offsets({self.topic: EARLIEST}) != self._side.list_offsets({self.topic: LATEST}):
+                assert time.monotonic() < deadline, f"{self._side.name}: retention has stopped"
+                time.sleep(0.02)
+
+
+class Player:
+    """Plays to one side. `start_ms` is the moment that ages are counted from, the same for both sides. `prefix` makes
+    the names of topics."""
+
+    def __init__(self, side: Side, histories: Sequence[History], start_ms: int, prefix: str) -> None:
+        self._side = side
+        self._start_ms = start_ms
+        self._prefix = prefix
+        self._histories = {f"{prefix}.{each.name}": each for each in histories}
+        assert len(self._histories) == len(histories), "two histories have the same name"
+        self._outcomes = {topic: Outcome(topic) for topic in self._histories}
+
+    def run(self, restarts: Sequence[str]) -> list[Outcome]:
+        """`restarts` says what follows each round: "clean", "kill", or "" for none; one more for the end."""
+        side = self._side
+        fence = self._fence = _Fence(side, self._start_ms, f"{self._prefix}.fence")
+        side.create({topic: self._config(each, 0, paused=True) for topic, each in self._histories.items()})
+        round_count = max(len(each.rounds) for each in self._histories.values())
+        for number in range(round_count):
+            self._play_round(number)
+            self._let_go(number + 1)
+            self._rest()
+            self._observe(f"round {number}")
+            self._let_go(number + 1, paused=True)
+            self._restart(restarts[number] if number < len(restarts) else "", number)
+        self._settle(round_count)
+        if len(restarts) > round_count:
+            self._restart(restarts[round_count], round_count)
+            self._rest()
+            self._observe("restarted")
+        side.delete([*self._histories, fence.topic])
+        return list(self._outcomes.values())
+
+    def _config(self, history: History, rounds: int, *, paused: bool) -> dict[str, str]:
+        """The settings with which a topic begins, or goes on."""
+        config = {key: history.setting(key, "", rounds) for key, _ in history.config}
+        return {**config, **_PAUSED} if paused and not history.live else config
+
+    def _let_go(self, rounds: int, *, paused: bool = False) -> None:
+        """Set what the history says by now; or pause again."""
+        changes: dict[str, dict[str, str]] = {}
+        for topic, history in self._histories.items():
+            if paused:
+                changes[topic] = {} if history.live else dict(_PAUSED)
+                continue
+            set_by_rounds = [key for each in history.rounds[:rounds] for key, _ in each.config]
+            changes[topic] = {key: history.setting(key, "", rounds) for key in set_by_rounds}
+            if not history.live:
+                for key, default in _DEFAULTS.items():
+                    changes[topic][key] = history.setting(key, default, rounds)
+        self._side.configure(changes)
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    def _play_round(self, number: int) -> None:
+        steps: dict[str, Sequence[Operation]] = {
+            topic: each.rounds[number].operations
+            for topic, each in self._histories.items()
+            if number < len(each.rounds)
+        }
+        for step in range(max(map(len, steps.values()), default=0)):
+            now = {topic: operations[step] for topic, operations in steps.items() if step < len(operations)}
+            self._append({topic: each for topic, each in now.items() if isinstance(each, Append)}, f"{number}.{step}")
+            self._delete_records({topic: each for topic, each in now.items() if isinstance(each, DeleteRecords)})
+            ends = {topic: each for topic, each in now.items() if isinstance(each, EndTransaction)}
+            for topic, code in self._side.end_transactions(ends).items():
+                self._outcomes[topic].answers.append(("end", code))
+
+    def _append(self, appends: Mapping[str, Append], name: str) -> None:
+        # A repeated batch must have the bytes it had, so those of producers with numbers are named after these.
+        data = {
+            topic: batches.build(each, name if each.producer is None else str(each.producer), self._start_ms)
+            for topic, each in appends.items()
+        }
+        for topic, (code, offset) in self._side.produce(data).items():
+            self._outcomes[topic].answers.append(("append", code, offset))
+
+    def _delete_records(self, operations: Mapping[str, DeleteRecords]) -> None:
+        if not operations:
+            return
+        starts = self._side.list_offsets(dict.fromkeys(operations, EARLIEST))
+        ends = self._side.list_offsets(dict.fromkeys(operations, LATEST))
+        offsets = {}
+        for topic, each in operations.items():
+            start, end = starts[topic].offset, ends[topic].offset
+            offsets[topic] = start + (end - start) * each.percent // 100 + (each.percent > 100)
+        for topic, answer in self._side.delete_records(offsets).items():
+            self._outcomes[topic].answers.append(("delete records", *answer))
+
+    # ---- rest ------------------------------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        deadline = time.monotonic() + _REST_TIMEOUT_SECONDS
+        self._fence.pass_through(deadline)
+        last: object = None
+        still_since = time.monotonic()
+        while time.monotonic() - still_since < _STILL_SECONDS:
+            now = ([self._side.segments(topic) for topic in self._histories], self._side.cleaned_offsets())
+            if now != last:
+                assert time.monotonic() < deadline, f"{self._side.name}: the logs do not come to rest"
+                last, still_since = now, time.monotonic()
+            time.sleep(0.1)
+
+    def _observe(self, when: str) -> None:
+        for topic, seen in observe(self._side, list(self._histories), self._start_ms).items():
+            self._outcomes[topic].observations.append((when, seen))
+
+    def _settle(self, round_count: int) -> None:
+        """Close the segments again and again, so that all that can be deleted, compacted or forgotten is."""
+        for number, age_ms in enumerate(SETTLE_AGES_MS):
+            append = Append((RecordPlan("settled", 10, age_ms),))
+            self._append(dict.fromkeys(self._histories, append), f"settle {number}")
+            self._let_go(round_count)
+            self._rest()
+            self._observe(f"settled {number}")
+            self._let_go(round_count, paused=True)
+        self._let_go(round_count)
+
+    # ---- restarts --------------------------------------------------------------------------------------------------
+
+    def _restart(self, how: str, number: int) -> None:
+        if not how:
+            return
+        self._side.stop(kill=how == "kill")
+        if how == "kill":
+            for topic, history in self._histories.items():
+                if number < len(history.rounds) and history.rounds[number].torn_bytes:
+                    self._tear(topic, history.rounds[number].torn_bytes)
+        self._side.start()
+
+    def _tear(self, topic: str, size_bytes: int) -> None:
+        """Take bytes off the end of what was written last."""
+        path = max((self._side.log_dir / f"{topic}-0").glob("*.log"))
+        end = _batches_end(path.read_bytes())
+        with open(path, "r+b") as file:
+            file.truncate(max(0, end - size_bytes))
+
+
+def _batches_end(log: bytes) -> int:
+    """Where the last batch ends: a killed broker may have reserved zeros after it."""
+    position = 0
+    while position + 12 <= len(log):
+        length = struct.unpack_from(">i", log, position + 8)[0]
+        if length <= 0:
+            break
+        position += 12 + length
+    return position

@@ -1,0 +1,131 @@
+"""A differential run: both brokers started once, histories played to both at the same time, and what came of it.
+
+`python -m pybroker.testing.differential.run` plays random ones, or saved ones by their files; a history whose outcomes
+differ is shrunk and saved. The status is 1 when any does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.differential.comparison import differences
+from pybroker.testing.differential.generate import POLICIES, histories
+from pybroker.testing.differential.history import History, load
+from pybroker.testing.differential.playing import Outcome, Player
+from pybroker.testing.differential.shrinking import shrink
+from pybroker.testing.differential.side import OVERRIDES, Side
+from pybroker.testing.kafka import KafkaBroker
+
+#: What follows each round and, last, the end.
+RESTARTS = ("clean", "kill", "", "clean")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A history and what differs."""
+
+    history: History
+    differences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.history.name}: " + "; ".join(self.differences[:6])
+
+
+class DifferentialRun:
+    """Both brokers, as a context manager. `directory` is for their log dirs; `reference_only` puts Apache Kafka on both
+    sides, which proves the comparison itself."""
+
+    def __init__(
+        self, directory: Path, overrides: Mapping[str, str] | None = None, *, reference_only: bool = False
+    ) -> None:
+        self._count = 0
+        ours = {**OVERRIDES, **(overrides or {})}
+        makers: list[Callable[[], BrokerProcess | KafkaBroker]] = [
+            (lambda: KafkaBroker(directory / "ours", overrides=OVERRIDES, heap_megabytes=512))
+            if reference_only
+            else (lambda: BrokerProcess(directory / "ours", overrides=ours)),
+            lambda: KafkaBroker(directory / "theirs", overrides=OVERRIDES, heap_megabytes=512),
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            brokers = list(pool.map(lambda make: make(), makers))
+        self._sides = [Side("ours", brokers[0]), Side("Apache Kafka", brokers[1])]
+
+    def play(self, wanted: Sequence[History], restarts: Sequence[str] = RESTARTS) -> list[Failure]:
+        """Those whose outcomes differ."""
+        self._count += 1
+        start_ms = int(time.time() * 1000)
+        prefix = f"run-{self._count}"
+
+        def one(side: Side) -> list[Outcome]:
+            return Player(side, wanted, start_ms, prefix).run(restarts)
+
+        with ThreadPoolExecutor(2) as pool:
+            ours, theirs = pool.map(one, self._sides)
+        found = [
+            Failure(history, tuple(differences(history, *outcomes)))
+            for history, *outcomes in zip(wanted, ours, theirs, strict=True)
+        ]
+        return [each for each in found if each.differences]
+
+    def shrink(self, failure: Failure, restarts: Sequence[str] = RESTARTS) -> Failure:
+        """The smallest history found that still differs."""
+        found = {failure.history: failure}
+
+        def failing(candidates: Sequence[History]) -> list[History]:
+            for each in self.play(candidates, restarts):
+                found[each.history] = each
+            return [each for each in candidates if each in found]
+
+        return found[shrink(failure.history, failing)]
+
+    def __enter__(self) -> DifferentialRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for side in self._sides:
+            side.broker.__exit__(kind, error, trace)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m pybroker.testing.differential.run", description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, help="saved histories; none: random ones")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=30)
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--no-transactions", action="store_true")
+    parser.add_argument("--reference-only", action="store_true", help="Apache Kafka on both sides")
+    parser.add_argument("--save", type=Path, help="where to put the shrunk histories that differ")
+    options = parser.parse_args(arguments)
+    wanted = [load(path) for path in options.files] or histories(
+        options.seed, options.count, options.policies, transactions=not options.no_transactions
+    )
+    directory = Path(tempfile.mkdtemp(prefix="differential-"))
+    print(f"log dirs: {directory}", flush=True)
+    with DifferentialRun(directory, reference_only=options.reference_only) as run:
+        started = time.monotonic()
+        failures = run.play(wanted)
+        print(f"{len(failures)} of {len(wanted)} histories differ, {time.monotonic() - started:.0f} s", flush=True)
+        for failure in failures:
+            print(failure, flush=True)
+        for failure in failures[:3] if options.save else []:
+            smaller = run.shrink(failure)
+            path = options.save / f"{smaller.history.name}.json"
+            path.write_text(smaller.history.as_json())
+            print(f"{path} ({smaller.history.operation_count} operations): {smaller}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
