@@ -1,15 +1,15 @@
 """Random histories. The same seed gives the same history. Pure.
 
 A topic's clock goes from 22 to 12 days before the run, so that producers are not forgotten yet; retention times lie
-between two of its records, and no moment of a run decides anything. After the last round nothing may be older than `SETTLE_AGES_MS`, whose
-records close the segments (`playing.py`).
+between two of its records, and no moment of a run decides anything. After the last round nothing may be older than
+`SETTLE_AGES_MS`, whose records close the segments (`playing.py`).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pybroker.testing.differential.history import (
     DAY_MS,
@@ -44,6 +44,13 @@ class _Producer:
     in_transaction: bool = False
 
 
+def _acceptable(plan: RecordPlan) -> RecordPlan:
+    """Nothing for which a batch is refused (its size too): the next one's numbers would not follow."""
+    value_bytes = None if plan.value_bytes is None else min(plan.value_bytes, 40)
+    age_ms = plan.age_ms if plan.age_ms is None or plan.age_ms > 0 else _LAST_AGE_MS
+    return replace(plan, key=plan.key or _KEYS[0], value_bytes=value_bytes, age_ms=age_ms)
+
+
 @dataclass
 class _Author:
     """Writes one history."""
@@ -51,6 +58,8 @@ class _Author:
     chance: random.Random
     policy: str
     transactions: bool
+    refusals: bool
+    numbered: bool
     age_ms: int = _FIRST_AGE_MS
     producers: dict[int, _Producer] = field(default_factory=dict)
     last_idempotent: Append | None = None
@@ -61,11 +70,14 @@ class _Author:
             "cleanup.policy": self.policy,
             "internal.segment.bytes": choose(("1200", "3000", "3000", "9000")),
             "index.interval.bytes": choose(("0", "200", "1000", "4096")),
-            "segment.index.bytes": choose(("48", "120", "1048576", "1048576")),
+            # A full index rolls its segment; when it is full after a crash is anybody's own affair.
+            "segment.index.bytes": choose(("48", "120")) if self.refusals else "1048576",
             "segment.ms": str(choose((6 * HOUR_MS, 36 * HOUR_MS, 3 * DAY_MS))),
             "file.delete.delay.ms": "100",
         }
-        if "delete" in self.policy:
+        if self.refusals:
+            config |= {"retention.bytes": "-1", "retention.ms": "-1"}
+        elif "delete" in self.policy:
             config["retention.bytes"] = choose(("-1", "-1", "0", "2500", "6000", "15000"))
             config["retention.ms"] = str(choose((-1, -1, 13 * DAY_MS, 16 * DAY_MS, 19 * DAY_MS)))
         else:
@@ -83,28 +95,29 @@ class _Author:
         return tuple(sorted(config.items()))
 
     def rounds(self) -> tuple[Round, ...]:
-        return tuple(self._round(number) for number in range(_ROUNDS))
+        return tuple(self._round() for _ in range(_ROUNDS))
 
-    def _round(self, number: int) -> Round:
+    def _round(self) -> Round:
         chance = self.chance
         operations = [each for _ in range(chance.randint(2, 9)) for each in self._operations()]
         config: dict[str, str] = {}
-        if "delete" in self.policy and chance.random() < 0.3:
+        deletes = "delete" in self.policy and not self.refusals
+        if deletes and chance.random() < 0.3:
             config["retention.bytes"] = chance.choice(("-1", "1000", "4000"))
-        if "delete" in self.policy and chance.random() < 0.2:
+        if deletes and chance.random() < 0.2:
             config["retention.ms"] = str(chance.choice((-1, 14 * DAY_MS, 17 * DAY_MS)))
-        if chance.random() < 0.05:
+        if not self.refusals and chance.random() < 0.05:
             config["cleanup.policy"] = chance.choice(("delete", "compact"))
-        torn_bytes = chance.choice((0, 0, 1, 40, 61, 700)) if number < _ROUNDS - 1 else 0
+        torn_bytes = 0 if self.numbered else chance.choice((0, 0, 1, 40, 61, 700))
         return Round(tuple(operations), tuple(sorted(config.items())), torn_bytes)
 
     def _operations(self) -> list[Operation]:
         draw = self.chance.random()
-        if draw < 0.06:
+        if draw < 0.06 and not self.refusals:
             return [DeleteRecords(self.chance.choice((0, 10, 35, 60, 100, 130)))]
-        if draw < 0.10 and self.last_idempotent is not None:
+        if draw < 0.10 and self.refusals and self.last_idempotent is not None:
             return [self.last_idempotent]
-        if draw < 0.30 and self.transactions:
+        if draw < 0.30 and self.transactions and self.numbered:
             return self._transactional()
         # A few small batches or a large one, then perhaps a pause that rolls the segment by time.
         appends: list[Operation] = [self._append() for _ in range(self.chance.choice((1, 1, 2, 4)))]
@@ -139,7 +152,7 @@ class _Author:
 
     def _append(self) -> Append:
         codec = self.chance.choice(_CODECS)
-        if self.chance.random() < 0.6:
+        if not self.numbered or self.chance.random() < 0.6:
             return Append(self._records(), codec)
         producer_id = self.chance.choice(_PRODUCERS)
         self.last_idempotent = self._next(producer_id, codec, transactional=False)
@@ -151,8 +164,8 @@ class _Author:
         if self.chance.random() < 0.03:
             producer.epoch += 1
             producer.sequence = 0
-        gap = 5 if self.chance.random() < 0.03 else 0
-        records = self._records()
+        gap = 5 if self.refusals and self.chance.random() < 0.05 else 0
+        records = tuple(_acceptable(each) for each in self._records())
         append = Append(records, codec, (producer_id, producer.epoch, producer.sequence + gap), transactional)
         if not gap:
             producer.sequence += len(records)
@@ -170,7 +183,12 @@ class _Author:
 
 def history(seed: int, policy: str, *, transactions: bool) -> History:
     """A random one for a topic of this cleanup policy."""
-    author = _Author(random.Random(f"{seed} {policy}"), policy, transactions)
+    chance = random.Random(f"{seed} {policy}")
+    # Apache Kafka rolls before it looks at sequence numbers, and forgets producers with the last of their records; so
+    # refused batches go only where a roll decides nothing and nothing is deleted.
+    refusals = policy == "delete" and chance.random() < 0.2
+    # Bytes torn off a log take numbers with them that its producers go on from.
+    author = _Author(chance, policy, transactions, refusals, numbered=refusals or chance.random() < 0.7)
     config = author.config()
     # While deletion and compaction go on at the same time, what they do to each other does depend on the moment.
     is_live = policy != "compact,delete" and author.chance.random() < 0.3
@@ -183,7 +201,7 @@ def history(seed: int, policy: str, *, transactions: bool) -> History:
             Round(tuple(one for one in each.operations if not isinstance(one, DeleteRecords)), (), each.torn_bytes)
             for each in rounds
         )
-    return History(f"{policy.replace(',', '-')}-{seed}", config, rounds, is_live)
+    return History(f"{policy.replace(',', '-')}-{seed}", config, rounds, is_live, author.refusals)
 
 
 def histories(seed: int, count: int, policies: Sequence[str] = POLICIES, *, transactions: bool) -> list[History]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,14 @@ class Round:
 @dataclass(frozen=True)
 class History:
     """`live` histories have retention and the cleaner at work while they are played; for the others these pause until
-    the round's operations are done, so that what they do cannot depend on the moment."""
+    the round's operations are done, so that what they do cannot depend on the moment. With `refusals` some batches are
+    sent twice or out of order."""
 
     name: str
     config: tuple[tuple[str, str], ...]
     rounds: tuple[Round, ...]
-    live: bool = field(default=False)
+    live: bool = False
+    refusals: bool = False
 
     def setting(self, key: str, default: str, rounds: int | None = None) -> str:
         """The value of a topic's setting after so many rounds (None: all)."""
@@ -121,7 +123,9 @@ def from_json(text: str) -> History:
         Round(tuple(_operation(one) for one in each["operations"]), _pairs(each["config"]), int(each["torn_bytes"]))
         for each in document["rounds"]
     )
-    return History(str(document["name"]), _pairs(document["config"]), rounds, bool(document["live"]))
+    return History(
+        str(document["name"]), _pairs(document["config"]), rounds, bool(document["live"]), bool(document["refusals"])
+    )
 
 
 def load(path: Path) -> History:
