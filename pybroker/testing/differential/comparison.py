@@ -14,6 +14,7 @@ from pybroker.testing.differential.batches import SeenRecord
 from pybroker.testing.differential.history import History
 from pybroker.testing.differential.observation import Observation
 from pybroker.testing.differential.playing import Outcome
+from pybroker.testing.differential.side import MAX_TIMESTAMP
 
 
 def differences(history: History, ours: Outcome, theirs: Outcome) -> list[str]:
@@ -39,19 +40,38 @@ def _seen(history: History, ours: Observation, theirs: Observation) -> list[str]
     found = []
     clock = history.setting("message.timestamp.type", "CreateTime") != "CreateTime"
     fields = ["start_offset", "end_offset", "stable_offset", "reads", "aborted", "cleaned_offset"]
-    if not clock:
-        fields.append("lookups")
     if "compact" not in _policies(history) and not history.refusals:
         fields.append("segments")
     for name in fields:
         one, other = getattr(ours, name), getattr(theirs, name)
         if one != other:
             found.append(f"{name} is {_without(one, other)}, Apache Kafka's {_without(other, one)}")
+    if not clock:
+        found += _lookups(ours, theirs)
     # Apache Kafka forgets producers at a restart whose records are all deleted; to know them longer is no harm.
     forgotten = [each for each in theirs.producers if each not in ours.producers]
     if forgotten:
         found.append(f"producers {forgotten} are not known, but {ours.producers}")
     return found + _records(ours.records, theirs.records, with_timestamps=not clock)
+
+
+def _lookups(ours: Observation, theirs: Observation) -> list[str]:
+    """Apache Kafka looks into one segment only, by the largest timestamp it ever had: when that record lies below the
+    log start offset or was compacted away, it finds nothing or too much. Then ours has to be right by the records."""
+    found = []
+    markers = {each.offset for each in theirs.records if each.marker}
+    for (age_ms, wanted_ms, one), (_, _, other) in zip(ours.lookups, theirs.lookups, strict=True):
+        # A marker has the clock of the broker that wrote it.
+        if one == other or (one.offset == other.offset and one.offset in markers):
+            continue
+        right = next((each for each in ours.records if not each.marker and each.timestamp_ms >= wanted_ms), None)
+        if (
+            age_ms == MAX_TIMESTAMP
+            or right is None
+            or (right.offset, right.timestamp_ms) != (one.offset, one.timestamp_ms)
+        ):
+            found.append(f"the look-up of {wanted_ms} leads to {one}, Apache Kafka's to {other}")
+    return found
 
 
 def _without(one: object, other: object) -> object:

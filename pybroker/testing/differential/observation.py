@@ -17,13 +17,14 @@ _RANDOM_READS = 4
 
 @dataclass(frozen=True)
 class Observation:
-    """`lookups` pairs an age with where it leads; `reads` an offset with the first record a fetch from there finds."""
+    """`lookups` has the age and the timestamp looked for, and where they led; `reads` an offset with the first record
+    that a fetch from there finds."""
 
     start_offset: int
     end_offset: int
     stable_offset: int
     records: tuple[SeenRecord, ...]
-    lookups: tuple[tuple[int, Place], ...]
+    lookups: tuple[tuple[int, int, Place], ...]
     reads: tuple[tuple[int, int], ...]
     aborted: tuple[tuple[int, int], ...]
     producers: tuple[tuple[int, int, int, int], ...]
@@ -64,7 +65,7 @@ def observe(side: Side, topics: Sequence[str], start_ms: int) -> dict[str, Obser
     stable = side.list_offsets(dict.fromkeys(topics, LATEST), isolation_level=1)
     ages = (*_LOOKUP_AGES_MS, SETTLE_AGES_MS[0])
     lookups = {age: side.list_offsets(dict.fromkeys(topics, start_ms - age)) for age in ages}
-    lookups[-1] = side.list_offsets(dict.fromkeys(topics, MAX_TIMESTAMP))
+    lookups[MAX_TIMESTAMP] = side.list_offsets(dict.fromkeys(topics, MAX_TIMESTAMP))
     producers = side.producers(topics)
     cleaned = side.cleaned_offsets()
     seen = {}
@@ -76,7 +77,7 @@ def observe(side: Side, topics: Sequence[str], start_ms: int) -> dict[str, Obser
             end_offset=end,
             stable_offset=stable[topic].offset,
             records=tuple(_read_all(side, topic, start, end)),
-            lookups=tuple((age, places[topic]) for age, places in lookups.items()),
+            lookups=tuple((age, start_ms - age, places[topic]) for age, places in lookups.items()),
             reads=tuple(_read_somewhere(side, topic, start, end)),
             aborted=tuple(sorted((each.producer_id, each.first_offset) for each in aborted)),
             producers=tuple(

@@ -137,8 +137,14 @@ class Player:
             topic: batches.build(each, name if each.producer is None else str(each.producer), self._start_ms)
             for topic, each in appends.items()
         }
-        for topic, (code, offset) in self._side.produce(data).items():
-            self._outcomes[topic].answers.append(("append", code, offset))
+        # A request may hold the transactional batches of one producer.
+        groups: dict[tuple[int, ...], dict[str, bytes]] = {}
+        for topic, each in appends.items():
+            producer = each.producer[:2] if each.producer and each.transactional else ()
+            groups.setdefault(producer, {})[topic] = data[topic]
+        for group in groups.values():
+            for topic, (code, offset) in self._side.produce(group).items():
+                self._outcomes[topic].answers.append(("append", code, offset))
 
     def _delete_records(self, operations: Mapping[str, DeleteRecords]) -> None:
         if not operations:

@@ -29,6 +29,9 @@ from pybroker.testing.kafka import KafkaBroker
 RESTARTS = ("clean", "kill", "", "clean")
 
 
+_SHOWN = 20
+
+
 @dataclass(frozen=True)
 class Failure:
     """A history and what differs."""
@@ -37,7 +40,7 @@ class Failure:
     differences: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.history.name}: " + "; ".join(self.differences[:6])
+        return f"{self.history.name}: " + "; ".join(self.differences[:6])[:2000]
 
 
 class DifferentialRun:
@@ -117,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = time.monotonic()
         failures = run.play(wanted)
         print(f"{len(failures)} of {len(wanted)} histories differ, {time.monotonic() - started:.0f} s", flush=True)
-        for failure in failures:
+        for failure in failures[:_SHOWN]:
             print(failure, flush=True)
         for failure in failures[:3] if options.save else []:
             smaller = run.shrink(failure)
