@@ -191,6 +191,9 @@ int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark)
         return high_watermark;
     pb_producers_forget_ended(&log->producers, high_watermark);
     int64_t unstable = pb_producers_first_unstable(&log->producers, high_watermark);
+    /* What is left of a transaction whose first records are deleted begins where the log does. */
+    if (unstable < log->start_offset)
+        unstable = log->start_offset;
     return unstable < high_watermark ? unstable : high_watermark;
 }
 

@@ -130,6 +130,7 @@ typedef struct pb_log_slice {
     int64_t position;
     int64_t length;
     int64_t base_offset; /* of the first batch in it */
+    int64_t end_offset;  /* what lies at or above it is not in it; it may be larger than need be */
 } pb_log_slice;
 
 typedef struct pb_log_position {
@@ -171,7 +172,8 @@ int64_t pb_log_size_bytes(const pb_log *log); /* [lock] */
 int64_t pb_log_first_unstable_offset(
     const pb_log *log); /* [lock] start of the oldest open transaction; INT64_MAX: none */
 /* What a read-committed reader may see: start of the oldest transaction that is open or ended at or above the high
- * watermark, at most the high watermark. Forgets transactions that ended below it: it must not go back. [lock] */
+ * watermark, at least the log start offset, at most the high watermark. Forgets transactions that ended below it: it
+ * must not go back. [lock] */
 int64_t pb_log_last_stable_offset(pb_log *log, int64_t high_watermark);
 int32_t pb_log_latest_epoch(const pb_log *log); /* [lock] */
 

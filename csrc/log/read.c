@@ -250,7 +250,8 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
         rc = trim(plan, max_bytes, at_least_one, &length, &next_offset);
     if (rc != 0 || length == 0)
         return rc;
-    *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length, base_offset};
+    int64_t end_offset = next_offset >= 0 ? next_offset : plan->segment_end;
+    *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length, base_offset, end_offset};
     if (next_offset >= 0) {
         pb_log_lock(guard);
         /* The segment that took its place has the batches elsewhere. */

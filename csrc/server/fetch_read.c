@@ -23,8 +23,11 @@ static void check_divergence(fetch_item *item)
 static void read_aborted(fetch_item *item)
 {
     pb_log_guard guard = pb_partition_guard(item->partition);
-    int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, item->ends.last_stable_offset,
-                                             &item->aborted, &item->aborted_count);
+    int64_t upper_offset = item->ends.last_stable_offset;
+    if (item->slice.end_offset < upper_offset)
+        upper_offset = item->slice.end_offset;
+    int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, upper_offset, &item->aborted,
+                                             &item->aborted_count);
     if (result == 0)
         return;
     pb_partition_report_read(item->partition, result);

@@ -13,6 +13,7 @@ static void check_read(fixture *f, int64_t offset, int64_t max_bytes, int64_t ba
     uint8_t header[PB_BATCH_HEADER_BYTES];
     CHECK_INT(pb_io_read_all(f->io, slice.file, header, sizeof(header), slice.position), 0);
     CHECK_INT(pb_be64_load(header), base_offset);
+    CHECK(slice.end_offset > offset && slice.end_offset <= pb_log_written_end(f->log));
     pb_segment_release(slice.segment);
 }
 
@@ -50,6 +51,10 @@ TEST(what_is_appended_is_read_back)
     CHECK_INT(f.recovery.scanned_bytes, 0);
     for (int64_t offset = 0; offset < 1000; offset++)
         check_read(&f, offset, 1, offset / 5 * 5, -1);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 500, 1, INT64_MAX, true, &slice), 0);
+    CHECK_INT(slice.end_offset, 505);
+    pb_segment_release(slice.segment);
     fixture_free(&f);
 }
 

@@ -105,6 +105,21 @@ TEST(epochs_are_kept_and_answered)
     fixture_free(&f);
 }
 
+TEST(what_is_stable_is_not_below_the_start)
+{
+    fixture f;
+    fixture_start(&f);
+    batch_spec data = {.record_count = 4, .timestamp = 1, .producer_id = 1, .is_transactional = true};
+    CHECK_INT(log_append(&f, data), 0);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 2}), 4);
+    CHECK_INT(pb_log_last_stable_offset(f.log, 5), 0);
+    CHECK_INT(pb_log_set_start_offset(f.log, 3), 0);
+    CHECK_INT(pb_log_last_stable_offset(f.log, 5), 3);
+    CHECK_INT(log_append(&f, (batch_spec){.producer_id = 1, .marker = 1, .timestamp = 2}), 5);
+    CHECK_INT(pb_log_last_stable_offset(f.log, 6), 6);
+    fixture_free(&f);
+}
+
 TEST(aborted_transactions_are_listed)
 {
     fixture f;

@@ -48,22 +48,40 @@ def _seen(history: History, ours: Observation, theirs: Observation) -> list[str]
             found.append(f"{name} is {_without(one, other)}, Apache Kafka's {_without(other, one)}")
     if not clock:
         found += _lookups(ours, theirs)
-    # Apache Kafka forgets producers at a restart whose records are all deleted; to know them longer is no harm.
-    forgotten = [each for each in theirs.producers if each not in ours.producers]
-    if forgotten:
-        found.append(f"producers {forgotten} are not known, but {ours.producers}")
+    found += _producers(ours, theirs)
     return found + _records(ours.records, theirs.records, with_timestamps=not clock)
+
+
+def _producers(ours: Observation, theirs: Observation) -> list[str]:
+    """At a restart Apache Kafka forgets of producers what stands in deleted records; to know it longer is no harm."""
+    known = {each[0]: each for each in ours.producers}
+    found = []
+    for producer_id, epoch, sequence, transaction_offset in theirs.producers:
+        our_epoch, our_sequence, our_offset = known.get(producer_id, (-1, -2, -2, -2))[1:]
+        # Of a transaction whose first records are deleted the rest counts.
+        started = (max(our_offset, ours.start_offset), max(transaction_offset, theirs.start_offset))
+        is_open = (our_offset >= 0, transaction_offset >= 0)
+        if (
+            our_epoch != epoch
+            or sequence not in (-1, our_sequence)
+            or is_open[0] != is_open[1]
+            or started[0] != started[1]
+        ):
+            found.append(
+                f"producer {producer_id} is {known.get(producer_id)}, Apache Kafka's "
+                f"{(producer_id, epoch, sequence, transaction_offset)}"
+            )
+    return found
 
 
 def _lookups(ours: Observation, theirs: Observation) -> list[str]:
     """Apache Kafka looks into one segment only, by the largest timestamp it ever had: when that record lies below the
     log start offset or was compacted away, it finds nothing or too much. Then ours has to be right by the records."""
     found = []
-    markers = {each.offset for each in theirs.records if each.marker}
+    start_ms = theirs.lookups[0][0] + theirs.lookups[0][1]
     for (age_ms, wanted_ms, one), (_, _, other) in zip(ours.lookups, theirs.lookups, strict=True):
-        # A marker has the clock of the broker that wrote it.
-        if one == other or (one.offset == other.offset and one.offset in markers):
-            continue
+        if one == other or (one.offset == other.offset and min(one.timestamp_ms, other.timestamp_ms) > start_ms):
+            continue  # a marker, with the clock of the broker that wrote it
         right = next((each for each in ours.records if not each.marker and each.timestamp_ms >= wanted_ms), None)
         if (
             age_ms == MAX_TIMESTAMP

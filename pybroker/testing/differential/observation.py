@@ -45,6 +45,20 @@ def _read_all(side: Side, topic: str, start_offset: int, end_offset: int) -> lis
     return records
 
 
+def _aborted(side: Side, topic: str, start_offset: int, stable_offset: int) -> set[tuple[int, int]]:
+    """(producer id, first offset) of every transaction that a read-committed consumer is told to skip."""
+    found: set[tuple[int, int]] = set()
+    offset = start_offset
+    while offset < stable_offset:
+        row = side.fetch(topic, offset, isolation_level=1)
+        assert row.error_code == 0, f"{side.name}: {topic} at {offset}, read committed: error {row.error_code}"
+        found |= {(each.producer_id, each.first_offset) for each in row.aborted_transactions or []}
+        _, next_offset = seen_records(row.records or b"", offset)
+        assert next_offset > offset, f"{side.name}: {topic}: nothing at {offset}, stable up to {stable_offset}"
+        offset = next_offset
+    return found
+
+
 def _read_somewhere(side: Side, topic: str, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
     """Fetches from offsets in the middle: the first record found at or after each, -1 when there is none."""
     chance = random.Random(f"{topic.partition('.')[2]} {start_offset} {end_offset}")
@@ -71,7 +85,7 @@ def observe(side: Side, topics: Sequence[str], start_ms: int) -> dict[str, Obser
     seen = {}
     for topic in topics:
         start, end = starts[topic].offset, ends[topic].offset
-        aborted = side.fetch(topic, start, isolation_level=1).aborted_transactions or []
+        aborted = _aborted(side, topic, start, stable[topic].offset)
         seen[topic] = Observation(
             start_offset=start,
             end_offset=end,
@@ -79,7 +93,7 @@ def observe(side: Side, topics: Sequence[str], start_ms: int) -> dict[str, Obser
             records=tuple(_read_all(side, topic, start, end)),
             lookups=tuple((age, start_ms - age, places[topic]) for age, places in lookups.items()),
             reads=tuple(_read_somewhere(side, topic, start, end)),
-            aborted=tuple(sorted((each.producer_id, each.first_offset) for each in aborted)),
+            aborted=tuple(sorted(aborted)),
             producers=tuple(
                 sorted(
                     (each.producer_id, each.producer_epoch, each.last_sequence, each.current_txn_start_offset)
