@@ -106,7 +106,7 @@ class _Author:
             config["retention.bytes"] = chance.choice(("-1", "1000", "4000"))
         if deletes and chance.random() < 0.2:
             config["retention.ms"] = str(chance.choice((-1, 14 * DAY_MS, 17 * DAY_MS)))
-        if not self.refusals and chance.random() < 0.05:
+        if not self.refusals and not self.transactions and chance.random() < 0.05:
             config["cleanup.policy"] = chance.choice(("delete", "compact"))
         torn_bytes = 0 if self.numbered else chance.choice((0, 0, 1, 40, 61, 700))
         return Round(tuple(operations), tuple(sorted(config.items())), torn_bytes)
@@ -117,7 +117,7 @@ class _Author:
             return [DeleteRecords(self.chance.choice((0, 10, 35, 60, 100, 130)))]
         if draw < 0.10 and self.refusals and self.last_idempotent is not None:
             return [self.last_idempotent]
-        if draw < 0.30 and self.transactions and self.numbered:
+        if draw < 0.30 and self.transactions:
             return self._transactional()
         # A few small batches or a large one, then perhaps a pause that rolls the segment by time.
         appends: list[Operation] = [self._append() for _ in range(self.chance.choice((1, 1, 2, 4)))]
@@ -188,7 +188,10 @@ def history(seed: int, policy: str, *, transactions: bool) -> History:
     # refused batches go only where a roll decides nothing and nothing is deleted.
     refusals = policy == "delete" and chance.random() < 0.2
     # Bytes torn off a log take numbers with them that its producers go on from.
-    author = _Author(chance, policy, transactions, refusals, numbered=refusals or chance.random() < 0.7)
+    numbered = refusals or chance.random() < 0.7
+    # Nor does it know at a restart of a transaction whose records are deleted.
+    transactional = transactions and numbered and (refusals or policy == "compact")
+    author = _Author(chance, policy, transactional, refusals, numbered)
     config = author.config()
     # While deletion and compaction go on at the same time, what they do to each other does depend on the moment.
     is_live = policy != "compact,delete" and author.chance.random() < 0.3
