@@ -87,6 +87,17 @@ class History:
         return dict([*self.config, *changes]).get(key, default)
 
     @property
+    def policies(self) -> set[str]:
+        """Every value that cleanup.policy has at some time, taken apart."""
+        values = [
+            value
+            for each in (self.config, *(one.config for one in self.rounds))
+            for key, value in each
+            if key == "cleanup.policy"
+        ]
+        return {policy for value in values for policy in value.split(",")}
+
+    @property
     def operation_count(self) -> int:
         return sum(len(each.operations) for each in self.rounds)
 

@@ -27,11 +27,15 @@ from pybroker.testing.differential.history import (
 from pybroker.testing.differential.observation import Observation, observe
 from pybroker.testing.differential.side import EARLIEST, LATEST, Side
 
-_STILL_SECONDS = 1.5
+#: So long nothing may change before a log counts as at rest: many times what both brokers wait between their rounds.
+STILL_SECONDS = 1.5
 _REST_TIMEOUT_SECONDS = 240.0
 #: What stops retention and the cleaner for a topic.
 _PAUSED = {"retention.ms": "-1", "retention.bytes": "-1", "min.cleanable.dirty.ratio": "1"}
 _DEFAULTS = {"retention.ms": str(7 * DAY_MS), "retention.bytes": "-1", "min.cleanable.dirty.ratio": "0.5"}
+
+
+_RETENTION = ("retention.ms", "retention.bytes")
 
 
 @dataclass
@@ -67,28 +71,31 @@ class Player:
     """Plays to one side. `start_ms` is the moment that ages are counted from, the same for both sides. `prefix` makes
     the names of topics."""
 
-    def __init__(self, side: Side, histories: Sequence[History], start_ms: int, prefix: str) -> None:
+    def __init__(
+        self, side: Side, histories: Sequence[History], start_ms: int, prefix: str, still_seconds: float
+    ) -> None:
         self._side = side
+        self._still_seconds = still_seconds
         self._start_ms = start_ms
         self._prefix = prefix
         self._histories = {f"{prefix}.{each.name}": each for each in histories}
         assert len(self._histories) == len(histories), "two histories have the same name"
         self._outcomes = {topic: Outcome(topic) for topic in self._histories}
 
-    def run(self, restarts: Sequence[str]) -> list[Outcome]:
-        """`restarts` says what follows each round: "clean", "kill", or "" for none; one more for the end."""
+    def run(self, restarts: Sequence[str], settles: int) -> list[Outcome]:
+        """`restarts` says what follows each round: "clean", "kill", or "" for none; one more for the end. So often as
+        `settles` says the logs are closed and cleaned once more after the last round."""
         side = self._side
         fence = self._fence = _Fence(side, self._start_ms, f"{self._prefix}.fence")
         side.create({topic: self._config(each, 0, paused=True) for topic, each in self._histories.items()})
         round_count = max(len(each.rounds) for each in self._histories.values())
         for number in range(round_count):
             self._play_round(number)
-            self._let_go(number + 1)
-            self._rest()
+            self._come_to_rest(number + 1)
             self._observe(f"round {number}")
-            self._let_go(number + 1, paused=True)
+            self._pause()
             self._restart(restarts[number] if number < len(restarts) else "", number)
-        self._settle(round_count)
+        self._settle(round_count, SETTLE_AGES_MS[:settles])
         if len(restarts) > round_count:
             self._restart(restarts[round_count], round_count)
             self._rest()
@@ -101,19 +108,26 @@ class Player:
         config = {key: history.setting(key, "", rounds) for key, _ in history.config}
         return {**config, **_PAUSED} if paused and not history.live else config
 
-    def _let_go(self, rounds: int, *, paused: bool = False) -> None:
-        """Set what the history says by now; or pause again."""
+    def _pause(self) -> None:
+        self._side.configure({topic: _PAUSED for topic, history in self._histories.items() if not history.live})
+
+    def _come_to_rest(self, rounds: int) -> None:
+        """Put in force what the histories say by now, and wait until nothing is left to do. What is to be compacted is
+        compacted before retention begins: what both do would depend on who comes first."""
         changes: dict[str, dict[str, str]] = {}
         for topic, history in self._histories.items():
-            if paused:
-                changes[topic] = {} if history.live else dict(_PAUSED)
-                continue
+            defaults = {} if history.live else _DEFAULTS
             set_by_rounds = [key for each in history.rounds[:rounds] for key, _ in each.config]
-            changes[topic] = {key: history.setting(key, "", rounds) for key in set_by_rounds}
-            if not history.live:
-                for key, default in _DEFAULTS.items():
-                    changes[topic][key] = history.setting(key, default, rounds)
-        self._side.configure(changes)
+            changes[topic] = {
+                key: history.setting(key, defaults.get(key, ""), rounds) for key in (*set_by_rounds, *defaults)
+            }
+        retention = {topic: {key: each[key] for key in each if key in _RETENTION} for topic, each in changes.items()}
+        first = {topic: {key: each[key] for key in each if key not in _RETENTION} for topic, each in changes.items()}
+        self._side.configure(first)
+        if any("compact" in each.policies for each in self._histories.values()):
+            self._rest()
+        self._side.configure(retention)
+        self._rest()
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -165,7 +179,7 @@ class Player:
         self._fence.pass_through(deadline)
         last: object = None
         still_since = time.monotonic()
-        while time.monotonic() - still_since < _STILL_SECONDS:
+        while time.monotonic() - still_since < self._still_seconds:
             now = ([self._side.segments(topic) for topic in self._histories], self._side.cleaned_offsets())
             if now != last:
                 assert time.monotonic() < deadline, f"{self._side.name}: the logs do not come to rest"
@@ -176,16 +190,15 @@ class Player:
         for topic, seen in observe(self._side, list(self._histories), self._start_ms).items():
             self._outcomes[topic].observations.append((when, seen))
 
-    def _settle(self, round_count: int) -> None:
+    def _settle(self, round_count: int, ages_ms: Sequence[int]) -> None:
         """Close the segments again and again, so that all that can be deleted, compacted or forgotten is."""
-        for number, age_ms in enumerate(SETTLE_AGES_MS):
+        for number, age_ms in enumerate(ages_ms):
             append = Append((RecordPlan("settled", 10, age_ms),))
             self._append(dict.fromkeys(self._histories, append), f"settle {number}")
-            self._let_go(round_count)
-            self._rest()
+            self._come_to_rest(round_count)
             self._observe(f"settled {number}")
-            self._let_go(round_count, paused=True)
-        self._let_go(round_count)
+            if number < len(ages_ms) - 1:
+                self._pause()
 
     # ---- restarts --------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from types import TracebackType
 
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.differential.comparison import differences
-from pybroker.testing.differential.generate import POLICIES, histories
+from pybroker.testing.differential.generate import POLICIES, SETTLE_AGES_MS, histories
 from pybroker.testing.differential.history import History, load
-from pybroker.testing.differential.playing import Outcome, Player
+from pybroker.testing.differential.playing import STILL_SECONDS, Outcome, Player
 from pybroker.testing.differential.shrinking import shrink
 from pybroker.testing.differential.side import OVERRIDES, Side
 from pybroker.testing.kafka import KafkaBroker
@@ -48,9 +48,15 @@ class DifferentialRun:
     sides, which proves the comparison itself."""
 
     def __init__(
-        self, directory: Path, overrides: Mapping[str, str] | None = None, *, reference_only: bool = False
+        self,
+        directory: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        reference_only: bool = False,
+        still_seconds: float = STILL_SECONDS,
     ) -> None:
         self._count = 0
+        self._still_seconds = still_seconds
         ours = {**OVERRIDES, **(overrides or {})}
         makers: list[Callable[[], BrokerProcess | KafkaBroker]] = [
             (lambda: KafkaBroker(directory / "ours", overrides=OVERRIDES, heap_megabytes=512))
@@ -62,14 +68,16 @@ class DifferentialRun:
             brokers = list(pool.map(lambda make: make(), makers))
         self._sides = [Side("ours", brokers[0]), Side("Apache Kafka", brokers[1])]
 
-    def play(self, wanted: Sequence[History], restarts: Sequence[str] = RESTARTS) -> list[Failure]:
-        """Those whose outcomes differ."""
+    def play(
+        self, wanted: Sequence[History], restarts: Sequence[str] = RESTARTS, settles: int = len(SETTLE_AGES_MS)
+    ) -> list[Failure]:
+        """Those whose outcomes differ. `restarts` and `settles` as in `Player.run`."""
         self._count += 1
         start_ms = int(time.time() * 1000)
         prefix = f"run-{self._count}"
 
         def one(side: Side) -> list[Outcome]:
-            return Player(side, wanted, start_ms, prefix).run(restarts)
+            return Player(side, wanted, start_ms, prefix, self._still_seconds).run(restarts, settles)
 
         with ThreadPoolExecutor(2) as pool:
             ours, theirs = pool.map(one, self._sides)
@@ -97,6 +105,7 @@ class DifferentialRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for side in self._sides:
+            side.close()
             side.broker.__exit__(kind, error, trace)
 
 

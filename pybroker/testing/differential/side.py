@@ -101,11 +101,15 @@ class Side:
             self._client = ProtocolClient(self.broker.port, timeout_seconds=120)
         return self._client
 
-    def stop(self, *, kill: bool) -> None:
-        """A clean stop or SIGKILL; `start` brings it back over the same dir."""
+    def close(self) -> None:
+        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def stop(self, *, kill: bool) -> None:
+        """A clean stop or SIGKILL; `start` brings it back over the same dir."""
+        self.close()
         if kill:
             self.broker.kill()
         else:
