@@ -158,7 +158,6 @@ static int check_producer(const pb_log *log, pb_append *append, const pb_produce
         append->base_offset = duplicate.last_offset - duplicate.offset_delta;
         append->place.last_offset = duplicate.last_offset;
         append->log_append_time_ms = append->log_append_time ? duplicate.timestamp_ms : -1;
-        append->start_offset = log->start_offset;
     }
     return rc;
 }
@@ -197,6 +196,7 @@ int pb_log_append(pb_log *log, pb_append *append)
     }
     int64_t timestamp_ms = append->log_append_time ? append->now_ms : append->max_timestamp_ms;
     pb_producer_append producer = producer_append(append, base_offset, timestamp_ms);
+    append->start_offset = log->start_offset;
     int rc = check_producer(log, append, &producer);
     if (rc != 0)
         return rc;
@@ -217,7 +217,6 @@ int pb_log_append(pb_log *log, pb_append *append)
         pb_batch_set_max_timestamp(append->bytes, PB_LOG_APPEND_TIME, append->now_ms);
     append->base_offset = base_offset;
     append->log_append_time_ms = append->log_append_time ? append->now_ms : -1;
-    append->start_offset = log->start_offset;
     append->error = 0;
     log->appended_end = producer.last_offset + 1;
     pb_list_push_back(&log->queue, &append->link);

@@ -115,7 +115,7 @@ typedef struct pb_append {
     /* Results. */
     int64_t base_offset;
     int64_t log_append_time_ms; /* -1 with CreateTime */
-    int64_t start_offset;       /* log start offset at append */
+    int64_t start_offset;       /* log start offset at append; also when the producer's state refuses the batch */
     int error;                  /* when it comes back: 0, a Kafka code or -errno */
     pb_append_place place;      /* the log's own, from pb_log_append until it comes back */
 } pb_append;

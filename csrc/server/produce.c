@@ -177,7 +177,20 @@ static void fill_append(pb_append *append, const pb_validation *validation, cons
     append->is_control = false;
     append->log_append_time = rules->validation.timestamp_type == PB_LOG_APPEND_TIME;
     append->now_ms = now_ms;
+    append->start_offset = -1;
     append->error = 0;
+}
+
+/* Who may write in a transaction. 0, or why not. */
+static int check_transaction(const produce_state *state, const pb_partition_rules *rules, pb_failure *failure)
+{
+    if (pb_slice_is_null(state->in.transactional_id))
+        return pb_fail(failure, PB_KAFKA_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                       "a transactional batch came in a request without transactional id");
+    if (!rules->transactional)
+        return pb_fail(failure, PB_KAFKA_INVALID_TXN_STATE,
+                       "no transaction coordinator is here to verify that the transaction is open");
+    return 0;
 }
 
 static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb_slice records)
@@ -192,9 +205,8 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     pb_failure failure = {0};
     int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec,
                                      bytes, (size_t)records.length, &validation, &failure);
-    if (result == 0 && validation.is_transactional && !rules->transactional)
-        result = pb_fail(&failure, PB_KAFKA_INVALID_TXN_STATE,
-                         "no transaction coordinator is here to verify that the transaction is open");
+    if (result == 0 && validation.is_transactional)
+        result = check_transaction(state, rules, &failure);
     if (result == 0) {
         fill_append(&slot->op.append, &validation, rules, bytes, now_ms);
         if (validation.needs_recompression)
@@ -214,6 +226,7 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
         accept_results(slot);
     } else if (result != 0) {
         refuse(slot, result, NULL);
+        slot->answer->log_start_offset = slot->op.append.start_offset;
     } else {
         state->pending++;
         pb_counter_add(&home->counters.appended_batches, 1);

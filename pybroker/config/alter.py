@@ -29,6 +29,16 @@ _PER_LISTENER = frozenset(
 )
 
 
+_THREAD_COUNTS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+
+
 class AlterOperation(enum.IntEnum):
     """What to do with a key (KIP-339)."""
 
@@ -181,12 +191,24 @@ def _checked_broker_changes(
             _check_broker_key(name, text, per_broker)
     try:
         if per_broker:
-            broker.with_dynamic(broker.dynamic_default, wanted)
+            altered = broker.with_dynamic(broker.dynamic_default, wanted)
         else:
-            broker.with_dynamic(wanted, broker.dynamic_broker)
+            altered = broker.with_dynamic(wanted, broker.dynamic_broker)
     except ConfigError as error:
         raise InvalidAlteration(INVALID_REQUEST, str(error)) from None
+    _check_thread_counts(broker, altered)
     return changes
+
+
+def _check_thread_counts(present: BrokerConfig, altered: BrokerConfig) -> None:
+    """Kafka lets a running broker have half to twice as many threads at a time (KIP-226)."""
+    for name in _THREAD_COUNTS:
+        before, after = present.get_int(name), altered.get_int(name)
+        if before != after and not max(1, before // 2) <= after <= before * 2:
+            raise InvalidAlteration(
+                INVALID_REQUEST,
+                f"{name} cannot go from {before} to {after} at once; accepted: {max(1, before // 2)} to {before * 2}",
+            )
 
 
 def _check_broker_key(name: str, text: str, per_broker: bool) -> None:

@@ -75,6 +75,7 @@ async def _write(
     )
     append = partial(broker.replicas.append_marker, topic, partition, batch, marker.transaction_version)
     try:
+        broker.replicas.state(topic, partition)
         if topic == OFFSETS_TOPIC:
             await broker.groups.end_transaction(partition, marker.producer_id, committed, append)
         else:

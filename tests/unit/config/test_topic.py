@@ -164,3 +164,17 @@ def test_our_own_key_is_described_like_kafkas() -> None:
     assert (entry.value, entry.source.name, entry.type_id) == ("acks", "TOPIC", 2)
     assert entry.documentation is not None
     assert entry.documentation.startswith("What an acknowledgement promises")
+
+
+@pytest.mark.parametrize(
+    ("count", "is_accepted"), [("1", False), ("2", True), ("8", True), ("9", False), ("0", False), ("4", True)]
+)
+def test_threads_change_by_a_factor_of_two_at_most(count: str, is_accepted: bool) -> None:
+    broker = BrokerConfig.load(None, ["log.cleaner.threads=4"])
+    alteration = [ConfigAlteration("log.cleaner.threads", SET, count)]
+    if is_accepted:
+        alter_broker({}, alteration, broker, per_broker=False)
+        return
+    with pytest.raises(InvalidAlteration, match=r"from 4 to .* accepted: 2 to 8") as caught:
+        alter_broker({}, alteration, broker, per_broker=False)
+    assert caught.value.error_code == INVALID_REQUEST

@@ -31,7 +31,13 @@ async def produce(client: Client, producer_id: int, epoch: int, sequence: int, *
 
 
 async def produce_records(
-    client: Client, topic: str, records: list[Record], producer_id: int, epoch: int, sequence: int
+    client: Client,
+    topic: str,
+    records: list[Record],
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    transactional_id: str | None = "tx",
 ) -> Any:
     """Append one transactional batch to partition 0 of a topic; the partition's row."""
     batch = record_batch.build(
@@ -46,7 +52,7 @@ async def produce_records(
     )
     partition = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-    request = m.ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=5000, topic_data=[data])
+    request = m.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=5000, topic_data=[data])
     return (await client.call(request, 9)).responses[0].partition_responses[0]
 
 
@@ -190,7 +196,10 @@ def test_who_may_end_a_transaction(tmp_path: Path) -> None:
             assert await end(client, 7, 5, commit=True, version=2, coordinator_epoch=9) == 0
             assert await end(client, 7, 5, commit=True, version=2, coordinator_epoch=9) == 0, "it may come again"
             assert await end(client, 7, 5, commit=True, coordinator_epoch=8) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-            assert (await produce(client, 7, 4, 1, b"y")).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+            row = await produce(client, 7, 4, 1, b"y")
+            assert (row.error_code, row.base_offset, row.log_start_offset) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1, 0)
+            row = await produce_records(client, "t", [Record(b"k", b"z")], 7, 5, 0, transactional_id=None)
+            assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             assert await end(client, 7, 5, commit=True, topic="u") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await end(client, 7, 5, commit=True, partition=3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert await end(client, -1, 0, commit=True) == ErrorCode.INVALID_REQUEST
@@ -255,7 +264,7 @@ def test_a_marker_decides_on_committed_offsets(tmp_path: Path, monkeypatch: pyte
             expected_offset = 42 if commit else -1
             assert await committed(client) == expected_offset
             gone = await end(client, 9, 0, commit=commit, topic="__consumer_offsets", partition=7)
-            assert gone == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert gone == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         async with running(config) as daemon, connected(daemon) as client:
             assert await committed(client) == expected_offset
 
