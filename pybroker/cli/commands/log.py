@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-_COMMANDS = ("dump", "check", "repair")
+_COMMANDS = ("dump", "check", "repair", "stats")
 
 
 class _LazyGroup(click.Group):
