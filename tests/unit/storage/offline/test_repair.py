@@ -25,7 +25,8 @@ from pybroker.storage.offline.repair_report import RepairResult
 BEYOND_REPAIR = {
     "meta.properties": {"malformed", "identity"},
     "quorum-state": {"file-missing", "quorum-state"},
-    "bootstrap.checkpoint": set(),
+    # Without it nobody knows that a log was compacted.
+    "cleaner-offset-checkpoint": {"offset-gap"},
 }
 
 
