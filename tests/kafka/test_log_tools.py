@@ -147,11 +147,12 @@ def test_a_dir_that_we_closed_and_one_that_we_did_not_are_clean(tmp_path: Path) 
                 admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
                 admin.create_topics([NewTopic("kept", 2, 1, config=config)])["kept"].result(30)
             for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-                settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "log_level": 3}
+                settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "log_level": 0}
                 producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 5})
                 for number in range(600):
                     producer.produce("kept", bytes([number % 256]) * (number % 2000), f"{number % 7}")
                 assert producer.flush(30) == 0
+                del producer
             if start == 1:
                 broker.kill()
         report = Report()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pybroker.storage.offline.stats import PartitionStats
 
 _EXIT_DAMAGED = 1
-_WIDTH = 170
+_WIDTH = 500
 
 
 @click.command(name="stats")
