@@ -149,7 +149,7 @@ def test_a_dir_that_we_closed_and_one_that_we_did_not_are_clean(tmp_path: Path) 
             for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
                 settings = {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "log_level": 0}
                 producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 5})
-                for number in range(600):
+                for number in range(300):
                     producer.produce("kept", bytes([number % 256]) * (number % 2000), f"{number % 7}")
                 assert producer.flush(30) == 0
                 del producer
