@@ -1,0 +1,161 @@
+"""`PartitionAppender` over a writer in memory: order, batches, failures, how long clients wait, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from broker_double import SystemClock, settle
+from memory_writer import MemoryWriter
+
+from pybroker.coordinator.appender import PartitionAppender
+from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
+
+
+class Setup:
+    """An appender whose replayed changes are kept as (change, offset)."""
+
+    def __init__(self, *, timeout_ms: int = 5_000) -> None:
+        self.writer = MemoryWriter()
+        self.replayed: list[tuple[Any, int]] = []
+        self.appender = PartitionAppender(
+            self.writer,
+            "topic",
+            0,
+            7,
+            SystemClock(),
+            lambda change, offset: self.replayed.append((change, offset)),
+            max_batch_bytes=1_000,
+            timeout_ms=timeout_ms,
+        )
+
+    def submit(self, *changes: Any, value: bytes | None = b"v") -> asyncio.Future[ErrorCode]:
+        return self.appender.submit(Outcome([CoordinatorRecord(b"k", value, change) for change in changes]))
+
+    def batches(self) -> list[list[bytes | None]]:
+        data = b"".join(self.writer.logs.get(("topic", 0), []))
+        return [[record.value for record in batch.records] for batch in record_batch.parse(data)]
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_what_comes_in_one_turn_or_gathers_shares_a_batch() -> None:
+    async def test() -> None:
+        made = Setup()
+        first, second = made.submit("a", None, "b"), made.submit("c", value=None)
+        assert made.batches() == []
+        assert await asyncio.gather(first, second) == [ErrorCode.NONE] * 2
+        assert made.replayed == [("a", 0), ("b", 2), ("c", 3)]
+        made.writer.hold()
+        waiting = [made.submit("d")]
+        await settle()
+        waiting += [made.submit("e", value=b"x" * 800), made.submit("f", value=b"x" * 800), made.submit("g")]
+        await settle()
+        made.writer.release()
+        assert await asyncio.gather(*waiting) == [ErrorCode.NONE] * 4
+        assert [len(batch) for batch in made.batches()] == [4, 1, 1, 2]
+        assert [change for change, _ in made.replayed] == list("abcdefg")
+        await made.appender.closed()
+
+    run(test())
+
+
+def test_follow_ups_come_after_what_was_submitted_before() -> None:
+    async def test() -> None:
+        made = Setup()
+
+        def follow_up(error: ErrorCode) -> Outcome:
+            return Outcome([CoordinatorRecord(b"k", b"later", error)])
+
+        made.appender.submit(Outcome([CoordinatorRecord(b"k", b"v", "first")], follow_up))
+        made.submit("second")
+        await made.appender.closed()
+        assert made.replayed == [("first", 0), ("second", 1), (ErrorCode.NONE, 2)]
+
+    run(test())
+
+
+def test_a_failure_is_told_and_the_next_batch_is_tried(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        made = Setup()
+        told: list[ErrorCode] = []
+
+        def on_append(error: ErrorCode) -> Outcome:
+            told.append(error)
+            return NOTHING
+
+        made.writer.fail_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refused = made.appender.submit(Outcome([CoordinatorRecord(b"k", b"v", "refused")], on_append))
+        assert await refused is ErrorCode.NOT_COORDINATOR
+        made.writer.hold()
+        failing = made.appender.submit(Outcome([CoordinatorRecord(b"k", b"v", "failing")], on_append))
+        await settle()
+        made.writer.release()
+        assert await failing is ErrorCode.NOT_COORDINATOR
+        made.writer.fail_with = None
+        broken = made.appender.submit(Outcome([CoordinatorRecord("no bytes", b"v")], on_append))  # type: ignore[arg-type]  # the defect
+        assert await broken is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await made.submit("good") is ErrorCode.NONE
+        assert told == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert made.replayed == [("good", 0)]
+
+    with caplog.at_level(logging.WARNING):
+        run(test())
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "ERROR"]
+
+
+def test_a_defect_in_replay_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        made = Setup()
+        made.replayed = None  # type: ignore[assignment]  # so that replay raises
+        assert await made.submit("a") is ErrorCode.UNKNOWN_SERVER_ERROR
+        made.replayed = []
+        assert await made.submit("b") is ErrorCode.NONE
+
+    run(test())
+    assert "could not be applied" in caplog.text
+
+
+def test_how_long_clients_wait_counts_from_when_their_batch_is_begun() -> None:
+    async def test() -> None:
+        made = Setup(timeout_ms=40)
+        for _ in range(3):  # the timer of one batch is not that of the next
+            assert await made.submit("quick") is ErrorCode.NONE
+            await asyncio.sleep(0.02)
+        made.writer.hold()
+        late = made.submit("late")
+        assert await late is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        behind = made.submit("behind")
+        await asyncio.sleep(0.05)
+        assert not behind.done(), "it has not been begun"
+        made.writer.release()
+        assert await behind is ErrorCode.NONE
+        assert [change for change, _ in made.replayed] == ["quick"] * 3 + ["late", "behind"]
+        await made.appender.closed()
+
+    run(test())
+
+
+def test_closed_waits_for_what_is_under_way_and_survives_a_cancelled_wait() -> None:
+    async def test() -> None:
+        made = Setup()
+        await made.appender.closed()
+        made.writer.hold()
+        made.submit("a")
+        closings = [asyncio.create_task(made.appender.closed()) for _ in range(2)]
+        await settle()
+        closings[0].cancel()
+        await settle()
+        assert [closing.done() for closing in closings] == [True, False]
+        made.writer.release()
+        await closings[1]
+        assert made.replayed == [("a", 0)]
+
+    run(test())
