@@ -40,8 +40,7 @@ int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure)
 int32_t pb_partition_relocate(pb_partition *partition, const char *directory, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    pb_log_guard guard = pb_partition_guard(partition);
-    return pb_abi_fail(failure, &inner, pb_log_relocate(partition->log, &guard, directory, &inner));
+    return pb_abi_fail(failure, &inner, pb_partition_move(partition, directory, &inner));
 }
 
 void pb_partition_unhold(pb_partition *partition)

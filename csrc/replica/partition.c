@@ -154,6 +154,15 @@ int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure)
     return result;
 }
 
+int pb_partition_move(pb_partition *partition, const char *directory, pb_failure *failure)
+{
+    pb_durable_stop_syncs(partition);
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_relocate(partition->log, &guard, directory, failure);
+    pb_durable_allow_syncs(partition);
+    return result;
+}
+
 void pb_partition_resume_writes(pb_partition *partition)
 {
     pb_log_guard guard = pb_partition_guard(partition);

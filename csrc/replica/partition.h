@@ -163,6 +163,8 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 
 /* Let no write begin, wait for the one in flight, take the log's tokens: see log/move.c. Blocking. */
 int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure);
+/* With writes stopped: the log goes on in another directory, see log/move.c. What waited to be durable is. Blocking. */
+int pb_partition_move(pb_partition *partition, const char *directory, pb_failure *failure);
 /* The end of a successful pb_partition_stop_writes. Appends that came meanwhile are written. */
 void pb_partition_resume_writes(pb_partition *partition);
 /* Write what has gathered while somebody else had the log's write token. */

@@ -113,6 +113,14 @@ class PowerDisk:
         assert word == "cut"
         return PowerCut(int(unflushed), int(kept))
 
+    def fail(self, operation: str, error: int) -> None:
+        """Let every `read`, `write` or `flush` that reaches the drive fail with that errno from now on; 0: no more."""
+        assert operation in ("read", "write", "flush")
+        assert self._server is not None and self._server.stdin is not None
+        self._server.stdin.write(f"fail {operation} {error}\n")
+        self._server.stdin.flush()
+        assert self._line() == f"fail {error}"
+
     def unmount(self) -> None:
         """Take the file system, the loop device and the drive away. Nobody may have files open on it."""
         if self._server is None:

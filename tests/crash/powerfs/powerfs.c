@@ -7,7 +7,9 @@
  * (fsync of the file, which is what a loop device makes of a block flush). A line `cut <seed> <percent>` on standard
  * input cuts the power: each sector that no flush has reached is kept with that chance and dropped otherwise. From then
  * on the image does not change any more, while the file goes on working, so that the kernel can be taken off it in
- * order. Standard output says `ready`, and `cut <sectors not flushed> <sectors kept>`. Ends when it is unmounted.
+ * order. Lines `fail read|write|flush <errno>` let every such request fail from then on, 0 lets them succeed again.
+ * Standard output says `ready`, `cut <sectors not flushed> <sectors kept>` and `fail <errno>`. Ends when it is
+ * unmounted.
  *
  * One thread. Needs root, to mount without a helper. Ends with a message when a system call fails.
  */
@@ -28,6 +30,10 @@
 
 enum { SECTOR_BYTES = 512, MAX_WRITE_BYTES = 1 << 20, REQUEST_BYTES = MAX_WRITE_BYTES + 4096, DISK_INODE = 2 };
 
+enum { OP_READ, OP_WRITE, OP_FLUSH, OPERATIONS };
+
+static const char *const operation_names[OPERATIONS] = {"read", "write", "flush"};
+
 /* The drive. `current` is a private mapping of the image: what is written to it stays in memory. */
 typedef struct drive {
     int image;
@@ -36,6 +42,7 @@ typedef struct drive {
     uint8_t *dirty; /* one byte per sector that no flush has reached */
     uint64_t sector_count;
     bool dead;
+    int failing[OPERATIONS]; /* errno, or 0 */
 } drive;
 
 static int fuse_fd;
@@ -58,6 +65,7 @@ static void drive_open(drive *it, const char *path)
     it->current = mmap(NULL, it->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, it->image, 0);
     it->dirty = calloc(it->sector_count, 1);
     it->dead = false;
+    memset(it->failing, 0, sizeof it->failing);
     if (it->current == MAP_FAILED || it->dirty == NULL)
         die("cannot map the image");
 }
@@ -110,6 +118,15 @@ static void drive_cut(drive *it, uint64_t seed, unsigned percent)
     }
     it->dead = true;
     printf("cut %llu %llu\n", (unsigned long long)unflushed, (unsigned long long)kept);
+    fflush(stdout);
+}
+
+static void drive_fail(drive *it, const char *operation, int error)
+{
+    for (int i = 0; i < OPERATIONS; i++)
+        if (strcmp(operation, operation_names[i]) == 0)
+            it->failing[i] = error;
+    printf("fail %d\n", error);
     fflush(stdout);
 }
 
@@ -174,8 +191,23 @@ static void do_write(drive *it, uint64_t unique, const struct fuse_write_in *in,
     reply(unique, 0, &out, sizeof out);
 }
 
+/* true: it was refused, because such requests shall fail. */
+static bool refused(const drive *it, const struct fuse_in_header *header)
+{
+    int operation = header->opcode == FUSE_READ    ? OP_READ
+                    : header->opcode == FUSE_WRITE ? OP_WRITE
+                    : header->opcode == FUSE_FSYNC ? OP_FLUSH
+                                                   : OPERATIONS;
+    if (operation == OPERATIONS || it->failing[operation] == 0)
+        return false;
+    reply(header->unique, -it->failing[operation], NULL, 0);
+    return true;
+}
+
 static void serve(drive *it, const struct fuse_in_header *header, size_t length)
 {
+    if (refused(it, header))
+        return;
     const void *body = header + 1;
     struct fuse_attr_out attr = {.attr_valid = 3600, .attr = attributes(it, header->nodeid)};
     struct fuse_open_out opened = {.fh = 0};
@@ -244,10 +276,14 @@ static bool obey(drive *it)
     char line[128];
     unsigned long long seed;
     unsigned percent;
+    char operation[16];
+    int error;
     if (fgets(line, sizeof line, stdin) == NULL)
         return false;
     if (sscanf(line, "cut %llu %u", &seed, &percent) == 2)
         drive_cut(it, seed, percent);
+    else if (sscanf(line, "fail %15s %d", operation, &error) == 2)
+        drive_fail(it, operation, error);
     else
         fprintf(stderr, "powerfs: unknown command: %s", line);
     return true;

@@ -84,9 +84,9 @@ def place(daemon: Daemon) -> str:
 
 
 @asynccontextmanager
-async def filled(tmp_path: Path, count: int) -> AsyncIterator[tuple[Daemon, Client]]:
+async def filled(tmp_path: Path, count: int, **overrides: str) -> AsyncIterator[tuple[Daemon, Client]]:
     """A broker whose topic `t` has `count` records of 80 kB in log dir `a`."""
-    async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+    async with running(config(tmp_path, **overrides)) as daemon, connected(daemon) as client:
         await client.make_topic("t")
         if place(daemon) != "a":
             assert await alter(client, tmp_path / "a") == OK
@@ -103,7 +103,8 @@ def value(number: int) -> bytes:
 def test_a_log_moves_while_records_come(tmp_path: Path) -> None:
     async def run() -> None:
         produced = 40
-        async with filled(tmp_path, produced) as (daemon, client):
+        # Acks have to be durable: those that wait for a sync are not to be forgotten in a move.
+        async with filled(tmp_path, produced, pybroker_durability="acks") as (daemon, client):
             async with connected(daemon) as mover:
                 for target in ("b", "a"):
                     await throttle(mover, 10_000_000)
