@@ -45,8 +45,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 class Sender:
     """Sends random values and keeps those that were acknowledged, by offset."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str = "t") -> None:
         self._bootstrap = bootstrap
+        self._topic = topic
         self.acknowledged: dict[int, bytes] = {}
 
     def send(self, count: int) -> Counter[int]:
@@ -60,7 +61,7 @@ class Sender:
 
         producer = Producer({"bootstrap.servers": self._bootstrap, "retries": 0, "log_level": 0, "linger.ms": 1})
         for _ in range(count):
-            producer.produce("t", os.urandom(VALUE_BYTES), on_delivery=delivered)
+            producer.produce(self._topic, os.urandom(VALUE_BYTES), on_delivery=delivered)
             if len(producer) > 500:
                 producer.poll(0.05)
         assert producer.flush(20) == 0
@@ -70,9 +71,9 @@ class Sender:
         """Whatever was acknowledged, from the log start offset on, is there."""
         config = {"bootstrap.servers": self._bootstrap, "group.id": "check", "enable.auto.commit": False}
         consumer = Consumer({**config, "log_level": 0})
-        start, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=10)
+        start, end = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
         assert end > max(self.acknowledged)
-        consumer.assign([TopicPartition("t", 0, start)])
+        consumer.assign([TopicPartition(self._topic, 0, start)])
         found: dict[int, bytes] = {}
         deadline = time.monotonic() + 20
         while max(found, default=start - 1) < end - 1:
@@ -127,3 +128,51 @@ def test_a_full_disk_costs_no_acknowledged_record_and_no_broker(small_disk: Path
         time.sleep(1.1)
         assert set(sender.send(20)) == {0}
         sender.check()
+
+
+def until_written(sender: Sender) -> None:
+    """Writes resume by themselves."""
+    deadline = time.monotonic() + 30
+    while set(sender.send(1)) != {0}:
+        assert time.monotonic() < deadline, "no write is taken though there is room"
+        time.sleep(0.2)
+
+
+def fill_log(sender: Sender, small_disk: Path) -> None:
+    for _ in range(20):
+        if 0 not in sender.send(1000):
+            break
+    fill_up(small_disk)
+    assert set(sender.send(20)) == {KafkaError.KAFKA_STORAGE_ERROR}
+
+
+def test_what_people_delete_makes_room_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    overrides = {**OVERRIDES, "log.dirs": str(small_disk / "data")}
+    config = {"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
+    with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        for name in ("t", "victim"):
+            admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(10)
+        victim = Sender(broker.bootstrap, "victim")
+        assert set(victim.send(500)) == {0}
+        sender = Sender(broker.bootstrap)
+        assert set(sender.send(1)) == {0}
+        sender.check()
+
+        fill_log(sender, small_disk)
+        middle = sorted(sender.acknowledged)[len(sender.acknowledged) // 2]
+        partition = TopicPartition("t", 0, middle)
+        assert admin.delete_records([partition])[partition].result(10).low_watermark == middle
+        until_written(sender)
+        sender.check()
+
+        fill_log(sender, small_disk)
+        # A topic that is made now has no place for its log, until there is one.
+        admin.create_topics([NewTopic("late", 1, 1, config=config)])["late"].result(10)
+        late = Sender(broker.bootstrap, "late")
+        assert set(late.send(1)) == {KafkaError.KAFKA_STORAGE_ERROR}
+        admin.delete_topics(["victim"])["victim"].result(10)
+        until_written(sender)
+        until_written(late)
+        sender.check()
+        late.check()

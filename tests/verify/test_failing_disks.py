@@ -1,0 +1,224 @@
+"""Disks that fail under a running broker: EIO on reads, writes and flushes of one log dir of two, on an ext4 whose
+drive does as it is told. The dir goes offline, the other serves, nothing acknowledged is lost, and a new start finds
+the dir in service again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pybroker.protocol import messages as m
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.record_batch import Record
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.power_disk import PowerDisk, missing
+from pybroker.testing.protocol_client import ProtocolClient
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+VALUE_BYTES = 20_000
+TIMEOUT_S = 20.0
+OK, OFFLINE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
+OVERRIDES = {
+    "offsets.topic.num.partitions": "2",
+    "log.initial.task.delay.ms": "50",
+    "log.flush.offset.checkpoint.interval.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "300",
+}
+
+
+@pytest.fixture
+def disk() -> Iterator[PowerDisk]:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    subprocess.run(
+        ["make", "-C", str(REPOSITORY / "tests" / "crash" / "powerfs")], check=True, stdout=subprocess.DEVNULL
+    )
+    with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs", size_bytes=96 << 20) as disk:
+        yield disk
+
+
+class Client:
+    """Produces and reads, and keeps what was acknowledged."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._client = ProtocolClient(broker.port)
+        self.acknowledged: dict[str, dict[int, bytes]] = {}
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+    def follow(self, broker: BrokerProcess) -> None:
+        """Go on with a broker that was started again."""
+        self._client.close()
+        self._client = ProtocolClient(broker.port)
+
+    def make_topics(self, count: int) -> dict[str, str]:
+        """A topic in each log dir, by the dir's name."""
+        for number in range(count):
+            asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=f"t{number}")])
+            self._client.call(asked, 12)
+            assert self.produce(f"t{number}") == OK
+        answer = self._client.call(m.DescribeLogDirsRequest(topics=None), 4)
+        return {Path(each.log_dir).name: topic.name for each in answer.results for topic in each.topics}
+
+    def produce(self, topic: str) -> ErrorCode:
+        """One record."""
+        value = os.urandom(VALUE_BYTES)
+        records = record_batch.build(0, -1, [Record(None, value)], timestamp_ms=int(time.time() * 1000))
+        partition = m.ProduceRequest.PartitionProduceData(index=0, records=records)
+        data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
+        answer = self._client.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
+        row = answer.responses[0].partition_responses[0]
+        if row.error_code == OK:
+            self.acknowledged.setdefault(topic, {})[row.base_offset] = value
+        return ErrorCode(row.error_code)
+
+    def fetch(self, topic: str, offset: int) -> Any:
+        """The partition's row."""
+        partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+        wanted = m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])
+        request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
+        return self._client.call(request, 12).responses[0].partitions[0]
+
+    def check(self, topic: str) -> None:
+        """Everything acknowledged is there."""
+        found: dict[int, bytes] = {}
+        offset = 0
+        while offset <= max(self.acknowledged[topic]):
+            row = self.fetch(topic, offset)
+            assert row.error_code == OK and row.records
+            for batch in record_batch.parse(row.records):
+                found[batch.base_offset] = batch.records[0].value
+                offset = batch.base_offset + 1
+        assert {number: found[number] for number in self.acknowledged[topic]} == self.acknowledged[topic]
+
+    def described(self) -> dict[str, int]:
+        """The error code of each log dir, by its name."""
+        answer = self._client.call(m.DescribeLogDirsRequest(topics=None), 4)
+        return {Path(each.log_dir).name: each.error_code for each in answer.results}
+
+
+def drop_caches(directory: Path) -> None:
+    """Let the next reads of the files below come from the drive."""
+    for path in directory.rglob("*.log"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def until_offline(client: Client, topic: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while client.produce(topic) != OFFLINE:
+        assert time.monotonic() < deadline, "the failing dir goes on"
+        time.sleep(0.02)
+
+
+def serves_the_rest(client: Client, topics: dict[str, str]) -> None:
+    for _ in range(5):
+        assert client.produce(topics["bad"]) == OFFLINE
+        assert client.fetch(topics["bad"], 0).error_code == OFFLINE
+        assert client.produce(topics["good"]) == OK
+    client.check(topics["good"])
+    assert client.described() == {"good": OK, "bad": OFFLINE}
+
+
+def said_once(broker: BrokerProcess, bad: Path) -> None:
+    text = broker.output_path.read_text()
+    assert text.count(f"log dir {bad} failed, and what lies there is offline") == 1, text
+    assert "Input/output error" in text or "Read-only file system" in text
+
+
+def power_cycle(disk: PowerDisk) -> None:
+    """The drive is mended, and the file system mounted anew."""
+    for operation in ("read", "write", "flush"):
+        disk.fail(operation, 0)
+    disk.unmount()
+    disk.mount()
+
+
+@pytest.mark.parametrize("durability", ["none", "acks"])
+@pytest.mark.parametrize("operation", ["write", "flush"])
+def test_a_drive_that_does_not_write_ends_its_log_dir(
+    disk: PowerDisk, tmp_path: Path, operation: str, durability: str
+) -> None:
+    bad = disk.path / "bad"
+    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}", "pybroker.durability": durability}
+    with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
+        topics = client.make_topics(2)
+        for _ in range(20):
+            assert client.produce(topics["bad"]) == OK
+        disk.fail(operation, errno.EIO)
+        if durability == "acks":
+            assert client.produce(topics["bad"]) == OFFLINE, "what could not be synced is not acknowledged"
+        until_offline(client, topics["bad"])
+        serves_the_rest(client, topics)
+        said_once(broker, bad)
+        assert broker.stop() == 0
+        assert not (bad / ".kafka_cleanshutdown").exists()
+        power_cycle(disk)
+        broker.start()
+        client.follow(broker)
+        assert client.described() == {"good": OK, "bad": OK}
+        if durability == "acks":
+            client.check(topics["bad"])
+        client.check(topics["good"])
+        assert client.produce(topics["bad"]) == OK
+
+
+def test_a_drive_that_cannot_be_read_ends_its_log_dir(disk: PowerDisk, tmp_path: Path) -> None:
+    bad = disk.path / "bad"
+    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}"}
+    with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
+        topics = client.make_topics(2)
+        for _ in range(200):
+            assert client.produce(topics["bad"]) == OK
+        drop_caches(bad)
+        disk.fail("read", errno.EIO)
+        assert client.fetch(topics["bad"], 0).error_code == OFFLINE
+        until_offline(client, topics["bad"])
+        serves_the_rest(client, topics)
+        said_once(broker, bad)
+        disk.fail("read", 0)
+        broker.kill()
+        broker.start()
+        client.follow(broker)
+        for topic in topics.values():
+            client.check(topic)
+
+
+def test_the_broker_ends_with_the_drive_of_its_metadata(disk: PowerDisk, tmp_path: Path) -> None:
+    bad = disk.path / "bad"
+    overrides = {**OVERRIDES, "log.dirs": f"{bad},{tmp_path / 'good'}"}
+    with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
+        topics = client.make_topics(2)
+        disk.fail("flush", errno.EIO)
+        disk.fail("write", errno.EIO)
+        deadline = time.monotonic() + TIMEOUT_S
+        while broker.process.running:
+            assert time.monotonic() < deadline, "the broker goes on without its metadata"
+            try:
+                client.produce(topics["bad"])
+            except (ConnectionError, OSError):
+                break
+            time.sleep(0.05)
+        assert broker.process.wait(TIMEOUT_S) == 1
+        assert "the broker cannot go on" in broker.output_path.read_text()
+        power_cycle(disk)
+        broker.kill()
+        broker.start()
+        client.follow(broker)
+        assert client.described() == {"good": OK, "bad": OK}
+        client.check(topics["good"])
