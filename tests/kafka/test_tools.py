@@ -9,8 +9,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from admin_script import Session
@@ -55,11 +57,12 @@ class Tools:
         self._process.stdout.close()
 
 
-def start_broker() -> BrokerProcess | KafkaBroker:
+def start_broker(log_dirs: list[Path]) -> BrokerProcess | KafkaBroker:
     """The broker the story is played against; its node id is 1."""
+    overrides = {**OVERRIDES, "log.dirs": ",".join(map(str, log_dirs))}
     if not IS_KAFKA:
-        return BrokerProcess(overrides={**OVERRIDES, "node.id": "1"})
-    return KafkaBroker(node_id=1, overrides=OVERRIDES)
+        return BrokerProcess(log_dirs[0], overrides={**overrides, "node.id": "1"})
+    return KafkaBroker(log_dirs[0], node_id=1, overrides=overrides)
 
 
 def topics(tools: Tools) -> None:
@@ -130,15 +133,44 @@ def records(tools: Tools, session: Session, tmp_path: Path) -> None:
     assert "OffsetOutOfRange" in tools.run(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(path))
 
 
-def log_dirs(tools: Tools, broker: BrokerProcess | KafkaBroker) -> None:
+def described_dirs(tools: Tools) -> dict[str, dict[str, dict[str, Any]]]:
+    """What is said of the partitions in each log dir."""
     output = tools.run(f"{TOOLS}LogDirsCommand", "--describe", "--topic-list", "story")
     (node,) = json.loads(output.splitlines()[-1])["brokers"]
-    (directory,) = node["logDirs"]
-    assert (node["broker"], directory["logDir"], directory["error"]) == (1, str(broker.log_dir), None)
-    sizes = {each["partition"]: each["size"] for each in directory["partitions"]}
-    on_disk = (broker.log_dir / "story-0" / f"{0:020}.log").stat().st_size
+    assert node["broker"] == 1 and all(each["error"] is None for each in node["logDirs"])
+    return {each["logDir"]: {row["partition"]: row for row in each["partitions"]} for each in node["logDirs"]}
+
+
+def log_dirs(tools: Tools, paths: list[Path]) -> None:
+    found = described_dirs(tools)
+    assert set(found) == set(map(str, paths))
+    sizes = {name: row["size"] for rows in found.values() for name, row in rows.items()}
+    (place,) = [path for path in paths if "story-0" in found[str(path)]]
+    on_disk = (place / "story-0" / f"{0:020}.log").stat().st_size
     assert sizes == {"story-0": on_disk, "story-1": sizes["story-1"], "story-2": 0}
     assert on_disk > 0
+
+
+def moves(tools: Tools, paths: list[Path], tmp_path: Path) -> None:
+    (source,) = [path for path, rows in described_dirs(tools).items() if "story-0" in rows]
+    (target,) = {str(path) for path in paths} - {source}
+    path = tmp_path / "moves.json"
+    partition = {"topic": "story", "partition": 0, "replicas": [1], "log_dirs": [target]}
+    path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    command = (f"{TOOLS}reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(path))
+    executed = tools.run(*command, "--execute", "--replica-alter-log-dirs-throttle", "100000000")
+    assert "Successfully started partition reassignment for story-0" in executed
+    assert f"started moving log directory to {target} for replica story-0 with broker 1" in executed
+    deadline = time.monotonic() + 30
+    while "Reassignment of replica story-0-1 completed successfully" not in tools.run(*command, "--verify"):
+        assert time.monotonic() < deadline
+    assert set(described_dirs(tools)[target]) >= {"story-0"}
+    assert "story-0" not in described_dirs(tools)[source]
+    assert not list(Path(target).glob("*-future")) and (Path(target) / "story-0").is_dir()
+    listed = tools.run(f"{TOOLS}reassign.ReassignPartitionsCommand", "--list")
+    assert "No partition reassignments found." in listed
+    throttle = ("--entity-type", "brokers", "--entity-name", "1", "--describe")
+    assert "replica.alter.log.dirs" not in tools.run(CONFIGS, *throttle), "the verification takes the throttle off"
 
 
 def groups(tools: Tools) -> None:
@@ -193,12 +225,18 @@ def leader_election(tools: Tools) -> None:
 )
 def test_tools(tmp_path: Path) -> None:
     # One test, because each part goes on from what the one before it has left.
-    with start_broker() as broker, closing(Tools(broker.bootstrap)) as tools, ProtocolClient(broker.port) as client:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    with (
+        start_broker(paths) as broker,
+        closing(Tools(broker.bootstrap)) as tools,
+        ProtocolClient(broker.port) as client,
+    ):
         topics(tools)
         topic_configs(tools)
         broker_configs(tools)
         records(tools, Session(client), tmp_path)
-        log_dirs(tools, broker)
+        log_dirs(tools, paths)
+        moves(tools, paths, tmp_path)
         groups(tools)
         cluster(tools)
         if not IS_KAFKA:
