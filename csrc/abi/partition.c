@@ -111,6 +111,8 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     if (result != 0)
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);
+    if (rules.durable_acks)
+        pb_syncer_watch(&broker->syncer, options->directory);
     /* What a killed process had written is read from the page cache, and would be lost with it. */
     if (rules.durable_acks && (result = pb_log_sync(log, NULL, &inner)) != 0) {
         (void)pb_log_close(log, false, NULL);
@@ -167,6 +169,8 @@ int32_t pb_partition_configure(pb_partition *partition, const pb_partition_confi
 {
     pb_log_config for_log = log_config(config);
     pb_partition_rules rules = rules_of(config);
+    if (rules.durable_acks)
+        pb_syncer_watch(&broker_of(partition)->syncer, pb_log_directory(partition->log));
     pb_partition_configure_log(partition, &for_log, &rules);
     return 0;
 }

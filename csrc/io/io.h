@@ -115,6 +115,11 @@ typedef struct pb_io_ops {
     int (*directory_make)(pb_io *io, const char *path);
     int (*directory_remove)(pb_io *io, const char *path); /* must be empty */
     int (*directory_sync)(pb_io *io, const char *path);
+    /* All files and names of the file system that `path`, a directory, lies on: open gives a handle, which sync takes
+     * any number of times and file_close ends. A failure of anybody's write since the last sync of this handle, or
+     * since it was opened, makes one sync of it fail. -ENOSYS: this kernel's does not tell. */
+    int (*filesystem_open)(pb_io *io, const char *path);
+    int (*filesystem_sync)(pb_io *io, int filesystem);
     int (*directory_list)(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 
     /* Threads. The body is a step; real backends run it on a thread, sim steps all bodies in seeded order. */

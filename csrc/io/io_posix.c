@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -187,6 +188,28 @@ int pb_posix_directory_sync(pb_io *io, const char *path)
     int result = (int)RETRY(fsync(fd));
     close(fd);
     return result;
+}
+
+/* Before Linux 5.17 syncfs forgets what the file system itself says, such as a failed flush. */
+static bool syncfs_tells(void)
+{
+    struct utsname name;
+    int major = 0, minor = 0;
+    if (uname(&name) < 0 || sscanf(name.release, "%d.%d", &major, &minor) != 2)
+        return false;
+    return major > 5 || (major == 5 && minor >= 17);
+}
+
+int pb_posix_filesystem_open(pb_io *io, const char *path)
+{
+    (void)io;
+    return syncfs_tells() ? (int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) : -ENOSYS;
+}
+
+int pb_posix_filesystem_sync(pb_io *io, int filesystem)
+{
+    (void)io;
+    return (int)RETRY(syncfs(filesystem));
 }
 
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)

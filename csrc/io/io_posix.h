@@ -62,6 +62,8 @@ int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
 int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
+int pb_posix_filesystem_open(pb_io *io, const char *path);
+int pb_posix_filesystem_sync(pb_io *io, int filesystem);
 int pb_posix_directory_sync(pb_io *io, const char *path);
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
@@ -83,6 +85,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                  \
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,               \
     .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                    \
+    .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                    \
     .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                        \
     .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                  \
     .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                      \

@@ -146,18 +146,23 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
     return sim_random(machine) % 2 == 0 && done > 0 ? done : sim_random(machine) % 2 == 0 ? -EIO : -ENOSPC;
 }
 
-int sim_file_sync(pb_io *io, int handle)
+static void make_durable(sim_file *file)
 {
-    sim_machine *machine = sim_of(io);
-    sim_file *file = file_of(io, handle);
-    if (sim_chance(machine, machine->faults.sync_error))
-        return -EIO;
     free(file->durable);
     file->durable = malloc(file->size > 0 ? (size_t)file->size : 1);
     PB_ASSERT(file->durable != NULL);
     if (file->size > 0)
         memcpy(file->durable, file->data, (size_t)file->size);
     file->durable_size = file->size;
+}
+
+int sim_file_sync(pb_io *io, int handle)
+{
+    sim_machine *machine = sim_of(io);
+    sim_file *file = file_of(io, handle);
+    if (sim_chance(machine, machine->faults.sync_error))
+        return -EIO;
+    make_durable(file);
     return 0;
 }
 
@@ -274,17 +279,50 @@ int sim_directory_remove(pb_io *io, const char *path)
     return 0;
 }
 
+static void make_name_durable(sim_name *name)
+{
+    sim_file *before = name->durable;
+    name->durable = keep_file(name->file);
+    name->group = 0;
+    drop_file(before);
+}
+
 int sim_directory_sync(pb_io *io, const char *path)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    for (size_t i = 0; i < disk->name_count; i++) {
-        sim_name *name = &disk->names[i];
-        if (inside(name, path) == NULL)
-            continue;
-        sim_file *before = name->durable;
-        name->durable = keep_file(name->file);
-        name->group = 0;
-        drop_file(before);
+    for (size_t i = 0; i < disk->name_count; i++)
+        if (inside(&disk->names[i], path) != NULL)
+            make_name_durable(&disk->names[i]);
+    return 0;
+}
+
+/* There is one file system; its handle is that of a file without a name. */
+int sim_filesystem_open(pb_io *io, const char *path)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    if (!exists(find_name(disk, path)))
+        return -ENOENT;
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        if (disk->handles[i] == NULL) {
+            disk->handles[i] = calloc(1, sizeof *disk->handles[i]);
+            PB_ASSERT(disk->handles[i] != NULL);
+            disk->handles[i]->references = 1;
+            return i;
+        }
+    return -EMFILE;
+}
+
+int sim_filesystem_sync(pb_io *io, int filesystem)
+{
+    sim_machine *machine = sim_of(io);
+    (void)file_of(io, filesystem);
+    if (sim_chance(machine, machine->faults.sync_error))
+        return -EIO;
+    for (size_t i = 0; i < machine->disk.name_count; i++) {
+        sim_name *name = &machine->disk.names[i];
+        if (name->file != NULL)
+            make_durable(name->file);
+        make_name_durable(name);
     }
     return 0;
 }

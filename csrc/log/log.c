@@ -3,6 +3,7 @@
  * rest is called under the partition's lock and makes no I/O.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,22 @@ static void log_free(pb_log *log)
     free(log);
 }
 
+/* Unless it is there. Its name is durable before anything inside can be. */
+static int make_directory(const pb_log *log, pb_failure *failure)
+{
+    int rc = log->io->ops->directory_make(log->io, log->directory);
+    if (rc == -EEXIST)
+        return 0;
+    char parent[PB_LOG_PATH_BYTES];
+    const char *slash = strrchr(log->directory, '/');
+    int length = slash != NULL ? (int)(slash - log->directory) : 0;
+    if (rc == 0 && snprintf(parent, sizeof(parent), "%.*s", length, log->directory) >= (int)sizeof(parent))
+        rc = -ENAMETOOLONG;
+    if (rc == 0 && length > 0)
+        rc = log->io->ops->directory_sync(log->io, parent);
+    return rc == 0 ? 0 : pb_fail(failure, rc, "cannot make the log directory %s", log->directory);
+}
+
 int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure)
 {
     memset(recovery, 0, sizeof(*recovery));
@@ -63,10 +80,8 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     pb_log_clear_hints(log);
     log->directory = strdup(options->directory);
     int rc = log->directory == NULL ? pb_fail(failure, -ENOMEM, "cannot open the log in %s", options->directory) : 0;
-    if (rc == 0) {
-        rc = log->io->ops->directory_make(log->io, log->directory);
-        rc = rc == 0 || rc == -EEXIST ? 0 : pb_fail(failure, rc, "cannot make the log directory %s", log->directory);
-    }
+    if (rc == 0)
+        rc = make_directory(log, failure);
     if (rc == 0)
         rc = pb_log_check_topic_id(log, options->topic_id, failure);
     if (rc == 0)
@@ -122,6 +137,11 @@ int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
 void pb_log_configure(pb_log *log, const pb_log_config *config)
 {
     log->config = *config;
+}
+
+const char *pb_log_directory(const pb_log *log)
+{
+    return log->directory;
 }
 
 int64_t pb_log_start_offset(const pb_log *log)

@@ -161,6 +161,8 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure);
 void pb_log_configure(pb_log *log, const pb_log_config *config); /* [lock] */
 
+/* Where it lies. Stays as long as a sync or maintenance is under way; the text lives as long as the log. [any] */
+const char *pb_log_directory(const pb_log *log);
 int64_t pb_log_start_offset(const pb_log *log); /* [lock] */
 int64_t pb_log_appended_end(const pb_log *log); /* [lock] the log end offset */
 int64_t pb_log_written_end(const pb_log *log);  /* [lock] */

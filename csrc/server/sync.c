@@ -1,52 +1,201 @@
-/* The threads that sync. A thread takes a partition, runs one round of it, and puts it back when it has more. */
+/* The threads that sync. A partition that has more after its round goes back to the end of the queue. */
 #include "server/sync.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/broker.h"
 
-#define RETRY_NS 10000000 /* after an error that passes */
+enum {
+    RETRY_NS = 10000000, /* after an error that passes */
+    MANY = 16,           /* partitions that wait before their file system is considered */
+    MOST = 1024,         /* of them that one sync takes */
+    WEIGHT = 8,          /* of the past in an average */
+};
 
-/* One round. true: another one is due; *wait: not at once. */
-static bool run_round(pb_partition *partition, bool *wait)
-{
+/* A partition's round on its way. */
+typedef struct sync_job {
+    pb_partition *partition;
+    pb_sync_filesystem *filesystem; /* NULL: it has to be synced by itself */
     pb_log_sync_round round;
-    if (!pb_partition_sync_begin(partition, &round))
-        return false;
-    int result = pb_partition_sync_run(partition, &round, NULL);
-    *wait = result != 0;
-    return pb_partition_sync_end(partition, &round, result);
+} sync_job;
+
+static int64_t average(int64_t before, int64_t now)
+{
+    return before == 0 ? now : before + (now - before) / WEIGHT;
 }
 
-/* The partition that has waited longest; NULL: none. The lock is held. */
-static pb_partition *take(pb_syncer *syncer)
+static int64_t now_ns(const pb_syncer *syncer)
 {
-    pb_link *link = pb_list_pop_front(&syncer->due);
-    return link != NULL ? PB_CONTAINER(link, pb_partition, sync_link) : NULL;
+    return syncer->io->ops->monotonic_ns(syncer->io);
+}
+
+/* ---- one by one ---- */
+
+/* The end of a round: back into the queue, or out of our hands. */
+static void finish(pb_syncer *syncer, pb_partition *partition, pb_log_sync_round *round, int result)
+{
+    if (!pb_partition_sync_end(partition, round, result)) {
+        pb_partition_release(partition);
+        return;
+    }
+    pthread_mutex_lock(&syncer->lock);
+    pb_list_push_back(&syncer->due, &partition->sync_link);
+    syncer->due_count++;
+    pthread_mutex_unlock(&syncer->lock);
+}
+
+static int sync_alone(pb_syncer *syncer, sync_job *job)
+{
+    int64_t started_ns = now_ns(syncer);
+    int result = pb_partition_sync_run(job->partition, &job->round, NULL);
+    int64_t taken_ns = now_ns(syncer) - started_ns;
+    pthread_mutex_lock(&syncer->lock);
+    syncer->file_ns = average(syncer->file_ns, taken_ns);
+    pthread_mutex_unlock(&syncer->lock);
+    finish(syncer, job->partition, &job->round, result);
+    return result;
+}
+
+/* ---- many at once ---- */
+
+static pb_sync_filesystem *find_filesystem(pb_syncer *syncer, const char *directory, size_t length)
+{
+    for (int i = 0; i < syncer->filesystem_count; i++) {
+        pb_sync_filesystem *filesystem = &syncer->filesystems[i];
+        if (strncmp(filesystem->path, directory, length) == 0 && filesystem->path[length] == '\0')
+            return filesystem;
+    }
+    return NULL;
+}
+
+static size_t parent_length(const char *directory)
+{
+    const char *slash = strrchr(directory, '/');
+    return slash != NULL ? (size_t)(slash - directory) : 0;
+}
+
+void pb_syncer_watch(pb_syncer *syncer, const char *directory)
+{
+    size_t length = parent_length(directory);
+    pthread_mutex_lock(&syncer->lock);
+    if (length > 0 && syncer->filesystem_count < PB_SYNC_FILESYSTEMS &&
+        find_filesystem(syncer, directory, length) == NULL) {
+        pb_sync_filesystem *filesystem = &syncer->filesystems[syncer->filesystem_count];
+        filesystem->path = strndup(directory, length);
+        /* Without it each partition is synced by itself. */
+        filesystem->handle =
+            filesystem->path != NULL ? syncer->io->ops->filesystem_open(syncer->io, filesystem->path) : -1;
+        filesystem->unfit = filesystem->handle < 0;
+        syncer->filesystem_count += filesystem->path != NULL;
+    }
+    pthread_mutex_unlock(&syncer->lock);
+}
+
+/* Begin what is due, all of it up to MOST; how many. */
+static int begin_jobs(pb_syncer *syncer, pb_link *taken, sync_job *jobs)
+{
+    int count = 0;
+    pb_link *link;
+    while ((link = pb_list_pop_front(taken)) != NULL) {
+        sync_job *job = &jobs[count];
+        job->partition = PB_CONTAINER(link, pb_partition, sync_link);
+        if (!pb_partition_sync_begin(job->partition, &job->round)) {
+            pb_partition_release(job->partition);
+            continue;
+        }
+        /* From here on the log stays in its directory. */
+        const char *directory = pb_log_directory(job->partition->log);
+        pthread_mutex_lock(&syncer->lock);
+        job->filesystem = find_filesystem(syncer, directory, parent_length(directory));
+        if (job->filesystem != NULL && job->filesystem->unfit)
+            job->filesystem = NULL;
+        pthread_mutex_unlock(&syncer->lock);
+        count++;
+    }
+    return count;
+}
+
+/* All jobs of one file system. A failure may be somebody else's: then each finds out by itself. */
+static void sync_filesystem(pb_syncer *syncer, sync_job *jobs, int count, pb_sync_filesystem *filesystem)
+{
+    int64_t started_ns = now_ns(syncer);
+    int result = syncer->io->ops->filesystem_sync(syncer->io, filesystem->handle);
+    int64_t taken_ns = now_ns(syncer) - started_ns;
+    pthread_mutex_lock(&syncer->lock);
+    syncer->filesystem_ns = average(syncer->filesystem_ns, taken_ns);
+    filesystem->unfit = filesystem->unfit || result != 0;
+    pthread_mutex_unlock(&syncer->lock);
+    for (int i = 0; i < count; i++) {
+        if (jobs[i].filesystem != filesystem)
+            continue;
+        jobs[i].filesystem = NULL;
+        if (result == 0) {
+            finish(syncer, jobs[i].partition, &jobs[i].round, 0);
+            jobs[i].partition = NULL;
+        }
+    }
+}
+
+/* Sync what was taken; 0 or the last error. */
+static int sync_together(pb_syncer *syncer, pb_link *taken, sync_job *jobs)
+{
+    int count = begin_jobs(syncer, taken, jobs);
+    for (int i = 0; i < count; i++)
+        if (jobs[i].partition != NULL && jobs[i].filesystem != NULL)
+            sync_filesystem(syncer, jobs, count, jobs[i].filesystem);
+    int result = 0;
+    for (int i = 0; i < count; i++) {
+        int own = jobs[i].partition != NULL ? sync_alone(syncer, &jobs[i]) : 0;
+        result = own != 0 ? own : result;
+    }
+    return result;
+}
+
+/* ---- the threads ---- */
+
+/* How many partitions the next sync shall take. The lock is held. */
+static int choose(pb_syncer *syncer)
+{
+    if (syncer->due_count < MANY || syncer->filesystem_count == 0)
+        return syncer->due_count > 0;
+    if (syncer->file_ns * syncer->due_count / PB_SYNC_THREADS >= syncer->filesystem_ns)
+        return syncer->due_count < MOST ? syncer->due_count : MOST;
+    syncer->filesystem_ns -= syncer->filesystem_ns / (16 * WEIGHT); /* so that it is tried again */
+    return 1;
 }
 
 static enum pb_step sync_step(void *argument)
 {
     pb_sync_thread *self = argument;
     pb_syncer *syncer = self->syncer;
+    pb_link taken;
+    pb_list_init(&taken);
     pthread_mutex_lock(&syncer->lock);
-    pb_partition *partition = take(syncer);
-    self->idle = partition == NULL;
+    int count = choose(syncer);
+    for (int i = 0; i < count; i++)
+        pb_list_push_back(&taken, pb_list_pop_front(&syncer->due));
+    syncer->due_count -= count;
+    self->idle = count == 0;
     bool stopping = syncer->stopping;
     pthread_mutex_unlock(&syncer->lock);
-    if (partition == NULL)
+    if (count == 0)
         return stopping ? PB_STEP_END : PB_STEP_IDLE;
-    bool wait = false;
-    if (run_round(partition, &wait)) {
-        pthread_mutex_lock(&syncer->lock);
-        pb_list_push_back(&syncer->due, &partition->sync_link);
-        pthread_mutex_unlock(&syncer->lock);
-    } else {
-        pb_partition_release(partition);
+    sync_job one, *jobs = count > 1 ? malloc((size_t)count * sizeof *jobs) : NULL;
+    int result = 0;
+    while (jobs == NULL && !pb_list_empty(&taken)) {
+        pb_link single;
+        pb_list_init(&single);
+        pb_list_push_back(&single, pb_list_pop_front(&taken));
+        if (begin_jobs(syncer, &single, &one) > 0)
+            result = sync_alone(syncer, &one);
     }
-    if (!wait)
+    if (jobs != NULL)
+        result = sync_together(syncer, &taken, jobs);
+    free(jobs);
+    if (result == 0)
         return PB_STEP_AGAIN;
-    syncer->io->ops->thread_sleep_until(self->thread, syncer->io->ops->monotonic_ns(syncer->io) + RETRY_NS);
+    syncer->io->ops->thread_sleep_until(self->thread, now_ns(syncer) + RETRY_NS);
     return PB_STEP_IDLE;
 }
 
@@ -61,6 +210,11 @@ void pb_syncer_init(pb_syncer *syncer, pb_io *io)
 void pb_syncer_destroy(pb_syncer *syncer)
 {
     PB_ASSERT(pb_list_empty(&syncer->due) && !syncer->running);
+    for (int i = 0; i < syncer->filesystem_count; i++) {
+        if (syncer->filesystems[i].handle >= 0)
+            (void)syncer->io->ops->file_close(syncer->io, syncer->filesystems[i].handle);
+        free(syncer->filesystems[i].path);
+    }
     pthread_mutex_destroy(&syncer->lock);
 }
 
@@ -106,6 +260,7 @@ void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
     if (running) {
         pb_partition_retain(partition);
         pb_list_push_back(&syncer->due, &partition->sync_link);
+        syncer->due_count++;
     }
     for (int i = 0; running && i < PB_SYNC_THREADS && sleeper == NULL; i++) {
         if (!syncer->threads[i].idle)
@@ -116,8 +271,9 @@ void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
     pthread_mutex_unlock(&syncer->lock);
     if (sleeper != NULL)
         syncer->io->ops->thread_wake(sleeper);
-    bool wait;
-    while (!running && run_round(partition, &wait))
+    pb_log_sync_round round;
+    while (!running && pb_partition_sync_begin(partition, &round) &&
+           pb_partition_sync_end(partition, &round, pb_partition_sync_run(partition, &round, NULL)))
         ;
 }
 

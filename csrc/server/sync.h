@@ -1,8 +1,10 @@
 /*
- * The syncs that durable acks wait for: a few background threads beside the reactors, one partition at a time each.
+ * The syncs that durable acks wait for: a few background threads beside the reactors.
  *
  * A partition is in the queue, or with one of the threads, as long as it has something to sync; what it gathers
- * meanwhile goes with its next round, behind the partitions that wait already.
+ * meanwhile goes with its next round, behind the partitions that wait already. A thread takes one partition and syncs
+ * its files. When many wait it takes them all and syncs their file system instead, while that has been the faster way:
+ * it costs one commit of the journal for all, and has to wait for everybody's dirty pages.
  */
 #ifndef PB_SERVER_SYNC_H
 #define PB_SERVER_SYNC_H
@@ -10,6 +12,7 @@
 #include "replica/partition.h"
 
 #define PB_SYNC_THREADS 4
+#define PB_SYNC_FILESYSTEMS 32
 
 typedef struct pb_syncer pb_syncer;
 
@@ -20,14 +23,29 @@ typedef struct pb_sync_thread {
     bool idle; /* under the lock: it sleeps, or is about to */
 } pb_sync_thread;
 
+/*
+ * A log dir as something to sync whole. Its handle is opened before anything there waits for a sync, so that no failure
+ * of an earlier write escapes it; as it tells a failure once, it is not used again after one.
+ */
+typedef struct pb_sync_filesystem {
+    char *path;
+    int handle;
+    bool unfit;
+} pb_sync_filesystem;
+
 struct pb_syncer {
     pb_io *io;
     pb_sync_thread threads[PB_SYNC_THREADS];
     pthread_mutex_t lock;
     /* Under the lock. */
     pb_link due; /* partitions, retained */
+    int due_count;
     bool running;
     bool stopping;
+    pb_sync_filesystem filesystems[PB_SYNC_FILESYSTEMS]; /* only added to */
+    int filesystem_count;
+    int64_t file_ns;       /* what a partition's own sync has taken lately; 0: unknown */
+    int64_t filesystem_ns; /* and what a file system's has, less with every one that was not tried */
 };
 
 void pb_syncer_init(pb_syncer *syncer, pb_io *io);
@@ -35,6 +53,8 @@ void pb_syncer_destroy(pb_syncer *syncer);
 int pb_syncer_start(pb_syncer *syncer, pb_failure *failure);
 /* Ends the threads when nothing is due any more. */
 void pb_syncer_stop(pb_syncer *syncer);
+/* A log with durable acks lies in this directory: remember the file system of the log dir above. Any thread. */
+void pb_syncer_watch(pb_syncer *syncer, const char *directory);
 /* Any thread. Before start and after stop it syncs at once, and blocks. */
 void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition);
 

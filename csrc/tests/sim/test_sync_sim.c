@@ -1,0 +1,223 @@
+/*
+ * Durable acks of many partitions at once, on the simulated machine: they are synced by themselves or by their file
+ * system, syncs fail, the power is cut at any moment. What was acknowledged is there. A seed to replay: PB_SIM_SEED=n
+ * PB_SIM_RUNS=1.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io_sim.h"
+#include "server/broker.h"
+#include "tests/check.h"
+#include "tests/support/mini_client.h"
+#include "wire/generated/kafka_errors.h"
+
+enum { PARTITIONS = 40, ROUNDS = 12, ANSWER_BYTES = 1 << 16, STEP_LIMIT = 200000 };
+
+typedef struct world {
+    pb_io *io;
+    pb_broker *broker;
+    pb_partition *partitions[PARTITIONS];
+    int client;
+    uint8_t buffer[ANSWER_BYTES];
+    size_t buffered;
+    int sent; /* in the order of the partitions, round by round */
+    int answered;
+    int64_t acknowledged[PARTITIONS]; /* ends */
+    int failed[PARTITIONS];
+} world;
+
+static int filesystem_syncs, failures; /* over all seeds */
+static int (*sync_whole)(pb_io *io, int filesystem);
+
+static int count_filesystem_sync(pb_io *io, int filesystem)
+{
+    filesystem_syncs++;
+    return sync_whole(io, filesystem);
+}
+
+static pb_log *open_log(pb_io *io, int index, bool clean)
+{
+    static const uint8_t id[16] = {9};
+    char directory[64];
+    snprintf(directory, sizeof directory, "/data/t-%d", index);
+    pb_log_options options = {
+        .io = io,
+        .directory = directory,
+        .topic_id = id,
+        .clean = clean,
+        .log_start_offset = -1,
+        .config = {.segment_bytes = 512, /* a batch or two: directories are synced as well */
+                   .segment_ms = INT64_MAX,
+                   .segment_index_bytes = 1 << 20,
+                   .index_interval_bytes = 512,
+                   .producer_expiration_ms = 86400000,
+                   .flush_messages = INT64_MAX,
+                   .flush_ms = INT64_MAX},
+    };
+    pb_log *log = NULL;
+    pb_log_recovery recovery;
+    CHECK_INT(pb_log_open(&options, &log, &recovery, NULL), 0);
+    return log;
+}
+
+static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
+{
+    world *it = partition->owner;
+    CHECK(what == PB_SYNC_FAILED && error == -EIO);
+    CHECK_INT(it->failed[partition->index]++, 0); /* told once */
+    failures++;
+}
+
+static void on_sync_due(pb_partition *partition)
+{
+    pb_syncer_submit(&((world *)partition->owner)->broker->syncer, partition);
+}
+
+static void start(world *it, uint64_t seed)
+{
+    memset(it, 0, sizeof *it);
+    CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
+    static pb_io_ops counting;
+    counting = *it->io->ops;
+    sync_whole = counting.filesystem_sync;
+    counting.filesystem_sync = count_filesystem_sync;
+    it->io->ops = &counting;
+    CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
+    pb_broker_settings settings = {.node_id = 1,
+                                   .reactor_count = 2,
+                                   .buffer_budget_bytes = 8 << 20,
+                                   .max_request_bytes = 1 << 20,
+                                   .max_connections = 100,
+                                   .fetch_session_slots = 10,
+                                   .fetch_max_bytes = 1 << 20};
+    CHECK_INT(pb_broker_create(it->io, &settings, &it->broker, NULL), 0);
+    CHECK_INT(pb_broker_set_apis(it->broker, PB_API_PRODUCE, 3, 13), 0);
+    pb_partition_rules rules = {.validation = {.max_message_bytes = 1 << 20,
+                                               .timestamp_before_max_ms = INT64_MAX,
+                                               .timestamp_after_max_ms = INT64_MAX,
+                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER},
+                                .min_insync_replicas = 1,
+                                .durable_acks = true};
+    static const uint8_t id[16] = {9};
+    for (int i = 0; i < PARTITIONS; i++) {
+        it->partitions[i] = pb_partition_create(it->io, "t", id, i, open_log(it->io, i, true), &rules);
+        it->partitions[i]->owner = it;
+        it->partitions[i]->failed = on_failure;
+        it->partitions[i]->sync_due = on_sync_due;
+        pb_partition_start_leading(it->partitions[i], 0);
+        CHECK_INT(pb_registry_add(&it->broker->registry, it->partitions[i]), 0);
+    }
+    pb_syncer_watch(&it->broker->syncer, "/data/t-0");
+    int port;
+    CHECK_INT(pb_broker_add_listener(it->broker, "SIM", "", 0, &port, NULL), 0);
+    CHECK_INT(pb_broker_run(it->broker, NULL), 0);
+    it->client = pb_sim_connect(it->io, port);
+}
+
+static void stop(world *it)
+{
+    pb_sim_faults none = {0};
+    pb_sim_set_faults(it->io, &none);
+    pb_sim_client_close(it->io, it->client);
+    pb_broker_halt(it->broker);
+    for (int i = 0; i < PARTITIONS; i++) {
+        pb_partition *partition = it->partitions[i];
+        pb_registry_remove(&it->broker->registry, partition);
+        pb_partition_stop_leading(partition, 0);
+        CHECK_INT(pb_log_close(partition->log, true, NULL), it->failed[i] > 0 ? -EIO : 0);
+        partition->log = NULL;
+        pb_partition_release(partition);
+    }
+    pb_broker_destroy(it->broker);
+}
+
+static void send_round(world *it)
+{
+    static uint8_t bytes[512];
+    size_t length = mini_batch(bytes, sizeof bytes, 1, 150);
+    for (int i = 0; i < PARTITIONS; i++) {
+        pb_writer writer;
+        mini_encode_produce(&writer, it->sent++, 9, 1, "t", i, bytes, length);
+        pb_sim_client_send(it->io, it->client, writer.data, writer.length);
+        pb_writer_free(&writer);
+    }
+}
+
+static void take_answers(world *it)
+{
+    int64_t got = pb_sim_client_receive(it->io, it->client, it->buffer + it->buffered, ANSWER_BYTES - it->buffered);
+    CHECK(got >= 0);
+    it->buffered += (size_t)got;
+    uint32_t size;
+    while (it->buffered >= 4 && (memcpy(&size, it->buffer, 4), size = be32toh(size), it->buffered >= 4 + size)) {
+        pb_arena arena;
+        pb_arena_init(&arena, 1 << 20);
+        pb_produce_response response;
+        mini_decode_produce(it->buffer + 4, size, 9, &arena, &response);
+        const pb_produce_response_partition_produce_response *answer = &response.responses[0].partition_responses[0];
+        int index = it->answered++ % PARTITIONS;
+        if (it->failed[index] == 0)
+            CHECK_INT(answer->error_code, 0);
+        if (answer->error_code == 0) {
+            CHECK_INT(answer->base_offset, it->acknowledged[index]); /* none after one that failed */
+            it->acknowledged[index]++;
+        }
+        pb_arena_free(&arena);
+        it->buffered -= 4 + size;
+        memmove(it->buffer, it->buffer + 4 + size, it->buffered);
+    }
+}
+
+static void cut_power(world *it, uint64_t seed)
+{
+    pb_io *cut;
+    CHECK_INT(pb_sim_crash(it->io, PB_SIM_POWER_CUT, seed, &cut), 0);
+    for (int i = 0; i < PARTITIONS; i++) {
+        if (it->acknowledged[i] == 0)
+            continue; /* its directory need not be there */
+        pb_log *log = open_log(cut, i, false);
+        CHECK(pb_log_written_end(log) >= it->acknowledged[i]);
+        CHECK_INT(pb_log_close(log, true, NULL), 0);
+    }
+    cut->ops->close(cut);
+}
+
+static void survive(uint64_t seed)
+{
+    static world it;
+    start(&it, seed);
+    pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? 20000 : 0};
+    pb_sim_set_faults(it.io, &faults);
+    int cut_at = (int)(seed * 37 % (ROUNDS * PARTITIONS));
+    bool is_cut = false;
+    for (int step = 0; it.answered < ROUNDS * PARTITIONS; step++) {
+        CHECK(step < STEP_LIMIT);
+        if (it.sent - it.answered <= PARTITIONS && it.sent < ROUNDS * PARTITIONS)
+            send_round(&it);
+        take_answers(&it);
+        if (!is_cut && it.answered >= cut_at) {
+            cut_power(&it, seed);
+            is_cut = true;
+        }
+        (void)pb_sim_step(it.io);
+    }
+    cut_power(&it, seed + 1);
+    stop(&it);
+}
+
+TEST(what_many_partitions_acknowledged_survives_a_power_cut)
+{
+    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
+    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
+    for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        survive(seed);
+    }
+    CHECK(filesystem_syncs > 0);
+    CHECK(failures > 0 || first != NULL);
+}
+
+CHECK_MAIN()
