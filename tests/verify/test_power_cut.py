@@ -1,5 +1,6 @@
 """20 power cuts under load, on a drive of ours that forgets what no flush had reached: the log recovers to a prefix
-with everything in it that was synced, and the metadata to everything that was acknowledged.
+with everything in it that was synced or, with durable acks, acknowledged or read, and the metadata to everything that
+was acknowledged.
 """
 
 from __future__ import annotations
@@ -36,3 +37,4 @@ def test_what_was_synced_survives_20_power_cuts(tmp_path: Path) -> None:
     # The cuts must have bitten, and the syncs must have saved something.
     assert sum(cut.unflushed_count - cut.kept_count for cut in report.cuts) > 1000
     assert report.lost_count > 0 and report.synced_count > 1000
+    assert report.promised_count > 1000 and report.seen_count > 1000

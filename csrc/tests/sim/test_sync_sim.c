@@ -189,7 +189,7 @@ static void survive(uint64_t seed)
 {
     static world it;
     start(&it, seed);
-    pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? 20000 : 0};
+    pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? 200000 : 0};
     pb_sim_set_faults(it.io, &faults);
     int cut_at = (int)(seed * 37 % (ROUNDS * PARTITIONS));
     bool is_cut = false;

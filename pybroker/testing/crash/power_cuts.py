@@ -1,8 +1,9 @@
 """`PowerRun`: a broker under load whose power is cut again and again, and what must be there afterwards.
 
 What a power cut may take is what was never synced. So after each: the metadata log has every acknowledged change; every
-partition is a prefix of what was sent, without holes, up to the recovery point at least; CRCs, indexes and numbering
-are right; the broker starts by itself. The caller's thread drives it and owns it as a context manager.
+partition is a prefix of what was sent, without holes, up to the recovery point at least; with durable acks, everything
+is there that was acknowledged or read; CRCs, indexes and numbering are right; the broker starts by itself. The caller's
+thread drives it and owns it as a context manager.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ from pybroker.testing.crash.control_load import ControlLoad
 from pybroker.testing.crash.file_watch import FileWatch
 from pybroker.testing.crash.kills import AIMS, OVERRIDES
 from pybroker.testing.crash.power_disk import PowerCut, PowerDisk
-from pybroker.testing.crash.record_load import Ledger, RecordCheck, RecordLoad
+from pybroker.testing.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
 from pybroker.testing.crash.segment_files import index_findings, recovery_points
+from pybroker.testing.crash.tail_reader import TailReader
 
 _TOPICS: Mapping[str, Mapping[str, str]] = {
     # Never synced by its configuration: only rolls and the kernel write it back.
     "rolling": {"segment.ms": "100", "index.interval.bytes": "512"},
     "small": {"segment.bytes": "1048576", "index.interval.bytes": "1024", "flush.ms": "50"},
     "counted": {"segment.ms": "300", "flush.messages": "50"},
+    "durable": {"segment.ms": "100", "pybroker.durability": "acks"},
+    "durable-by-flush": {"segment.bytes": "1048576", "flush.messages": "1"},
 }
+_DURABLE = tuple(topic for topic in _TOPICS if topic.startswith("durable"))
 _PARTITIONS = 2
 _PRODUCERS = 3
 _CUT_AIMS = ("random", "roll", "checkpoint", "metadata", "metadata snapshot", "producer snapshot", "epochs", "index")
@@ -64,6 +69,8 @@ class PowerReport:
     acknowledged_count: int = 0
     checked_count: int = 0
     synced_count: int = 0
+    promised_count: int = 0
+    seen_count: int = 0
 
     def __str__(self) -> str:
         unflushed = sum(cut.unflushed_count for cut in self.cuts)
@@ -71,7 +78,8 @@ class PowerReport:
         return (
             f"{len(self.cuts)} power cuts, {unflushed} sectors not flushed, {kept} of them kept; "
             f"{self.acknowledged_count} records acknowledged, {self.synced_count} of them below a recovery point and "
-            f"all there, {self.lost_count} others lost as their durability allows; {self.checked_count} read"
+            f"all there, {self.lost_count} others lost as their durability allows; {self.checked_count} read; of "
+            f"durable acks {self.promised_count} acknowledged and {self.seen_count} seen by a reader, all there"
         )
 
 
@@ -88,6 +96,8 @@ class PowerRun:
         self._places = [(topic, index) for topic in _TOPICS for index in range(_PARTITIONS)]
         self._ledger = Ledger()
         self._synced = dict.fromkeys(self._places, 0)
+        self._seen: dict[Place, int] = {}
+        self._promised: dict[tuple[int, str, int], int] = {}
         self._calm = False
         self._log_dir = disk.path / "data"
         overrides = {**OVERRIDES, "log.dirs": str(self._log_dir), "pybroker.io.backend": backends[0]}
@@ -120,6 +130,7 @@ class PowerRun:
             ledger=self._ledger,
             first_number=number * _PRODUCERS,
         )
+        reader = TailReader(self._broker.bootstrap, [place for place in self._places if place[0] in _DURABLE])
         written_back = threading.Event()
         writeback = threading.Thread(
             target=_write_back, args=(self._log_dir, written_back, self._random.random()), name="writeback"
@@ -131,22 +142,25 @@ class PowerRun:
             self._wait("random" if calm else self._random.choice(_CUT_AIMS))
             self._note_synced()
             promised = self._control.promises()
+            seen = reader.seen()
+            self._note_promised(first_number=number * _PRODUCERS)
             cut = self._disk.cut(self._seed + number, self._random.choice(_KEPT_PERCENTS))
         finally:
             self._broker.kill()
             written_back.set()
             writeback.join()
             load.abandon()
+            reader.stop()
         self.report.cuts.append(cut)
         self._restore(number)
         self._control.check(promised)
-        self._check()
+        self._check(seen)
 
     def _wait(self, aim: str) -> None:
         if aim == "random":
             time.sleep(self._random.uniform(0.0, 1.0))
             return
-        pattern = re.compile(AIMS[aim].replace("rolling|small", "rolling|small|counted"))
+        pattern = re.compile(AIMS[aim].replace("rolling|small", "|".join(_TOPICS)))
         with FileWatch(self._log_dir) as watch:
             watch.wait(lambda path: pattern.fullmatch(path) is not None, 1.5, count=self._random.randint(1, 10))
 
@@ -167,10 +181,23 @@ class PowerRun:
             if place in self._synced:
                 self._synced[place] = max(offset, self._synced[place])
 
-    def _check(self) -> None:
+    def _note_promised(self, first_number: int) -> None:
+        """What was acknowledged before the cut. Behind it the drive pretends, so that acknowledgements mean nothing."""
+        for key, count in self._ledger.counts().items():
+            if key[0] >= first_number and key[1] in _DURABLE:
+                self._promised[key] = count
+
+    def _check(self, seen: Mapping[Place, int]) -> None:
         assert not self._ledger.failures, self._ledger.failures[:5]
         check = RecordCheck(self._broker.bootstrap, self._places, self._ledger)
-        self.report.checked_count += check.run(whole=True)
+        self.report.checked_count += check.run(self._promised, whole=True)
+        self.report.promised_count = sum(self._promised.values())
+        for place, offset in seen.items():
+            assert check.end_offset(place) >= offset, (
+                f"{place} ends at {check.end_offset(place)}; a reader had seen everything below {offset}"
+            )
+        self.report.seen_count += len(seen) and sum(seen.values()) - sum(self._seen.get(place, 0) for place in seen)
+        self._seen.update(seen)
         for place, offset in self._synced.items():
             assert check.end_offset(place) >= offset, (
                 f"{place} ends at {check.end_offset(place)}; everything below {offset} had been synced"
