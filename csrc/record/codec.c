@@ -210,6 +210,11 @@ int pb_decompress_all(pb_codec *codec, int compression, const void *data, size_t
 {
     int error = pb_decompress_begin(codec, compression, data, length, failure);
     size_t used = 0;
+    if (error == 0 && codec->reading->decompress_whole != NULL && *capacity > 0) {
+        error = codec->reading->decompress_whole(codec, *memory, *capacity < limit ? *capacity : limit, &used, failure);
+        if (error == -ENOSPC) /* once more in pieces, with more memory */
+            error = pb_decompress_begin(codec, compression, data, length, failure);
+    }
     while (error == 0 && !codec->finished) {
         size_t room = 0;
         error = codec->reading->decompress_room(codec, &room, failure);
@@ -266,6 +271,12 @@ int pb_compress(pb_codec *codec, int compression, int level, const void *data, s
                 size_t capacity, size_t *out_length, pb_failure *failure)
 {
     int error = pb_compress_begin(codec, compression, level, destination, capacity, failure);
+    if (error == 0 && codec->writing->compress_whole != NULL) {
+        error = codec->writing->compress_whole(codec, data, length, failure);
+        codec->writing = NULL;
+        *out_length = codec->output_length;
+        return error;
+    }
     if (error == 0)
         error = pb_compress_add(codec, data, length, failure);
     if (error == 0)

@@ -21,6 +21,11 @@ typedef struct pb_codec_ops {
     int (*compress_begin)(pb_codec *codec, int level, pb_failure *failure);
     int (*compress_add)(pb_codec *codec, const uint8_t *data, size_t length, pb_failure *failure);
     int (*compress_finish)(pb_codec *codec, pb_failure *failure);
+    /* All data in one piece, for libraries that do better then; may be NULL. Decompression gives -ENOSPC when
+     * `capacity` does not suffice, and nothing is lost. */
+    int (*decompress_whole)(pb_codec *codec, uint8_t *destination, size_t capacity, size_t *produced,
+                            pb_failure *failure);
+    int (*compress_whole)(pb_codec *codec, const uint8_t *data, size_t length, pb_failure *failure);
 } pb_codec_ops;
 
 struct pb_codec {

@@ -98,6 +98,34 @@ static int compress_finish(pb_codec *codec, pb_failure *failure)
     return compress_with(codec, NULL, 0, ZSTD_e_end, failure);
 }
 
+/* Neither needs a window of libzstd's own, and the size of what is compressed tells it how large its tables need be. */
+static int decompress_whole(pb_codec *codec, uint8_t *destination, size_t capacity, size_t *produced,
+                            pb_failure *failure)
+{
+    size_t status = ZSTD_decompressDCtx(codec->zstd_reader, destination, capacity, codec->input, codec->input_length);
+    if (!ZSTD_isError(status)) {
+        *produced = status;
+        codec->finished = true;
+        return 0;
+    }
+    if (ZSTD_getErrorCode(status) == ZSTD_error_dstSize_tooSmall)
+        return -ENOSPC;
+    return pb_fail(failure, PB_INVALID_RECORD, "the zstd data of the record batch is damaged: %s",
+                   ZSTD_getErrorName(status));
+}
+
+static int compress_whole(pb_codec *codec, const uint8_t *data, size_t length, pb_failure *failure)
+{
+    size_t status = ZSTD_compress2(codec->zstd_writer, codec->output, codec->output_capacity, data, length);
+    if (!ZSTD_isError(status)) {
+        codec->output_length = status;
+        return 0;
+    }
+    if (ZSTD_getErrorCode(status) == ZSTD_error_dstSize_tooSmall)
+        return pb_fail(failure, -ENOSPC, "no room for the zstd data");
+    return pb_fail(failure, -ENOMEM, "zstd failed: %s", ZSTD_getErrorName(status));
+}
+
 void pb_codec_zstd_shrink(pb_codec *codec)
 {
     if (codec->zstd_reader == NULL || ZSTD_sizeof_DCtx(codec->zstd_reader) <= CONTEXT_KEPT_BYTES)
@@ -123,4 +151,6 @@ const pb_codec_ops pb_codec_zstd = {
     .compress_begin = compress_begin,
     .compress_add = compress_add,
     .compress_finish = compress_finish,
+    .decompress_whole = decompress_whole,
+    .compress_whole = compress_whole,
 };

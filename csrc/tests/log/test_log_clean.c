@@ -1,0 +1,360 @@
+/*
+ * Single rules and failures of cleaning that a random run does not show by itself: delete horizons in time, codecs,
+ * upper bounds, markers, groups, and passes that end early.
+ */
+#include "base/kafka_error.h"
+#include "tests/log/clean_fixture.h"
+
+static pb_codec *codec;
+static pb_clean_throttle throttle;
+
+static void begin(fixture *f, int64_t segment_bytes)
+{
+    memset(&throttle, 0, sizeof(throttle));
+    CHECK_INT(pb_codec_create(&codec), 0);
+    fixture_init(f);
+    f->options.config.compact = true;
+    f->options.config.segment_bytes = segment_bytes;
+    fixture_open(f);
+}
+
+static void end(fixture *f)
+{
+    fixture_free(f);
+    pb_codec_destroy(codec);
+}
+
+/* One batch of `count` records with keys from `key` on; value CLEAN_TOMBSTONE or a number. */
+static void put(fixture *f, int key, int value, int count, int compression)
+{
+    clean_batch batch = {.base_offset = pb_log_appended_end(f->log),
+                         .producer_id = -1,
+                         .epoch = -1,
+                         .base_sequence = -1,
+                         .codec = compression,
+                         .count = count};
+    for (int i = 0; i < count; i++)
+        batch.items[i] = (clean_item){batch.base_offset + i, 1000 + batch.base_offset + i, key + i, value};
+    CHECK_INT(pb_log_append(f->log, clean_append_make(&batch, codec)), 0);
+    log_write(f);
+}
+
+static void roll(fixture *f)
+{
+    CHECK_INT(pb_log_roll(f->log, &f->guard, NULL), 0);
+}
+
+static pb_clean_stats clean(fixture *f, pb_clean_settings settings, int expected)
+{
+    pb_failure failure = {0};
+    pb_clean_stats stats;
+    int rc = pb_log_clean(f->log, &f->guard, &settings, &throttle, &stats, &failure);
+    if (rc != expected)
+        check_fail(__FILE__, __LINE__, "clean: %d %s", rc, failure.text);
+    return stats;
+}
+
+static int count_records(fixture *f)
+{
+    int count;
+    int records = 0;
+    clean_batch *found = clean_log_read(f, &count);
+    for (int i = 0; i < count; i++)
+        records += found[i].control ? 0 : found[i].count;
+    free(found);
+    return records;
+}
+
+TEST(a_tombstone_goes_when_its_horizon_has_passed)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 7, 1, 0);
+    put(&f, 1, CLEAN_TOMBSTONE, 1, PB_COMPRESSION_LZ4);
+    put(&f, 2, 8, 1, 0);
+    roll(&f);
+    pb_clean_stats stats = clean(&f, clean_settings(0, 5000), 0);
+    CHECK_INT(stats.end_offset, 3);
+    CHECK_INT(stats.kept_records, 2);
+    int count;
+    clean_batch *found = clean_log_read(&f, &count);
+    CHECK_INT(count, 2);
+    CHECK_INT(found[0].horizon, 6000);
+    CHECK_INT(found[0].items[0].timestamp, 1001);
+    CHECK_INT(found[1].horizon, -1);
+    free(found);
+    /* Something dirty to clean for; the horizon is reached, and not a millisecond sooner. */
+    put(&f, 3, 9, 1, 0);
+    roll(&f);
+    stats = clean(&f, clean_settings(stats.end_offset, 5999), 0);
+    CHECK_INT(count_records(&f), 3);
+    put(&f, 3, 9, 1, 0);
+    roll(&f);
+    stats = clean(&f, clean_settings(stats.end_offset, 6000), 0);
+    CHECK_INT(count_records(&f), 2);
+    end(&f);
+}
+
+TEST(what_is_rewritten_gets_the_codec_that_is_asked_for)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 0, 1, 8, PB_COMPRESSION_NONE);
+    put(&f, 20, 1, 8, PB_COMPRESSION_NONE); /* all of it stays, so it stays as it is */
+    put(&f, 4, 2, 4, PB_COMPRESSION_GZIP);
+    put(&f, 4, 2, 1, PB_COMPRESSION_GZIP);
+    roll(&f);
+    pb_clean_settings settings = clean_settings(0, 1);
+    settings.compression = PB_COMPRESSION_ZSTD;
+    settings.level = 3;
+    (void)clean(&f, settings, 0);
+    int count;
+    clean_batch *found = clean_log_read(&f, &count);
+    CHECK_INT(count, 4);
+    CHECK_INT(found[0].codec, PB_COMPRESSION_ZSTD);
+    CHECK_INT(found[0].count, 4);
+    CHECK_INT(found[1].codec, PB_COMPRESSION_NONE);
+    CHECK_INT(found[2].codec, PB_COMPRESSION_ZSTD);
+    CHECK_INT(found[3].codec, PB_COMPRESSION_GZIP);
+    free(found);
+    end(&f);
+}
+
+TEST(nothing_at_or_above_the_upper_bound_counts_or_changes)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 1, 0);
+    put(&f, 1, 2, 1, 0);
+    put(&f, 1, 3, 1, 0);
+    roll(&f);
+    pb_clean_settings settings = clean_settings(0, 1);
+    settings.upper_offset = 2;
+    pb_clean_stats stats = clean(&f, settings, 0);
+    CHECK_INT(stats.end_offset, 2);
+    CHECK_INT(count_records(&f), 2);
+    /* The active segment is never touched, whatever is asked for. */
+    put(&f, 1, 4, 1, 0);
+    stats = clean(&f, clean_settings(2, 1), 0);
+    CHECK_INT(stats.end_offset, 3);
+    CHECK_INT(count_records(&f), 2);
+    stats = clean(&f, clean_settings(3, 1), 0);
+    CHECK_INT(stats.end_offset, 3);
+    CHECK_INT(stats.read_bytes, 0);
+    end(&f);
+}
+
+TEST(small_segments_are_joined_and_the_old_files_wait_for_the_purge)
+{
+    fixture f;
+    begin(&f, 4000);
+    for (int i = 0; i < 10; i++) {
+        put(&f, i % 3, i, 2, 0);
+        roll(&f);
+    }
+    CHECK_INT(f.log->segment_count, 11);
+    pb_clean_stats stats = clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(stats.source_segments, 10);
+    CHECK_INT(stats.cleaned_segments, 1);
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK(file_exists(&f, "00000000000000000002.log.deleted"));
+    CHECK(file_exists(&f, "00000000000000000000.log"));
+    CHECK(!file_exists(&f, "00000000000000000002.log"));
+    CHECK_INT(pb_log_purge(f.log, &f.guard, INT64_MAX, NULL), 0);
+    CHECK(!file_exists(&f, "00000000000000000002.log.deleted"));
+    CHECK(!file_exists(&f, "00000000000000000000.log.deleted"));
+    CHECK_INT(pb_log_size_bytes(f.log), f.log->segments[0]->size_bytes);
+    end(&f);
+}
+
+TEST(a_slice_that_a_reader_holds_outlives_the_swap)
+{
+    fixture f;
+    pb_log_slice slice;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 1, 2, 3, 0);
+    roll(&f);
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, 1 << 20, INT64_MAX, true, &slice), 0);
+    int64_t length = slice.length;
+    (void)clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(pb_log_purge(f.log, &f.guard, INT64_MAX, NULL), 0);
+    uint8_t *bytes = malloc((size_t)length);
+    CHECK_INT(pb_io_read_all(f.io, slice.file, bytes, (size_t)length, slice.position), 0);
+    pb_batch_header header;
+    size_t position = 0;
+    CHECK_INT(pb_batch_next(bytes, (size_t)length, &position, &header), 0);
+    CHECK_INT(header.record_count, 3);
+    free(bytes);
+    pb_segment_release(slice.segment);
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, 1 << 20, INT64_MAX, true, &slice), 0);
+    CHECK(slice.length < length);
+    CHECK_INT(slice.base_offset, 3);
+    pb_segment_release(slice.segment);
+    end(&f);
+}
+
+TEST(a_damaged_batch_ends_the_pass_and_is_named)
+{
+    fixture f;
+    size_t length;
+    pb_failure failure = {0};
+    pb_clean_stats stats;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 1, 2, 3, 0);
+    roll(&f);
+    uint8_t *bytes = file_load(&f, "00000000000000000000.log", &length);
+    bytes[length - 5] ^= 1;
+    file_store(&f, "00000000000000000000.log", bytes, length);
+    pb_clean_settings settings = clean_settings(0, 1);
+    CHECK_INT(pb_log_clean(f.log, &f.guard, &settings, &throttle, &stats, &failure), PB_CORRUPT_MESSAGE);
+    CHECK(strstr(failure.text, "00000000000000000000.log: at position ") != NULL);
+    CHECK(strstr(failure.text, "CRC") != NULL);
+    CHECK_INT(stats.end_offset, 0);
+    CHECK(!file_exists(&f, "00000000000000000000.log.cleaned"));
+    free(bytes);
+    end(&f);
+}
+
+/* Let a pass meet something when it syncs its cleaned segment. */
+static fixture *met;
+static int (*meet)(fixture *f);
+
+static int meeting_sync(pb_io *io, int file)
+{
+    (void)io;
+    (void)file;
+    int (*once)(fixture *) = meet;
+    meet = NULL;
+    return once != NULL ? once(met) : 0;
+}
+
+static pb_clean_stats clean_and_meet(fixture *f, int (*what)(fixture *), int expected)
+{
+    static pb_io_ops meeting;
+    const pb_io_ops *ops = f->io->ops;
+    put(f, 1, 1, 3, 0);
+    put(f, 1, 2, 3, 0);
+    roll(f);
+    CHECK_INT(pb_log_sync(f->log, &f->guard, NULL), 0);
+    meeting = *ops;
+    meeting.file_sync = meeting_sync;
+    f->io->ops = &meeting;
+    met = f;
+    meet = what;
+    pb_clean_stats stats = clean(f, clean_settings(0, 1), expected);
+    f->io->ops = ops;
+    CHECK(!file_exists(f, "00000000000000000000.log.cleaned"));
+    CHECK(!file_exists(f, "00000000000000000000.log.swap"));
+    return stats;
+}
+
+static int meet_retention(fixture *f)
+{
+    int deleted;
+    CHECK_INT(pb_log_set_start_offset(f->log, 6), 0);
+    CHECK_INT(pb_log_delete_segments(f->log, &f->guard, &deleted, NULL), 0);
+    CHECK_INT(deleted, 1);
+    return 0;
+}
+
+static int meet_truncation(fixture *f)
+{
+    CHECK_INT(pb_log_truncate(f->log, &f->guard, 3, NULL), 0);
+    return 0;
+}
+
+static int meet_cancel(fixture *f)
+{
+    /* Somebody else has the log: the pass waits for it, until it is told to end. */
+    CHECK_INT(pb_log_begin_maintenance(f->log, &f->guard), 0);
+    atomic_store(&pb_log_clean_control(f->log)->cancelled, true);
+    return 0;
+}
+
+static int meet_full_disk(fixture *f)
+{
+    (void)f;
+    return -ENOSPC;
+}
+
+TEST(retention_may_take_a_segment_away_meanwhile)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    (void)clean_and_meet(&f, meet_retention, -EAGAIN);
+    CHECK_INT(f.log->segment_count, 1);
+    end(&f);
+}
+
+TEST(a_truncation_meanwhile_ends_the_pass)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    (void)clean_and_meet(&f, meet_truncation, -EAGAIN);
+    CHECK_INT(count_records(&f), 3);
+    end(&f);
+}
+
+TEST(a_cancelled_pass_leaves_the_log_as_it_was)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    pb_clean_stats stats = clean_and_meet(&f, meet_cancel, -ECANCELED);
+    CHECK_INT(stats.end_offset, 0);
+    CHECK_INT(count_records(&f), 6);
+    pb_log_end_maintenance(f.log, &f.guard);
+    stats = clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(count_records(&f), 3);
+    end(&f);
+}
+
+TEST(a_full_disk_leaves_the_log_as_it_was)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    (void)clean_and_meet(&f, meet_full_disk, -ENOSPC);
+    CHECK_INT(count_records(&f), 6);
+    CHECK(!pb_log_failed(f.log));
+    (void)clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(count_records(&f), 3);
+    end(&f);
+}
+
+TEST(first_timestamps_are_those_of_sealed_segments)
+{
+    fixture f;
+    int64_t timestamp_ms;
+    begin(&f, 1 << 20);
+    CHECK_INT(pb_log_first_timestamp(f.log, &f.guard, 0, INT64_MAX, &timestamp_ms, NULL), 0);
+    CHECK_INT(timestamp_ms, -1);
+    put(&f, 1, 1, 2, 0);
+    roll(&f);
+    put(&f, 1, 1, 2, 0);
+    roll(&f);
+    put(&f, 1, 1, 2, 0);
+    CHECK_INT(pb_log_first_timestamp(f.log, &f.guard, 0, INT64_MAX, &timestamp_ms, NULL), 0);
+    CHECK_INT(timestamp_ms, 1001); /* the largest of the first batch */
+    CHECK_INT(pb_log_first_timestamp(f.log, &f.guard, 2, INT64_MAX, &timestamp_ms, NULL), 0);
+    CHECK_INT(timestamp_ms, 1003);
+    CHECK_INT(pb_log_first_timestamp(f.log, &f.guard, 4, INT64_MAX, &timestamp_ms, NULL), 0);
+    CHECK_INT(timestamp_ms, -1);
+    end(&f);
+}
+
+TEST(a_throttle_makes_a_pass_wait_and_lets_it_be_cancelled)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    pb_clean_throttle slow = {.bytes_per_second = 1 << 20};
+    atomic_bool cancelled = false;
+    int64_t began_ns = f.io->ops->monotonic_ns(f.io);
+    pb_clean_throttle_wait(&slow, f.io, 1 << 14, &cancelled); /* a 64th of a second */
+    CHECK(f.io->ops->monotonic_ns(f.io) - began_ns >= 15 * 1000 * 1000);
+    cancelled = true;
+    pb_clean_throttle_wait(&slow, f.io, INT64_C(1) << 40, &cancelled);
+    end(&f);
+}
+
+CHECK_MAIN()
