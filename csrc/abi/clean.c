@@ -8,6 +8,8 @@
 void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second)
 {
     atomic_store_explicit(&broker->clean_throttle.bytes_per_second, bytes_per_second, memory_order_relaxed);
+    /* What was owed at the old rate is let off. */
+    atomic_store_explicit(&broker->clean_throttle.due_ns, 0, memory_order_relaxed);
 }
 
 static pb_clean_settings settings_of(const pb_clean_options *options, int64_t last_stable_offset)

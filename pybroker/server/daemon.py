@@ -79,6 +79,7 @@ class Daemon:
         self.partition_count = 0
         #: Once started.
         self.logs: LogManager
+        self.cleaner: LogCleaner
         self.services: BrokerServices
         self.native = NativeBroker(_options(config, profile))
         self._stack = AsyncExitStack()
@@ -135,9 +136,9 @@ class Daemon:
         maintenance = LogMaintenance(logs)
         maintenance.start()
         self._stack.push_async_callback(maintenance.stop)
-        cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
-        cleaner.start()
-        self._stack.push_async_callback(cleaner.stop)
+        self.cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
+        self.cleaner.start()
+        self._stack.push_async_callback(self.cleaner.stop)
         self._stack.push_async_callback(mover.stop)
         await controller.assign_directories(
             {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}

@@ -13,11 +13,13 @@ from daemon_client import Client, config_for, connected, running
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
+from pybroker.server.daemon import Daemon
 from pybroker.storage import offset_checkpoint
 
 SETTINGS = {"log_cleaner_backoff_ms": "20", "log_cleaner_min_cleanable_ratio": "0"}
 COMPACT = {"cleanup.policy": "compact", "internal.segment.bytes": "2000", "file.delete.delay.ms": "10"}
 TOPIC = 2
+BROKER = 4
 EARLIEST = -2
 
 
@@ -191,7 +193,7 @@ def test_settings_change_while_the_broker_runs(tmp_path: Path) -> None:
             await create(client, "t", COMPACT | {"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "600000"})
             for _ in range(40):
                 await produce(client, "t", (b"k", b"v" * 200))
-            await alter(client, "", {"log.cleaner.backoff.ms": "10", "log.cleaner.min.cleanable.ratio": "0.1"}, 4)
+            await alter(client, "", {"log.cleaner.backoff.ms": "10", "log.cleaner.min.cleanable.ratio": "0.1"}, BROKER)
             await asyncio.sleep(0.3)
             assert len(await read(client, "t")) == 40, "too young"
             await alter(client, "t", {"min.compaction.lag.ms": "0"})
@@ -262,5 +264,38 @@ def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
         async with running(config) as daemon, connected(daemon) as client:
             assert await committed(client, "g") == 99
             assert await committed(client, "early") == 3
+
+    asyncio.run(run())
+
+
+def test_the_rate_counts_at_once_and_a_stop_does_not_wait(tmp_path: Path) -> None:
+    rate = "log.cleaner.io.max.bytes.per.second"
+
+    async def is_running(daemon: Daemon) -> bool:
+        return bool(daemon.cleaner.statistics().running)
+
+    async def run() -> None:
+        # At this rate a pass would take longer than anybody waits here.
+        config = config_for(tmp_path, **SETTINGS, **{rate: "1"})
+        async with running(config) as daemon, connected(daemon) as client:
+            await create(client, "t", COMPACT)
+            for number in range(40):
+                await produce(client, "t", (b"k%d" % (number % 3), b"v" * 200))
+            await until("a pass", lambda: is_running(daemon))
+            await alter(client, "", {rate: "1e9"}, BROKER)
+
+            async def is_compacted() -> bool:
+                return len(await read(client, "t")) < 20
+
+            await until("compaction", is_compacted)
+            await alter(client, "", {rate: "1"}, BROKER)
+            for number in range(40):
+                await produce(client, "t", (b"k%d" % (number % 3), b"w" * 200))
+            await until("a pass", lambda: is_running(daemon))
+            async with asyncio.timeout(20):
+                await daemon.stop()
+        async with running(config) as daemon, connected(daemon) as client:
+            latest = {each.key: each.value for each in await read(client, "t")}
+            assert latest == {b"k%d" % number: b"w" * 200 for number in range(3)}
 
     asyncio.run(run())
