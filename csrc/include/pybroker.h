@@ -305,6 +305,40 @@ int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
 int32_t pb_partition_relocate(pb_partition *partition, const char *directory, pb_native_failure *failure);
 void pb_partition_unhold(pb_partition *partition);
 
+/* What a step of the scrub has found. */
+enum pb_scrub_kind {
+    PB_SCRUB_KIND_NOTHING = 0,
+    PB_SCRUB_KIND_BATCHES = 1,
+    PB_SCRUB_KIND_OFFSET_INDEX = 2,
+    PB_SCRUB_KIND_TIME_INDEX = 3,
+    PB_SCRUB_KIND_TRANSACTION_INDEX = 4,
+};
+/* A pass of the scrub over a partition: where it is, which is C's, and what its last step came to. */
+typedef struct pb_partition_scrub_pass {
+    int64_t segment_base; /* the cursor: zeroed, a pass begins */
+    int64_t position;
+    int64_t next_offset;
+    int64_t last_index_offset;
+    uint32_t entries[3];
+    int32_t with_indexes;
+    int32_t begun;
+    int32_t reserved;
+    int32_t finding;    /* pb_scrub_kind */
+    int32_t known;      /* batches: it was known before */
+    int32_t mended;     /* an index: it was built again */
+    int32_t done;       /* the pass has come to the active segment */
+    int64_t read_bytes; /* by this step */
+    int64_t found_segment;
+    int64_t found_position; /* in the .log, or in the index's file */
+    int64_t found_end_position;
+    int64_t found_offset; /* batches: fetches of these offsets are answered CORRUPT_MESSAGE from now on */
+    int64_t found_end_offset;
+} pb_partition_scrub_pass;
+/* Read about `max_bytes` of sealed segments again and check batches and index entries; ends early at a finding.
+ * Blocking, at idle I/O priority. Fails when the disk cannot be read. */
+int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partition_scrub_pass *pass,
+                           pb_native_failure *failure);
+
 /* One producer's state, for DescribeProducers. */
 typedef struct pb_partition_producer {
     int64_t producer_id;

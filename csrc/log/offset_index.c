@@ -4,6 +4,8 @@
  */
 #include "log/offset_index.h"
 
+#include <errno.h>
+
 #include "base/assert.h"
 #include "record/bytes.h"
 
@@ -43,6 +45,9 @@ int pb_offset_index_find_flushed(pb_segment *segment, uint32_t flushed_count, in
     if (found > 0)
         *position = pb_be32_load(entry + 4);
     segment->io->ops->file_close(segment->io, file);
+    /* The file may have been built again since, with fewer entries. */
+    if (found == -ENODATA)
+        return 0;
     return found < 0 ? (int)found : 0;
 }
 

@@ -3,6 +3,8 @@
  */
 #include "log/time_index.h"
 
+#include <errno.h>
+
 #include "base/assert.h"
 #include "record/bytes.h"
 
@@ -49,6 +51,9 @@ int pb_time_index_find_flushed(pb_segment *segment, uint32_t flushed_count, int6
     if (found > 0)
         *out = entry_decode(segment, entry);
     segment->io->ops->file_close(segment->io, file);
+    /* The file may have been built again since, with fewer entries. */
+    if (found == -ENODATA)
+        return 0;
     return found < 0 ? (int)found : 0;
 }
 

@@ -87,6 +87,41 @@ class PartitionRecovery(NamedTuple):
     hole_count: int = 0
 
 
+class ScrubStep(NamedTuple):
+    """What one step of the scrub came to. Positions are in the .log for SCRUB_BATCHES, else in the index's file.
+
+    `found_offset` up to below `found_end_offset` cannot be read from now on. `done`: the active segment is reached.
+    """
+
+    finding: int
+    known: int
+    mended: int
+    done: int
+    read_bytes: int
+    found_segment: int
+    found_position: int
+    found_end_position: int
+    found_offset: int
+    found_end_offset: int
+
+
+SCRUB_NOTHING: int = lib.PB_SCRUB_KIND_NOTHING
+SCRUB_BATCHES: int = lib.PB_SCRUB_KIND_BATCHES
+SCRUB_OFFSET_INDEX: int = lib.PB_SCRUB_KIND_OFFSET_INDEX
+SCRUB_TIME_INDEX: int = lib.PB_SCRUB_KIND_TIME_INDEX
+SCRUB_TRANSACTION_INDEX: int = lib.PB_SCRUB_KIND_TRANSACTION_INDEX
+_SCRUB_STEP_FIELDS = ScrubStep._fields
+
+
+class ScrubPass:
+    """Where a pass over one log is. New: it begins."""
+
+    __slots__ = ("struct",)
+
+    def __init__(self) -> None:
+        self.struct: Any = ffi.new("pb_partition_scrub_pass *")
+
+
 class PartitionState(NamedTuple):
     """Ends and sizes, read together."""
 
@@ -305,6 +340,12 @@ class NativePartition:
         """Write out index buffers, expire producers, unlink files taken off before `purge_before_ms`. Blocking."""
         failure = new_failure()
         check(lib.pb_partition_upkeep(self.handle, now_ms, purge_before_ms, failure), failure)
+
+    def scrub(self, scrub_pass: ScrubPass, max_bytes: int) -> ScrubStep:
+        """Check about `max_bytes` more of the sealed segments, or up to the first finding. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_scrub(self.handle, max_bytes, scrub_pass.struct, failure), failure)
+        return ScrubStep(*(getattr(scrub_pass.struct, name) for name in _SCRUB_STEP_FIELDS))
 
     def segments(self) -> list[Segment]:
         """Oldest first; the last is the active one."""

@@ -48,6 +48,7 @@ from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.log_maintenance import LogMaintenance
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_mover import LogMover
+from pybroker.storage.log_scrub import LogScrub
 from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -144,6 +145,9 @@ class Daemon:
             {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}
         )
         mover.resume()
+        scrub = LogScrub(logs)
+        scrub.start()
+        self._stack.push_async_callback(scrub.stop)
 
     def _listen(self) -> list[BoundListener]:
         bound = []

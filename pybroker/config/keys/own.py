@@ -65,6 +65,27 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         honoured=True,
     ),
     ConfigKey(
+        "pybroker.scrub.bytes.per.second",
+        ConfigType.LONG,
+        "8388608",
+        Importance.MEDIUM,
+        "How fast the scrub reads sealed segments again, to find damage before a client does; 0 turns it off. It reads "
+        "at idle I/O priority, and what it finds is named in the broker's log.",
+        Range(0),
+        UpdateMode.CLUSTER_WIDE,
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.scrub.interval.ms",
+        ConfigType.LONG,
+        "604800000",
+        Importance.LOW,
+        "How long after the beginning of a pass of the scrub over all logs the next one begins, at the earliest.",
+        Range(1),
+        UpdateMode.CLUSTER_WIDE,
+        honoured=True,
+    ),
+    ConfigKey(
         "pybroker.buffer.budget.bytes",
         ConfigType.LONG,
         "67108864",

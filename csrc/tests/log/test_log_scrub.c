@@ -1,0 +1,218 @@
+/* The scrub finds every flipped bit that the format lets it see, tells readers of it, and mends indexes. */
+#include "base/kafka_error.h"
+#include "log/scrub.h"
+#include "tests/log/log_fixture.h"
+
+enum { BATCHES = 40 };
+
+static void fill(fixture *f)
+{
+    fixture_init(f);
+    f->options.config.segment_bytes = 6000;
+    f->options.config.index_interval_bytes = 1000;
+    fixture_open(f);
+    for (int i = 0; i < BATCHES; i++) {
+        CHECK(log_append(f, (batch_spec){.record_count = 3, .value_length = 150, .timestamp = 1000 + i * 10}) >= 0);
+        if (i % 7 == 3) {
+            CHECK(log_append(f, (batch_spec){.timestamp = 1000,
+                                             .producer_id = 9,
+                                             .base_sequence = i / 7,
+                                             .is_transactional = true}) >= 0);
+            CHECK(log_append(f, (batch_spec){.timestamp = 1000, .producer_id = 9, .marker = 1}) >= 0);
+        }
+    }
+    CHECK(f->log->segment_count > 3);
+    pb_failure failure;
+    CHECK_INT(pb_log_upkeep(f->log, &f->guard, 1000, &failure), 0);
+}
+
+/* A whole pass in steps of `step_bytes`: how many findings; the last one is in *last. */
+static int pass(fixture *f, int64_t step_bytes, pb_scrub_result *last)
+{
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result = {0};
+    int64_t read_bytes = 0;
+    int findings = 0;
+    pb_failure failure = {0};
+    while (!result.done) {
+        int rc = pb_log_scrub(f->log, &f->guard, &cursor, step_bytes, &result, &failure);
+        if (rc != 0)
+            check_fail(__FILE__, __LINE__, "scrub: %d %s", rc, failure.text);
+        read_bytes += result.read_bytes;
+        if (result.finding != PB_SCRUB_NOTHING) {
+            *last = result;
+            findings++;
+        }
+    }
+    CHECK(findings > 0 || read_bytes == pb_log_size_bytes(f->log) - pb_log_active(f->log)->size_bytes);
+    return findings;
+}
+
+TEST(a_sound_log_has_no_findings_in_steps_of_any_size)
+{
+    fixture f;
+    fill(&f);
+    pb_scrub_result last;
+    for (int64_t step = 1; step < 100000; step *= 7)
+        CHECK_INT(pass(&f, step, &last), 0);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(pass(&f, 1 << 20, &last), 0);
+    fixture_free(&f);
+}
+
+static bool readable(fixture *f, int64_t offset)
+{
+    pb_log_slice slice;
+    int rc = pb_log_read(f->log, &f->guard, offset, 100, pb_log_written_end(f->log), true, &slice);
+    if (rc == 0)
+        pb_segment_release(slice.segment);
+    CHECK(rc == 0 || rc == PB_CORRUPT_MESSAGE);
+    return rc == 0;
+}
+
+/* Which bytes of a batch's header no check can see: the leader epoch, which is not under the CRC. A base offset is seen
+ * when it leaves its place between the neighbours'. */
+TEST(flipped_bits_of_a_sealed_segment_are_found_and_readers_are_told)
+{
+    fixture f;
+    fill(&f);
+    fixture_close(&f, true);
+    const char *name = "00000000000000000000.log";
+    size_t length;
+    uint8_t *bytes = file_load(&f, name, &length);
+    const size_t size_bytes = pb_be32_load(bytes + 8) + 12; /* of the first two batches */
+    for (size_t at = 0; at < length; at += at < 61 ? 2 : 307) {
+        bytes[at] ^= (uint8_t)(1 << at % 8);
+        file_store(&f, name, bytes, length);
+        f.options.clean = true;
+        fixture_open(&f);
+        pb_scrub_result found = {0};
+        int findings = pass(&f, 2000, &found);
+
+        size_t in_batch = at < 2 * size_bytes ? at % size_bytes : SIZE_MAX;
+        if (in_batch >= 12 && in_batch < 16) {
+            CHECK_INT(findings, 0);
+        } else if (findings != 1) {
+            check_fail(__FILE__, __LINE__, "byte %zu: %d findings", at, findings);
+        } else {
+            CHECK_INT(found.finding, PB_SCRUB_BATCHES);
+            CHECK_INT(found.segment_base, 0);
+            CHECK(found.position <= (int64_t)at && (int64_t)at < found.end_position);
+            CHECK(!found.known && !readable(&f, found.offset) && readable(&f, found.end_offset));
+            CHECK_INT(pass(&f, 2000, &found), 1);
+            CHECK(found.known);
+        }
+        fixture_close(&f, true);
+        bytes[at] ^= (uint8_t)(1 << at % 8);
+        file_store(&f, name, bytes, length);
+    }
+    free(bytes);
+    fixture_free(&f);
+}
+
+TEST(flipped_bits_of_indexes_are_found_and_the_index_is_built_again)
+{
+    static const struct {
+        const char *suffix;
+        pb_scrub_finding finding;
+    } INDEXES[] = {
+        {"index", PB_SCRUB_OFFSET_INDEX}, {"timeindex", PB_SCRUB_TIME_INDEX}, {"txnindex", PB_SCRUB_TRANSACTION_INDEX}};
+    fixture f;
+    fill(&f);
+    for (int kind = 0; kind < 3; kind++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%020d.%s", 0, INDEXES[kind].suffix);
+        size_t length;
+        uint8_t *bytes = file_load(&f, name, &length);
+        CHECK(length > 0);
+        int missed = 0;
+        for (size_t at = 0; at < length; at++) {
+            bytes[at] ^= 0x10;
+            file_store(&f, name, bytes, length);
+            pb_scrub_result found = {0};
+            int findings = pass(&f, 2000, &found);
+            missed += findings == 0;
+            if (findings > 0) {
+                CHECK_INT(found.finding, INDEXES[kind].finding);
+                CHECK_INT(found.segment_base, 0);
+                CHECK(found.mended == (kind < 2));
+            }
+            bytes[at] ^= 0x10;
+            size_t mended_length;
+            uint8_t *mended = file_load(&f, name, &mended_length);
+            if (findings > 0 && kind < 2)
+                CHECK_MEM(mended, bytes, length);
+            CHECK_INT(mended_length, length);
+            free(mended);
+            file_store(&f, name, bytes, length);
+        }
+        /* Of a transaction its first and last stable offset are only said here; an offset index entry may say more than
+         * its batch's last offset. */
+        CHECK(missed <= (kind == 2 ? (int)length / 34 * 16 : kind == 0 ? (int)length / 8 : 0));
+        if (kind < 2) {
+            char path[256];
+            snprintf(path, sizeof(path), "%s/%s", f.directory, name);
+            CHECK_INT(unlink(path), 0);
+            pb_scrub_result found;
+            CHECK_INT(pass(&f, 2000, &found), 1);
+            CHECK(found.finding == INDEXES[kind].finding && found.mended);
+            CHECK_INT(pass(&f, 2000, &found), 0);
+        }
+        free(bytes);
+    }
+    fixture_free(&f);
+}
+
+static pb_io_ops failing;
+static int fail_code;
+
+static int64_t failing_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    (void)io;
+    (void)file;
+    (void)buffer;
+    (void)length;
+    (void)position;
+    return fail_code;
+}
+
+TEST(a_disk_that_cannot_be_read_is_no_finding)
+{
+    fixture f;
+    fill(&f);
+    const pb_io_ops *good = f.io->ops;
+    failing = *good;
+    failing.file_read = failing_read;
+    fail_code = -EIO;
+    f.io->ops = &failing;
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result;
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_scrub(f.log, &f.guard, &cursor, 1000, &result, &failure), -EIO);
+    f.io->ops = good;
+    CHECK_INT(result.finding, PB_SCRUB_NOTHING);
+    CHECK(strstr(failure.text, "00000000000000000000.log") != NULL);
+    fixture_free(&f);
+}
+
+TEST(segments_that_go_away_are_passed_over)
+{
+    fixture f;
+    fill(&f);
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result;
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_scrub(f.log, &f.guard, &cursor, 1000, &result, &failure), 0);
+    int64_t third = f.log->segments[2]->base_offset;
+    int deleted;
+    CHECK_INT(pb_log_set_start_offset(f.log, third), 0);
+    CHECK_INT(pb_log_delete_segments(f.log, &f.guard, &deleted, &failure), 0);
+    CHECK_INT(deleted, 2);
+    CHECK_INT(pb_log_scrub(f.log, &f.guard, &cursor, 1000, &result, &failure), 0);
+    CHECK_INT(result.finding, PB_SCRUB_NOTHING);
+    CHECK_INT(cursor.segment_base, third);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()

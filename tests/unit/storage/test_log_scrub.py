@@ -1,0 +1,143 @@
+"""The scrub over real logs: what it finds, says once, and leaves readable."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.topic import TopicConfig
+from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition
+from pybroker.protocol import record_batch
+from pybroker.protocol.record_batch import Record
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.log_scrub import LogScrub
+from pybroker.storage.partition_log import PartitionLog
+
+SEGMENT = "00000000000000000000"
+BATCH_COUNT = 20
+CORRUPT_MESSAGE = 2
+
+
+class Clock:
+    def monotonic_ms(self) -> int:
+        return 1
+
+    def wall_ms(self) -> int:
+        return 1
+
+
+async def filled(native: NativeBroker, manager: LogManager, config: BrokerConfig, index: int) -> PartitionLog:
+    """A log with a sealed segment of twenty batches, its indexes in their files."""
+    log = await manager.open(("t", index), bytes(range(16)), bytes(16), 0, TopicConfig.resolve({}, config))
+    log.native.lead(0)
+    for number in range(BATCH_COUNT):
+        log.native.append(record_batch.build(0, 0, [Record(None, bytes(900))], timestamp_ms=number + 1), number)
+        done = 0
+        while done == 0:
+            done = sum(event[0] == EVENT_APPENDED for event in native.take_events())
+            await asyncio.sleep(0)
+    log.native.roll()
+    log.native.upkeep(1, 0)
+    return log
+
+
+def run(root: Path, body: Callable[[LogManager, LogScrub], Awaitable[None]], *overrides: str) -> None:
+    """Two filled logs below `root`, a scrub over them, and `body`."""
+
+    async def main() -> None:
+        config = BrokerConfig.load(None, ["pybroker.scrub.bytes.per.second=1000000000", *overrides])
+        native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+        native.start()
+        manager = LogManager(native, [LogDirectory(root, bytes([1]) * 16)], config, Clock())
+        await manager.load()
+        for index in range(2):
+            await filled(native, manager, config, index)
+        try:
+            await body(manager, LogScrub(manager))
+        finally:
+            await manager.close(5, 6)
+            native.stop()
+            native.close()
+
+    asyncio.run(main())
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_damage_is_told_once_and_readers_are_kept_from_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        with caplog.at_level(logging.ERROR):
+            await scrub.check_all()
+            assert caplog.records == []
+            batch_bytes = (tmp_path / "t-1" / f"{SEGMENT}.log").stat().st_size // BATCH_COUNT
+            assert scrub.progress == (1, 2 * BATCH_COUNT * batch_bytes, 0, "")
+            flip(tmp_path / "t-1" / f"{SEGMENT}.log", 7 * batch_bytes + 100)
+            native = manager.logs["t", 1].native
+            assert native.read(7, 1 << 20), "nobody has noticed"
+            await scrub.check_all()
+            await scrub.check_all()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said.startswith(
+            f"{tmp_path}/t-1/{SEGMENT}.log is damaged at position {7 * batch_bytes} up to {8 * batch_bytes}: "
+            "fetches of offsets 7 to 7 are answered CORRUPT_MESSAGE"
+        )
+        assert scrub.progress.finding_count == 1
+        assert len(native.read(5, 1 << 20)) == 2 * batch_bytes, "a read before it ends in front of it"
+        assert native.read(8, 1 << 20)
+        with pytest.raises(NativeError) as raised:
+            native.read(7, 1 << 20)
+        assert raised.value.code == CORRUPT_MESSAGE
+
+    run(tmp_path, body)
+
+
+def test_a_damaged_index_is_built_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        index = tmp_path / "t-0" / f"{SEGMENT}.index"
+        sound = index.read_bytes()
+        flip(index, 7)
+        with caplog.at_level(logging.ERROR):
+            await scrub.check_all()
+            assert index.read_bytes() == sound
+            await scrub.check_all()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said == f"{index} was damaged at position 0; it has been built again from the batches"
+
+    run(tmp_path, body)
+
+
+def test_it_can_be_turned_off(tmp_path: Path) -> None:
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        await scrub.check_all()
+        assert scrub.progress.checked_bytes == 0
+
+    run(tmp_path, body, "pybroker.scrub.bytes.per.second=0")
+
+
+def test_a_sector_that_cannot_be_read_leaves_the_log_dir_in_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise NativeError(-errno.EIO, "cannot check x.log: Input/output error")
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        monkeypatch.setattr(NativePartition, "scrub", fail)
+        with caplog.at_level(logging.ERROR):
+            await scrub.check_all()
+        assert ["cannot be read: cannot check x.log" in record.getMessage() for record in caplog.records] == [True] * 2
+        assert all(directory.failure is None for directory in manager.directories)
+
+    run(tmp_path, body)
