@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from pybroker.testing.crash.kills import AIMS, KillRun
+from pybroker.testing.crash.kills import AIMS, COMPACTION_AIMS, KillRun
 from pybroker.testing.fixtures import backends
+from pybroker.testing.log_dirs import findings
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = float(os.environ.get("PYBROKER_SOAK_MINUTES", "60"))
@@ -52,6 +53,18 @@ def test_kills() -> None:
                 if time.monotonic() >= until:
                     break
             print(run.finish())
+
+
+def test_a_thousand_kills_of_compaction_and_retention() -> None:
+    """What the cleaner and retention write is hit most; Apache Kafka's tool reads the files every 50 kills."""
+    seed = _seed()
+    aims = random.Random(seed)
+    with KillRun(seed, backends()) as run:
+        for number in range(1000):
+            run.kill(aims.choice(COMPACTION_AIMS if number % 3 else list(AIMS)))
+            if number % 50 == 49:
+                assert run.stop_and_look(findings) == []
+        print(run.finish())
 
 
 def test_simulated_machines() -> None:

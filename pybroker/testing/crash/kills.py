@@ -9,16 +9,19 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash import trimmed_load
 from pybroker.testing.crash.control_load import ControlLoad
 from pybroker.testing.crash.file_watch import FileWatch
 from pybroker.testing.crash.record_load import RecordCheck, RecordLoad
+from pybroker.testing.crash.trimmed_load import TrimmedCheck, TrimmedLedger, TrimmedLoad
 
 _ROLLING, _SMALL = "rolling", "small"
 _TOPICS: Mapping[str, Mapping[str, str]] = {
@@ -28,6 +31,7 @@ _TOPICS: Mapping[str, Mapping[str, str]] = {
 }
 _PARTITIONS = 3
 OVERRIDES = {
+    **trimmed_load.OVERRIDES,
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
     "log.initial.task.delay.ms": "50",
@@ -54,7 +58,13 @@ AIMS: Mapping[str, str] = {
     "metadata snapshot": r"__cluster_metadata-0/.*\.checkpoint.*",
     "topic": r"made-[^/]*",
     "commit": r"__consumer_offsets-\d/\d{20}\.log",
+    "cleaning": r"compacted-\d/\d{20}\.\w+\.cleaned",
+    "swap": r"compacted-\d/\d{20}\.\w+\.(swap|deleted)",
+    "cleaner checkpoint": r"cleaner-offset-checkpoint(\.tmp)?",
+    "deletion": r"trimmed-\d/\d{20}\.\w+\.deleted",
 }
+#: Those of them that the cleaner and retention write.
+COMPACTION_AIMS = ("cleaning", "swap", "cleaner checkpoint", "deletion")
 
 
 @dataclass
@@ -66,6 +76,8 @@ class KillReport:
     checked_count: int = 0
     acknowledged_count: int = 0
     operation_count: int = 0
+    compacted_count: int = 0
+    deleted_count: int = 0
 
     def __str__(self) -> str:
         hits = ", ".join(f"{count} at {aim}" for aim, count in sorted(self.kills.items()))
@@ -73,6 +85,7 @@ class KillReport:
         return (
             f"{sum(self.kills.values())} kills ({hits}); {self.acknowledged_count} records acknowledged, "
             f"{self.checked_count} read and compared, {self.operation_count} topic, config and group operations; "
+            f"{self.compacted_count} compacted away, {self.deleted_count} deleted; "
             f"restart until ready median {ordered[len(ordered) // 2]} ms, worst {ordered[-1]} ms"
         )
 
@@ -93,12 +106,20 @@ class KillRun:
         bootstrap = self._broker.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         wanted = [NewTopic(name, _PARTITIONS, 1, config=dict(config)) for name, config in _TOPICS.items()]
+        wanted += [
+            NewTopic(name, trimmed_load.PARTITIONS, 1, config=dict(config))
+            for name, config in trimmed_load.TOPICS.items()
+        ]
         for future in admin.create_topics(wanted).values():
             future.result(10)
         self._load = RecordLoad(bootstrap, self._places, records_per_second=self._rate)
         self._control = ControlLoad(bootstrap, _SMALL, self._seed)
         self._check = RecordCheck(bootstrap, self._places, self._load.ledger)
+        self._trimmed_ledger = TrimmedLedger()
+        self._trimmed = TrimmedLoad(bootstrap, self._trimmed_ledger, self._seed)
+        self._trimmed_check = TrimmedCheck(bootstrap, self._trimmed_ledger)
         self._load.start()
+        self._trimmed.start()
         self._control.start()
         return self
 
@@ -106,6 +127,7 @@ class KillRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._load.stop()
+        self._trimmed.stop()
         self._control.stop()
         self._broker.__exit__(kind, error, trace)
 
@@ -114,6 +136,7 @@ class KillRun:
         self._load.wait_for_progress(20)
         hit = self._wait_for(aim)
         records = self._load.ledger.counts()
+        trimmed = self._trimmed_ledger.ends()
         promised = self._control.promises()
         self._broker.kill()
         label = aim if hit else "random"
@@ -127,6 +150,19 @@ class KillRun:
         self.report.restart_ms.append(int((time.monotonic() - started) * 1000))
         self._control.check(promised)
         self.report.checked_count += self._check.run(records, whole=kill_count % 10 == 0)
+        self._check_trimmed(trimmed)
+
+    def _check_trimmed(self, promised: Mapping[trimmed_load.Place, int]) -> None:
+        self.report.checked_count += self._trimmed_check.run(promised)
+        self.report.compacted_count = self._trimmed_check.compacted_count
+        self.report.deleted_count = self._trimmed_check.deleted_count
+
+    def stop_and_look(self, look: Callable[[Path], list[str]]) -> list[str]:
+        """What `look` finds in the log dir after a clean stop; the load goes on."""
+        assert self._broker.stop() == 0
+        found = look(self._broker.log_dir)
+        self._broker.start()
+        return found
 
     def _wait_for(self, aim: str) -> bool:
         hit = aim == "restart"
@@ -144,11 +180,13 @@ class KillRun:
     def finish(self) -> KillReport:
         """Stop the load, and check everything once more: each record sent is answered by now and there exactly once."""
         self._load.stop()
+        self._trimmed.stop()
         self._control.stop()
         ledger = self._load.ledger
         assert not ledger.failures, ledger.failures[:5]
         self._control.check(self._control.promises())
         self.report.checked_count += self._check.run(ledger.counts(), whole=True)
-        self.report.acknowledged_count = ledger.total()
+        self._check_trimmed(self._trimmed_ledger.ends())
+        self.report.acknowledged_count = ledger.total() + self._trimmed_ledger.total()
         self.report.operation_count = self._control.operation_count
         return self.report

@@ -22,6 +22,7 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash import trimmed_load
 from pybroker.testing.crash.control_load import ControlLoad
 from pybroker.testing.crash.file_watch import FileWatch
 from pybroker.testing.crash.kills import AIMS, OVERRIDES
@@ -29,6 +30,7 @@ from pybroker.testing.crash.power_disk import PowerCut, PowerDisk
 from pybroker.testing.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
 from pybroker.testing.crash.segment_files import index_findings, recovery_points
 from pybroker.testing.crash.tail_reader import TailReader
+from pybroker.testing.crash.trimmed_load import TrimmedCheck, TrimmedLedger, TrimmedLoad
 
 _TOPICS: Mapping[str, Mapping[str, str]] = {
     # Never synced by its configuration: only rolls and the kernel write it back.
@@ -41,7 +43,10 @@ _TOPICS: Mapping[str, Mapping[str, str]] = {
 _DURABLE = tuple(topic for topic in _TOPICS if topic.startswith("durable"))
 _PARTITIONS = 2
 _PRODUCERS = 3
-_CUT_AIMS = ("random", "roll", "checkpoint", "metadata", "metadata snapshot", "producer snapshot", "epochs", "index")
+_CUT_AIMS = (
+    *("random", "roll", "checkpoint", "metadata", "metadata snapshot", "producer snapshot", "epochs", "index"),
+    *("cleaning", "swap", "cleaner checkpoint", "deletion"),
+)
 _KEPT_PERCENTS = (0, 30, 70, 95, 100)
 _JOURNAL_MODES = ("data=ordered", "data=writeback")
 # Every flush takes all that was written before it to safety. In a calm round nothing flushes but the kernel, so that a
@@ -71,6 +76,8 @@ class PowerReport:
     synced_count: int = 0
     promised_count: int = 0
     seen_count: int = 0
+    compacted_count: int = 0
+    deleted_count: int = 0
 
     def __str__(self) -> str:
         unflushed = sum(cut.unflushed_count for cut in self.cuts)
@@ -79,7 +86,8 @@ class PowerReport:
             f"{len(self.cuts)} power cuts, {unflushed} sectors not flushed, {kept} of them kept; "
             f"{self.acknowledged_count} records acknowledged, {self.synced_count} of them below a recovery point and "
             f"all there, {self.lost_count} others lost as their durability allows; {self.checked_count} read; of "
-            f"durable acks {self.promised_count} acknowledged and {self.seen_count} seen by a reader, all there"
+            f"durable acks {self.promised_count} acknowledged and {self.seen_count} seen by a reader, all there; "
+            f"{self.compacted_count} compacted away, {self.deleted_count} deleted"
         )
 
 
@@ -98,6 +106,8 @@ class PowerRun:
         self._synced = dict.fromkeys(self._places, 0)
         self._seen: dict[Place, int] = {}
         self._promised: dict[tuple[int, str, int], int] = {}
+        self._trimmed_ledger = TrimmedLedger()
+        self._trimmed_synced = dict.fromkeys(trimmed_load.PLACES, 0)
         self._calm = False
         self._log_dir = disk.path / "data"
         overrides = {**OVERRIDES, "log.dirs": str(self._log_dir), "pybroker.io.backend": backends[0]}
@@ -107,6 +117,10 @@ class PowerRun:
     def __enter__(self) -> PowerRun:
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap, "log_level": 0})
         wanted = [NewTopic(name, _PARTITIONS, 1, config=dict(config)) for name, config in _TOPICS.items()]
+        wanted += [
+            NewTopic(name, trimmed_load.PARTITIONS, 1, config=dict(config))
+            for name, config in trimmed_load.TOPICS.items()
+        ]
         for future in admin.create_topics(wanted).values():
             future.result(10)
         self._control.start()
@@ -135,7 +149,9 @@ class PowerRun:
         writeback = threading.Thread(
             target=_write_back, args=(self._log_dir, written_back, self._random.random()), name="writeback"
         )
+        trimmed = TrimmedLoad(self._broker.bootstrap, self._trimmed_ledger, self._seed + number)
         load.start()
+        trimmed.start()
         writeback.start()
         try:
             load.wait_for_progress(20, count=500)
@@ -151,6 +167,7 @@ class PowerRun:
             writeback.join()
             load.abandon()
             reader.stop()
+            trimmed.abandon()
         self.report.cuts.append(cut)
         self._restore(number)
         self._control.check(promised)
@@ -178,8 +195,9 @@ class PowerRun:
 
     def _note_synced(self) -> None:
         for place, offset in recovery_points(self._log_dir).items():
-            if place in self._synced:
-                self._synced[place] = max(offset, self._synced[place])
+            for synced in (self._synced, self._trimmed_synced):
+                if place in synced:
+                    synced[place] = max(offset, synced[place])
 
     def _note_promised(self, first_number: int) -> None:
         """What was acknowledged before the cut. Behind it the drive pretends, so that acknowledgements mean nothing."""
@@ -202,12 +220,21 @@ class PowerRun:
             assert check.end_offset(place) >= offset, (
                 f"{place} ends at {check.end_offset(place)}; everything below {offset} had been synced"
             )
+        self._check_trimmed()
         if self._random.random() < 0.5:
             self._check_indexes()
         found = sum(check.end_offset(place) for place in self._places)
         self.report.acknowledged_count = self._ledger.total()
         self.report.lost_count = max(0, self._ledger.total() - found)
         self.report.synced_count = sum(self._synced.values())
+
+    def _check_trimmed(self) -> None:
+        """Compaction may let go of a value only when a newer one is as safe as it was."""
+        trimmed = TrimmedCheck(self._broker.bootstrap, self._trimmed_ledger)
+        self.report.checked_count += trimmed.run(self._trimmed_synced)
+        self._trimmed_ledger.forget_from(trimmed.end_offsets)
+        self.report.compacted_count = trimmed.compacted_count
+        self.report.deleted_count = trimmed.deleted_count
 
     def _check_indexes(self) -> None:
         """Until a clean stop an active segment's index files may lag behind what the broker has rebuilt in memory."""
@@ -223,7 +250,7 @@ def _write_back(log_dir: Path, stop: threading.Event, seed: float) -> None:
     chance = random.Random(seed)
     while not stop.wait(0.01):
         for directory in list(log_dir.iterdir()):
-            if directory.name.partition("-")[0] not in _TOPICS:
+            if directory.name.partition("-")[0] not in {**_TOPICS, **trimmed_load.TOPICS}:
                 continue
             for name in os.listdir(directory):
                 if chance.random() < 0.8:
