@@ -16,9 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.peers.control import control_plane
+from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import Peer, build_pbload, start_kafka, start_pybroker
 from bench.peers.report import Row, save, text_table
-from bench.peers.run import FULL, QUICK, Run
+from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
 
 SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
@@ -27,6 +28,7 @@ SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
     "rdkafka": lambda run: {"librdkafka producers": rdkafka_producers(run)},
     "control": lambda run: {"control plane": control_plane(run)},
 }
+ALL_SECTIONS = [*SECTIONS, *LOG_SECTIONS]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -34,7 +36,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="everything once and small: a check of the benchmark itself"
     )
-    parser.add_argument("--sections", nargs="+", choices=[*SECTIONS], default=[*SECTIONS])
+    parser.add_argument("--sections", nargs="+", choices=ALL_SECTIONS, default=ALL_SECTIONS)
     parser.add_argument("--ours", choices=["pybroker", "kafka"], default="pybroker", help="what stands on our side")
     parser.add_argument("--backend", default="io_uring", help="our I/O backend: auto, io_uring or epoll")
     parser.add_argument("--other-backend", default="epoll", help="our third peer's backend; 'none' leaves it out")
@@ -44,9 +46,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _start(options: argparse.Namespace, stack: ExitStack) -> list[Peer]:
-    pbload = build_pbload()
-    with_cgroup = not options.no_cgroup and not (options.quick and os.geteuid() != 0)
+def _with_cgroup(options: argparse.Namespace) -> bool:
+    return not options.no_cgroup and not (options.quick and os.geteuid() != 0)
+
+
+def _start(options: argparse.Namespace, pbload: Path, stack: ExitStack) -> list[Peer]:
+    with_cgroup = _with_cgroup(options)
     peers: list[Peer] = []
 
     def add(peer: Peer) -> None:
@@ -63,24 +68,49 @@ def _start(options: argparse.Namespace, stack: ExitStack) -> list[Peer]:
     return peers
 
 
+def _shared(options: argparse.Namespace, pbload: Path, sections: dict[str, list[Row]]) -> Run | None:
+    """The sections that load the same brokers, one after the other; None when none of them is asked for."""
+    names = [name for name in options.sections if name in SECTIONS]
+    if not names:
+        return None
+    with ExitStack() as stack:
+        run = Run(_start(options, pbload, stack), _effort(options))
+        print(f"peers: {_facts(run)}", flush=True)
+        run.fill()
+        for name in names:
+            for section, rows in SECTIONS[name](run).items():
+                theirs = {"backends": run.peers[0].name, "huge producer": "quiet"}.get(section, "kafka")
+                ours = run.peers[2].name if section == "backends" else run.peers[0].name
+                _show(sections, section, rows, ours, theirs)
+    return run
+
+
+def _effort(options: argparse.Namespace) -> Effort:
+    return QUICK if options.quick else FULL
+
+
+def _facts(run: Run) -> dict[str, dict[str, str]]:
+    return {peer.name: dict(peer.facts) for peer in run.peers}
+
+
+def _show(sections: dict[str, list[Row]], section: str, rows: list[Row], ours: str, theirs: str) -> None:
+    if rows:
+        sections[section] = rows
+        print(f"\n{section}\n{text_table(rows, ours, theirs)}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, save; see the module's text for the status."""
     options = _options(arguments)
     sections: dict[str, list[Row]] = {}
-    with ExitStack() as stack:
-        run = Run(_start(options, stack), QUICK if options.quick else FULL)
-        facts = {peer.name: dict(peer.facts) for peer in run.peers}
-        print(f"peers: {facts}", flush=True)
-        run.fill()
-        for name in options.sections:
-            for section, rows in SECTIONS[name](run).items():
-                if not rows:
-                    continue
-                sections[section] = rows
-                theirs = {"backends": run.peers[0].name, "huge producer": "quiet"}.get(section, "kafka")
-                ours = run.peers[2].name if section == "backends" else run.peers[0].name
-                print(f"\n{section}\n{text_table(rows, ours, theirs)}", flush=True)
-        save(options.output, sections, facts, run.raw)
+    pbload = build_pbload()
+    run = _shared(options, pbload, sections)
+    bench = LogBench(pbload, options.data, options.backend, _with_cgroup(options), _effort(options))
+    for name in options.sections:
+        if name in LOG_SECTIONS:
+            theirs, measure = LOG_SECTIONS[name]
+            _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
+    save(options.output, sections, _facts(run) if run else {}, run.raw if run else [])
     failed = [row for rows in sections.values() for row in rows if not row.passed]
     print(f"\n{len(failed)} of {sum(map(len, sections.values()))} rows fail; saved in {options.output}")
     return 1 if failed and not options.quick else 0

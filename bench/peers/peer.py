@@ -173,13 +173,19 @@ def _cgroup(name: str, with_cgroup: bool) -> Cgroup | None:
     return Cgroup(f"pybroker-bench-{name}-{os.getpid()}", MEMORY_BYTES) if with_cgroup else None
 
 
-def start_kafka(pbload: Path, data_root: Path, with_cgroup: bool, name: str = "kafka") -> Peer:
+def start_kafka(
+    pbload: Path,
+    data_root: Path,
+    with_cgroup: bool,
+    name: str = "kafka",
+    overrides: Mapping[str, str] | None = None,
+) -> Peer:
     """Apache Kafka with the heap and collector of its own start script."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
     cgroup = _cgroup(name, with_cgroup)
     broker = KafkaBroker(
         directory / "data",
-        overrides=COMMON_OVERRIDES,
+        overrides={**COMMON_OVERRIDES, **(overrides or {})},
         heap_megabytes=1024,
         java_options=KAFKA_JAVA_OPTIONS,
         command_prefix=cgroup.command_prefix() if cgroup else (),

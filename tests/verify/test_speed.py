@@ -17,7 +17,7 @@ from pybroker.testing.fixtures import io_uring_allowed
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 
 
-@pytest.mark.parametrize("section", compare.SECTIONS)
+@pytest.mark.parametrize("section", compare.ALL_SECTIONS)
 def test_beside_apache_kafka(section: str) -> None:
     """Every row of a section holds its limit."""
     arguments = ["--sections", section, "--output", f"build/bench/compare-{section}.json"]

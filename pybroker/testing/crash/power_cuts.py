@@ -151,7 +151,9 @@ class PowerRun:
         )
         trimmed = TrimmedLoad(self._broker.bootstrap, self._trimmed_ledger, self._seed + number)
         load.start()
-        trimmed.start()
+        # The cleaner syncs what it writes, and everything before it.
+        if not calm:
+            trimmed.start()
         writeback.start()
         try:
             load.wait_for_progress(20, count=500)

@@ -1,0 +1,225 @@
+"""Sections about the log on disk beside Apache Kafka: unclean restart, compaction, and what upkeep costs producers.
+
+They start brokers of their own, one at a time, since they kill them and fill their disks. Limits are part of the
+project's promise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers import dirty_log
+from bench.peers.peer import Measurement, Peer, start_kafka, start_pybroker
+from bench.peers.report import Row
+from bench.peers.run import Effort
+from pybroker.testing.differential.side import LATEST, Side
+
+RECOVERY_LIMIT = 0.2
+COMPACTION_LIMIT = 0.5
+PRODUCE_P999_LIMIT = 2.0
+_MIB = 1 << 20
+_WAIT_SECONDS = 1200.0
+_COMPACTION_SHARE = 0.3
+
+
+@dataclass
+class LogBench:
+    """What each section needs to start its brokers. `backend` is our I/O backend."""
+
+    pbload: Path
+    data: Path
+    backend: str
+    with_cgroup: bool
+    effort: Effort
+
+    def start(self, ours: bool, overrides: Mapping[str, str], *, with_cgroup: bool | None = None) -> Peer:
+        """A broker of one kind."""
+        cgroup = self.with_cgroup if with_cgroup is None else with_cgroup
+        if ours:
+            return start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides)
+        return start_kafka(self.pbload, self.data, cgroup, overrides=overrides)
+
+
+# ---- recovery --------------------------------------------------------------------------------------------------------
+
+
+def _restart_seconds(bench: LogBench, ours: bool) -> float:
+    """Fill, SIGKILL, and the time until every partition tells its end again. The page cache stays as the kill left it,
+    so both read from memory what fits there."""
+    effort = bench.effort
+    # Nothing rolls, so nothing of it is flushed by that.
+    segment_bytes = effort.recovery_bytes + 64 * _MIB
+    overrides = {
+        "log.segment.bytes": str(segment_bytes),
+        "log.retention.bytes": "-1",
+        # Neither writes a recovery point before the kill.
+        "log.flush.offset.checkpoint.interval.ms": "3600000",
+        "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+        "num.recovery.threads.per.data.dir": str(os.cpu_count() or 2),
+    }
+    peer = bench.start(ours, overrides, with_cgroup=False)
+    side = Side(peer.name, peer.broker)
+    try:
+        topics = [f"recovery-{number}" for number in range(effort.recovery_partitions)]
+        side.create({topic: {} for topic in topics})
+        for topic in topics:
+            load = ("produce", "--topic", topic, "--batch-bytes", "64k", "--in-flight", "5")
+            peer.load(*load, "--bytes", str(effort.recovery_bytes))
+        ends = side.list_offsets(dict.fromkeys(topics, LATEST))
+        side.stop(kill=True)
+        started = time.monotonic()
+        side.start()
+        found = side.list_offsets(dict.fromkeys(topics, LATEST))
+        seconds = time.monotonic() - started
+        if found != ends:
+            raise RuntimeError(f"{peer.name} lost records in a kill: ends {found}, before {ends}")
+        return seconds
+    finally:
+        side.close()
+        peer.close()
+
+
+def recovery(bench: LogBench) -> list[Row]:
+    """Unclean restart of equal dirs with nothing flushed."""
+    ours, theirs = (_restart_seconds(bench, each) for each in (True, False))
+    size = bench.effort.recovery_partitions * bench.effort.recovery_bytes / (1 << 30)
+    name = f"unclean restart, {size:.3g} GiB, {bench.effort.recovery_partitions} part."
+    return [Row(name, "seconds", ours, theirs, RECOVERY_LIMIT)]
+
+
+# ---- compaction ------------------------------------------------------------------------------------------------------
+
+
+def _compact(bench: LogBench, ours: bool) -> dirty_log.Compaction:
+    peer = bench.start(ours, dirty_log.OVERRIDES)
+    side = Side(peer.name, peer.broker)
+    try:
+        log = dirty_log.DirtyLog(side, _segment_bytes(bench.effort))
+        log.fill(bench.effort.compaction_bytes)
+        before_bytes, ends = log.size_bytes(), log.end_offsets()
+        os.sync()
+        cpu, started = peer.cpu_seconds(), time.monotonic()
+        log.start_compaction()
+        log.wait(_WAIT_SECONDS)
+        done = dirty_log.Compaction(
+            time.monotonic() - started, peer.cpu_seconds() - cpu, before_bytes, log.size_bytes()
+        )
+        if log.end_offsets() != ends:
+            raise RuntimeError(f"{peer.name}: compaction moved the ends of the logs")
+        return done
+    finally:
+        side.close()
+        peer.close()
+
+
+def _segment_bytes(effort: Effort) -> int:
+    return max(_MIB, min(256 * _MIB, effort.compaction_bytes // 16))
+
+
+def compaction(bench: LogBench) -> list[Row]:
+    """The same dirty log cleaned by both."""
+    ours, theirs = (_compact(bench, each) for each in (True, False))
+    name = f"compaction of {bench.effort.compaction_bytes / (1 << 30):.3g} GiB zstd, 20 % live"
+    if not 0.9 < (ours.after_bytes + 1) / (theirs.after_bytes + 1) < 1.1:
+        raise RuntimeError(f"not the same was kept: {ours}, Apache Kafka {theirs}")
+    return [
+        Row(name, "CPU seconds", ours.cpu_seconds, theirs.cpu_seconds, COMPACTION_LIMIT),
+        Row(name, "seconds", ours.seconds, theirs.seconds, COMPACTION_LIMIT),
+    ]
+
+
+# ---- producers beside retention and compaction -----------------------------------------------------------------------
+
+
+def _quiet_producer(seconds: float) -> tuple[str, ...]:
+    # So many requests that a thousandth of them are some.
+    flags = (
+        "--batch-bytes",
+        "4k",
+        "--connections",
+        "4",
+        "--rate",
+        "1000",
+        "--seconds",
+        str(seconds),
+        "--priority",
+        "1",
+    )
+    return ("produce", "--topic", "quiet", "--partitions", "4", *flags)
+
+
+def _p999(measurement: Measurement) -> float:
+    return measurement.latency_us("p99.9")
+
+
+def _beside(peer: Peer, seconds: float, work: Callable[[], None]) -> tuple[float, float]:
+    """p99.9 of the quiet producer while `work` goes on, and for what share of its time it did."""
+    producer = peer.load_beside(*_quiet_producer(seconds))
+    time.sleep(0.2)
+    started = time.monotonic()
+    work()
+    worked_seconds = time.monotonic() - started
+    p999 = float(producer.finish()["latency_us"]["p99.9"])
+    return p999, min(1.0, worked_seconds / seconds)
+
+
+def _delete_segments(side: Side, topic: str, count: int) -> None:
+    before = len(side.segments(topic))
+    side.configure({topic: {"retention.bytes": "1"}})
+    deadline = time.monotonic() + 60
+    while len(side.segments(topic)) > before - count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{side.name}: retention has not deleted {count} segments of {before}")
+        time.sleep(0.02)
+
+
+def retention(bench: LogBench) -> list[Row]:
+    """What deleting segments and compacting do to the producers of other logs; ours against itself at rest."""
+    effort = bench.effort
+    peer = bench.start(True, {**dirty_log.OVERRIDES, "log.retention.check.interval.ms": "200"})
+    side = Side(peer.name, peer.broker)
+    try:
+        side.create({"old": {"segment.bytes": str(_MIB)}})
+        peer.load(
+            "produce", "--topic", "old", "--batch-bytes", "64k", "--bytes", str((effort.deleted_segments + 5) * _MIB)
+        )
+        log = dirty_log.DirtyLog(side, _segment_bytes(effort))
+        log.fill(effort.compaction_bytes // 2)
+        os.sync()
+        seconds = 2 * effort.seconds
+        peer.load(*_quiet_producer(effort.warmup_seconds))
+        quiet = _p999(peer.load(*_quiet_producer(seconds)))
+        deleting, _ = _beside(peer, seconds, lambda: _delete_segments(side, "old", effort.deleted_segments))
+        compacting, share = _beside(peer, seconds, lambda: _compact_beside(log))
+    finally:
+        side.close()
+        peer.close()
+    if share < _COMPACTION_SHARE and effort.repetitions > 1:
+        raise RuntimeError(f"compaction ran for {share:.0%} of the producer's time only; it needs more to do")
+    return [
+        Row(
+            f"retention deletes {effort.deleted_segments} segments",
+            "produce p99.9 us",
+            deleting,
+            quiet,
+            PRODUCE_P999_LIMIT,
+        ),
+        Row("compaction runs", "produce p99.9 us", compacting, quiet, PRODUCE_P999_LIMIT),
+    ]
+
+
+def _compact_beside(log: dirty_log.DirtyLog) -> None:
+    log.start_compaction()
+    log.wait(_WAIT_SECONDS)
+
+
+#: The name of what stands on the other side, and the section.
+LOG_SECTIONS: Mapping[str, tuple[str, Callable[[LogBench], list[Row]]]] = {
+    "recovery": ("kafka", recovery),
+    "compaction": ("kafka", compaction),
+    "retention": ("quiet", retention),
+}
