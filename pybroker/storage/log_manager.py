@@ -80,6 +80,8 @@ class LogManager:
         self._unwritten: set[LogDirectory] = set()
         #: Moves that the last stop interrupted, and where to.
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
+        #: The files are written by one at a time, in the order in which the states were read.
+        self._checkpointing = asyncio.Lock()
         self._stopping = False
 
     # ---- start -----------------------------------------------------------------------------------------------------
@@ -334,8 +336,9 @@ class LogManager:
 
     async def write_checkpoints(self) -> None:
         """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
-        states = self.states(self.logs.values())
-        await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
+        async with self._checkpointing:
+            states = self.states(self.logs.values())
+            await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
 
     async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
         loop = asyncio.get_running_loop()
@@ -390,7 +393,8 @@ class LogManager:
         broker_epoch: int,
     ) -> None:
         loop = asyncio.get_running_loop()
-        await self._write_checkpoints(placed)
+        async with self._checkpointing:
+            await self._write_checkpoints(placed)
         for directory in self.live:
             if directory in failed or directory in self._unwritten:
                 logger.error("%s is not marked as closed in order, so the next start checks its logs", directory.path)

@@ -50,11 +50,12 @@ class _Cancelled(Exception):
 
 @dataclass(slots=True)
 class Move:
-    """One log on its way. `copy` is there once the copy has begun."""
+    """One log on its way. `copy` is there once the copy has begun; `begun` is done then, or when it never will."""
 
     log: PartitionLog
     target: LogDirectory
     name: str
+    begun: asyncio.Future[None]
     cancelled: threading.Event = field(default_factory=threading.Event)
     is_made: bool = False
     copy: DirectoryCopy | None = None
@@ -94,21 +95,22 @@ class LogMover:
         #: Unfinished copies stay where they are, as a sign that the move was wanted.
         self._keep = False
 
-    def request(self, key: TopicPartition, log_dir: str) -> None:
-        """Let a log move to `log_dir`; a move to where it lies ends one that is under way. KafkaError."""
+    async def request(self, key: TopicPartition, log_dir: str) -> None:
+        """Let a log move to `log_dir`; a move to where it lies ends one that is under way. Returns when it has begun,
+        in a way that outlives the process. KafkaError."""
         log = self._manager.logs[key]
         target = self._find(log_dir)
         move = self._moves.get(key)
         if move is not None:
             if move.target is target:
                 return
-            # Its task ends soon, and begins the next one.
+            # Its task ends soon, if not where it was meant to, and begins the next one.
             move.cancelled.set()
-        if target is log.directory:
+        elif target is log.directory:
             return
         if len(f"{key[0]}-{key[1]}.{uuid.uuid4().hex}{DELETED_SUFFIX}") > NAME_BYTES:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of topic {key[0]} is too long for a move")
-        self._begin(log, target)
+        await asyncio.shield(self._begin(log, target).begun)
 
     def _find(self, log_dir: str) -> LogDirectory:
         wanted = Path(log_dir).absolute()
@@ -147,12 +149,13 @@ class LogMover:
             await asyncio.wait(tasks)
         self._executor.shutdown()
 
-    def _begin(self, log: PartitionLog, target: LogDirectory) -> None:
-        move = Move(log, target, f"{log}.{uuid.uuid4().hex}")
+    def _begin(self, log: PartitionLog, target: LogDirectory) -> Move:
+        loop = asyncio.get_running_loop()
+        move = Move(log, target, f"{log}.{uuid.uuid4().hex}", loop.create_future())
         before = self._tasks.get(log.key)
         self._moves[log.key] = move
-        task = asyncio.get_running_loop().create_task(self._run(move, before), name=f"move of {log}")
-        self._tasks[log.key] = task
+        self._tasks[log.key] = loop.create_task(self._run(move, before), name=f"move of {log}")
+        return move
 
     async def _run(self, move: Move, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -162,6 +165,7 @@ class LogMover:
             if not log.closing and log.directory is not move.target:
                 await self._move(move)
         finally:
+            _resolve(move.begun)
             if self._moves.get(log.key) is move:
                 del self._moves[log.key], self._tasks[log.key]
 
@@ -174,6 +178,7 @@ class LogMover:
             logger.info("%s moves from %s to %s", log, source.path, move.target.path)
             try:
                 move.copy = await loop.run_in_executor(self._executor, _begin_copy, move)
+                _resolve(move.begun)
                 await loop.run_in_executor(self._executor, self._bring_up, move)
                 held_ms = await self._switch_beside_cleaner(move, original)
             except (_Cancelled, NativeError, OSError) as error:
@@ -227,6 +232,11 @@ class LogMover:
             # What is derived from the log reaches its files, so that the hold has little of it to write.
             _when_not_busy(lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
             move.copy.follow(_sizes(move.log), pace)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 # ---- on a thread -----------------------------------------------------------------------------------------------------

@@ -19,17 +19,17 @@ async def handle(
     for log_dir in request.dirs:
         for topic in log_dir.topics:
             for index in topic.partitions:
-                code = _move(broker, topic.name, index, log_dir.path)
+                code = await _move(broker, topic.name, index, log_dir.path)
                 rows[topic.name].append(_Partition(partition_index=index, error_code=code))
     return m.AlterReplicaLogDirsResponse(
         results=[_Topic(topic_name=name, partitions=partitions) for name, partitions in rows.items()]
     )
 
 
-def _move(broker: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:
+async def _move(broker: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:
     try:
         broker.replicas.check_held(topic, index)
-        broker.mover.request((topic, index), path)
+        await broker.mover.request((topic, index), path)
     except KafkaError as failure:
         if failure.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return failure.code
