@@ -104,10 +104,15 @@ def _check_segment(
     """Whether the log could be read to its end."""
     assert segment.log is not None
     cleaned = context.cleaned_below is None or segment.base_offset < context.cleaned_below
-    index = _index_bytes(files, segment.index, ".index", binary_files.OFFSET_ENTRY.size, segment, is_last, report)
-    times = _index_bytes(
-        files, segment.time_index, ".timeindex", binary_files.TIME_ENTRY.size, segment, is_last, report
-    )
+    if not files.is_metadata_log:
+        # A broker may write the indexes of its last segment later than the segment.
+        severity = INFO if is_last and not context.closed_cleanly else WARNING
+        for suffix, path in ((".index", segment.index), (".timeindex", segment.time_index)):
+            if path is None:
+                text = f"there is no {suffix} file beside it; the next start makes it"
+                report.add(severity, "index-missing", segment.log, text)
+    index = _index_bytes(segment.index, binary_files.OFFSET_ENTRY.size, is_last, report)
+    times = _index_bytes(segment.time_index, binary_files.TIME_ENTRY.size, is_last, report)
     # In what was cleaned batches are missing for good reasons, and with them offsets and sequences.
     wanted = _ALWAYS if cleaned else _ALWAYS | walk.GAP | walk.SEQUENCE
     aborted_before = len(walked.replay.aborted)
@@ -145,22 +150,9 @@ def _follow(row: WalkRow, walked: _Walked) -> bool:
     return bool(flags & ~(walk.CONTROL | walk.TRANSACTIONAL | walk.EPOCH))
 
 
-def _index_bytes(
-    files: PartitionFiles,
-    path: Path | None,
-    suffix: str,
-    entry_bytes: int,
-    segment: Segment,
-    is_last: bool,
-    report: Report,
-) -> bytes:
+def _index_bytes(path: Path | None, entry_bytes: int, is_last: bool, report: Report) -> bytes:
     """The entries in use of an index; what is odd about the rest is told."""
-    assert segment.log is not None
     if path is None:
-        if not files.is_metadata_log:
-            report.warning(
-                "index-missing", segment.log, f"there is no {suffix} file beside it; the next start makes it"
-            )
         return b""
     data = path.read_bytes()
     report.saw(path)
@@ -235,7 +227,7 @@ def _check_epoch_file(
     elif walked.runs and walked.runs[-1].epoch >= 0 and not context.alone:
         epoch = walked.runs[-1].epoch
         text = f"there is no leader-epoch-checkpoint, but batches up to epoch {epoch}"
-        report.warning("file-missing", files.path, text)
+        report.add(WARNING if context.closed_cleanly else INFO, "file-missing", files.path, text)
     check_epochs(files, entries, walked.runs, state, context, walked.is_damaged, report)
 
 

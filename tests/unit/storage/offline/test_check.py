@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,16 @@ def test_preallocated_zeros_are_no_fault_after_an_unclean_stop(log_dir: Path) ->
     assert found == {"unclean", "preallocated-tail", "index-preallocated"}
 
 
+def test_what_is_written_late_may_be_missing_after_an_unclean_stop(log_dir: Path) -> None:
+    for name in (f"{217:020}.index", f"{217:020}.timeindex", "leader-epoch-checkpoint"):
+        (log_dir / PLAIN / name).unlink()
+    assert kinds(log_dir) == {"index-missing", "file-missing"}
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    assert kinds(log_dir) == set()
+    (log_dir / PLAIN / f"{60:020}.index").unlink()
+    assert kinds(log_dir) == {"index-missing"}
+
+
 def test_left_over_files_are_named(log_dir: Path) -> None:
     partition = log_dir / PLAIN
     (partition / f"{0:020}.log.swap").write_bytes(b"x")
@@ -114,3 +126,25 @@ def test_a_lost_abort_is_missed_in_the_transaction_index(log_dir: Path) -> None:
 def test_the_metadata_log_is_replayed(log_dir: Path) -> None:
     shutil.copytree(log_dir / PLAIN, log_dir / "nobodys-0")
     assert "metadata-topic" in kinds(log_dir)
+
+
+def test_messages_of_old_formats_are_named_and_checked(tmp_path: Path) -> None:
+    partition = tmp_path / "old-0"
+    partition.mkdir()
+    log = partition / f"{0:020}.log"
+    log.write_bytes(b"".join(old_message(offset, magic=offset % 2) for offset in range(4)))
+    found = check_report(partition).findings
+    assert [(each.kind, each.offset) for each in found if each.is_fault] == [
+        ("old-magic", offset) for offset in range(4)
+    ]
+    flip(log, 8 * (len(log.read_bytes()) - 1))
+    assert {each.kind for each in faults(partition)} == {"old-magic", "torn-tail"}
+
+
+def old_message(offset: int, magic: int) -> bytes:
+    """A message set of one message, as Apache Kafka wrote them before 0.11: no timestamp in magic 0."""
+    value = b"v" * 20
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1000) if magic else b"")
+    body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
+    message = struct.pack(">I", zlib.crc32(body)) + body
+    return struct.pack(">qi", offset, len(message)) + message
