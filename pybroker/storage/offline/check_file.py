@@ -9,7 +9,7 @@ from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
 from pybroker.storage.offline.check_partition import check_partition
 from pybroker.storage.offline.findings import Report
-from pybroker.storage.offline.layout import FileKind, PartitionFiles, metadata_snapshot
+from pybroker.storage.offline.layout import FileKind, PartitionFiles, Segment, metadata_snapshot
 from pybroker.storage.offline.partition_state import PartitionContext
 
 _TEXT: dict[FileKind, Callable[[Path], object]] = {
@@ -38,6 +38,9 @@ def check_one_file(path: Path, kind: FileKind, report: Report, deep: bool) -> No
     alone = PartitionFiles(everything.path, everything.topic, everything.index)
     if kind is FileKind.PRODUCER_SNAPSHOT:
         alone.producer_snapshots = [each for each in everything.producer_snapshots if each[1].name == path.name]
+    elif kind is FileKind.LOG and path.suffix != ".log":
+        # One that a broker had put aside: nothing beside it belongs to it.
+        alone.segments = [Segment(int(path.name[:20]), log=path)]
     else:
         alone.segments = [each for each in everything.segments if each.base_offset == int(path.name[:20])]
     check_partition(alone, PartitionContext(alone=True), report, deep=deep)

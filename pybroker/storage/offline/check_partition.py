@@ -9,6 +9,7 @@ from pybroker.native import NativeError, walk
 from pybroker.native.walk import SegmentWalk, WalkRow, WalkTotals
 from pybroker.storage.offline import binary_files, text_files, transactions
 from pybroker.storage.offline.check_epochs import EpochRun, check_epochs
+from pybroker.storage.offline.check_indexes import Indexes
 from pybroker.storage.offline.findings import INFO, WARNING, Report
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
@@ -104,33 +105,34 @@ def _check_segment(
     """Whether the log could be read to its end."""
     assert segment.log is not None
     cleaned = context.cleaned_below is None or segment.base_offset < context.cleaned_below
-    if not files.is_metadata_log:
-        # A broker may write the indexes of its last segment later than the segment.
-        severity = INFO if is_last and not context.closed_cleanly else WARNING
-        for suffix, path in ((".index", segment.index), (".timeindex", segment.time_index)):
-            if path is None:
-                text = f"there is no {suffix} file beside it; the next start makes it"
-                report.add(severity, "index-missing", segment.log, text)
-    index = _index_bytes(segment.index, binary_files.OFFSET_ENTRY.size, is_last, report)
-    times = _index_bytes(segment.time_index, binary_files.TIME_ENTRY.size, is_last, report)
+    is_clean = context.closed_cleanly
+    indexes = Indexes.read(segment, is_last=is_last, is_clean=is_clean, may_miss=files.is_metadata_log, report=report)
     # In what was cleaned batches are missing for good reasons, and with them offsets and sequences.
     wanted = _ALWAYS if cleaned else _ALWAYS | walk.GAP | walk.SEQUENCE
     aborted_before = len(walked.replay.aborted)
     rows = walk_over.rows(
-        segment.log, segment.base_offset, wanted=wanted, index=index, time_index=times, deep_every=int(deep)
+        segment.log,
+        segment.base_offset,
+        wanted=wanted,
+        index=indexes.offsets,
+        time_index=indexes.times,
+        deep_every=int(deep),
     )
     try:
         for row in rows:
             # A row that is there for one thing tells of all it has.
             asked = row._replace(flags=row.flags & (wanted | _DAMAGE))
-            if _follow(asked, walked):
-                tell_row(report, segment, asked, is_last_segment=is_last, is_clean=context.closed_cleanly)
+            if asked.flags & (walk.INDEX | walk.TIME):
+                indexes.take(asked, report)
+            elif _follow(asked, walked):
+                tell_row(report, segment, asked, is_last_segment=is_last, is_clean=is_clean)
     except NativeError as error:
         report.error("unreadable", segment.log, str(error))
         return False
+    indexes.finish(report)
     report.saw(segment.log)
     is_first = segment is files.segments[0]
-    _check_ends(segment, walk_over.totals(), times, is_first, is_last, cleaned, report)
+    _check_ends(segment, walk_over.totals(), indexes.times, is_first, is_last, cleaned, report)
     _check_transaction_index(
         files, segment, walked.replay.aborted[aborted_before:], cleaned or walked.is_damaged, report
     )
@@ -148,27 +150,6 @@ def _follow(row: WalkRow, walked: _Walked) -> bool:
     if flags & (walk.CONTROL | walk.TRANSACTIONAL):
         walked.replay.see(row)
     return bool(flags & ~(walk.CONTROL | walk.TRANSACTIONAL | walk.EPOCH))
-
-
-def _index_bytes(path: Path | None, entry_bytes: int, is_last: bool, report: Report) -> bytes:
-    """The entries in use of an index; what is odd about the rest is told."""
-    if path is None:
-        return b""
-    data = path.read_bytes()
-    report.saw(path)
-    whole = data[: len(data) // entry_bytes * entry_bytes]
-    used = whole[: -(-len(whole.rstrip(b"\0")) // entry_bytes) * entry_bytes]
-    if len(whole) != len(data):
-        text = f"{len(data)} bytes are no whole number of entries of {entry_bytes} bytes"
-        report.error("index-size", path, text, position=len(whole))
-    if len(used) == len(whole):
-        return whole
-    if is_last:
-        text = f"{len(whole) - len(used)} preallocated bytes at the end: the broker was not stopped in order"
-        report.info("index-preallocated", path, text, position=len(used))
-        return used
-    # A single entry of zeros is what the first batch of a segment may have, so it is compared like any other.
-    return whole
 
 
 def _check_ends(

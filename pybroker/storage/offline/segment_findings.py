@@ -19,10 +19,6 @@ def tell_row(report: Report, segment: Segment, row: WalkRow, *, is_last_segment:
     flags = row.flags
     if flags & walk.GARBAGE:
         _tell_garbage(report, segment, row, is_last_segment, is_clean)
-    elif flags & walk.INDEX:
-        _tell_index(report, segment, row)
-    elif flags & walk.TIME:
-        _tell_time(report, segment, row)
     elif flags & walk.CRC:
         text = f"the batch of {row.size_bytes} bytes, offset {row.base_offset} as it says, has a wrong CRC"
         report.error("crc", path, text, position=at, offset=row.base_offset)
@@ -65,6 +61,14 @@ def _tell_garbage(report: Report, segment: Segment, row: WalkRow, is_last_segmen
         what = "zeros" if row.flags & walk.ZEROS else "no batch with a right CRC, length and magic"
         text = f"{row.size_bytes} bytes are {what}"
         report.error("garbage", path, text, position=at, offset=max(row.expected_offset, segment.base_offset))
+
+
+def tell_index_row(report: Report, segment: Segment, row: WalkRow) -> None:
+    """Tell `report` of a wrong index entry."""
+    if row.flags & walk.INDEX:
+        _tell_index(report, segment, row)
+    else:
+        _tell_time(report, segment, row)
 
 
 def _tell_index(report: Report, segment: Segment, row: WalkRow) -> None:

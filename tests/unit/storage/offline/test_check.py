@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 import zlib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, flip, flips, is_unprotected, kinds
+
+from pybroker.cli.main import main
 
 PLAIN = "plain-0"
 FIRST = f"{0:020}"
@@ -128,6 +132,26 @@ def test_the_metadata_log_is_replayed(log_dir: Path) -> None:
     assert "metadata-topic" in kinds(log_dir)
 
 
+def test_indexes_of_followers_of_older_releases_are_no_fault(log_dir: Path) -> None:
+    """Entries that name a batch by the last offset of a later one: many are a habit, one is damage."""
+    path = log_dir / PLAIN / f"{13:020}.index"
+    entries = list(struct.iter_unpack(">ii", path.read_bytes()))
+    path.write_bytes(b"".join(struct.pack(">ii", offset + 1, position) for offset, position in entries))
+    assert {each.kind for each in check_report(log_dir).findings} == {"index-older"}
+    assert kinds(log_dir) == set()
+    (offset, position), *others = entries
+    path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in ((offset + 1, position), *others)))
+    assert kinds(log_dir) == {"index-entry"}
+
+
+def test_a_file_that_was_put_aside_is_checked_by_itself(log_dir: Path) -> None:
+    log = log_dir / PLAIN / f"{60:020}.log"
+    aside = log.rename(log.with_name(log.name + ".deleted"))
+    assert check_report(aside).checked_bytes == aside.stat().st_size
+    flip(aside, 1000)
+    assert kinds(aside) == {"crc"}
+
+
 def test_messages_of_old_formats_are_named_and_checked(tmp_path: Path) -> None:
     partition = tmp_path / "old-0"
     partition.mkdir()
@@ -148,3 +172,22 @@ def old_message(offset: int, magic: int) -> bytes:
     body += struct.pack(">i", -1) + struct.pack(">i", len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
     return struct.pack(">qi", offset, len(message)) + message
+
+
+def test_the_command_has_exit_statuses_and_json(log_dir: Path) -> None:
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(main, ["log", "check", *map(str, arguments)])
+
+    assert run(KAFKA_DIR).exit_code == 0
+    assert run("--deep", KAFKA_DIR / PLAIN, KAFKA_DIR / "meta.properties").exit_code == 0
+    assert run("/nowhere").exit_code == run(KAFKA_DIR.parent).exit_code == run().exit_code == 2
+    logs = [log_dir / PLAIN / f"{base:020}.log" for base in (60, 97)]
+    for log in logs:
+        flip(log, 1000)
+    people, programs = run(log_dir), run("--json", log_dir)
+    assert people.exit_code == programs.exit_code == 1
+    assert people.output.count("crc:") == 2
+    assert "2 found" in people.output
+    *found, sums = map(json.loads, programs.output.splitlines())
+    assert [each["path"] for each in found] == [str(log) for log in logs]
+    assert sums["checked"]["faults"] == 2
