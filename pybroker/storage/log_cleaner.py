@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _LOGS_PER_TURN = 64
 _TICK_S = 0.25
+_LEAST_BACKOFF_S = 0.01
 _CANCEL_AGAIN_S = 0.05
 _PROGRESS_INTERVAL_S = 30.0
 _UNBOUNDED_MS = 2**63 - 1
@@ -209,7 +210,7 @@ class LogCleaner:
         started_ms = self._clock.monotonic_ms()
         while True:
             left_ms = started_ms + self._manager.config.get_int("log.cleaner.backoff.ms") - self._clock.monotonic_ms()
-            await asyncio.sleep(max(0.0, min(left_ms / 1000, _TICK_S)))
+            await asyncio.sleep(max(_LEAST_BACKOFF_S, min(left_ms / 1000, _TICK_S)))
             if left_ms <= _TICK_S * 1000:
                 return
 

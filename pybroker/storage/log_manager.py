@@ -315,6 +315,9 @@ class LogManager:
     def configure(self, log: PartitionLog, config: TopicConfig) -> None:
         """Let a log follow its topic's new configuration."""
         log.configure(config)
+        if log.interrupt is not None and not config.compact:
+            # Retention has the log from now on, and would take segments from under a pass of the cleaner.
+            log.interrupt()
         log.native.configure(partition_config(log.key[0], config, self.config))
 
     def by_tag(self, tag: int) -> PartitionLog | None:

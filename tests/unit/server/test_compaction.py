@@ -12,6 +12,7 @@ from daemon_client import Client, config_for, connected, running
 
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
 from pybroker.storage import offset_checkpoint
@@ -76,6 +77,8 @@ async def read(client: Client, topic: str) -> list[Record]:
             topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
         )
         row = (await client.call(request, 11)).responses[0].partitions[0]
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return await read(client, topic)  # retention has moved the start meanwhile
         assert row.error_code == 0
         end_offset = row.high_watermark
         batches = list(record_batch.parse(row.records or b""))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from log_setup import Setup, setup
 
+from pybroker.config.topic import TopicConfig
 from pybroker.storage.partition_log import PartitionLog
 
 
@@ -192,5 +193,19 @@ def test_the_log_start_offset_is_kept(tmp_path: Path) -> None:
             async with setup(tmp_path, name) as made:
                 log = await made.open()
                 assert log.native.state[:2] == (3, 4)
+
+    asyncio.run(run())
+
+
+def test_a_log_that_is_compacted_no_more_is_not_cleaned_to_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(cleanup_policy="compact")
+            interrupts: list[str] = []
+            log.interrupt = lambda: interrupts.append("now")
+            for policy in ("compact,delete", "delete"):
+                made.manager.configure(log, TopicConfig.resolve({"cleanup.policy": policy}, made.config))
+                assert bool(interrupts) is (policy == "delete")
+            log.interrupt = None
 
     asyncio.run(run())
