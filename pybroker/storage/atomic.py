@@ -4,6 +4,8 @@ Runs on whatever thread calls it, blocks for two syncs, owns nothing. Fails with
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -11,9 +13,21 @@ def fsync_directory(directory: Path) -> None:
     """Make created, renamed and removed names of `directory` durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with naming(directory):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError of a call on a file descriptor say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:

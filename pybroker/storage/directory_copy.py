@@ -2,20 +2,18 @@
 
 One thread at a time; every call blocks on the disk. The original's files are appended to (`.log`), replaced, removed or
 renamed away by others meanwhile; a pass copies what it lacks and removes what the original no longer has. Fails with
-`OSError`.
+`OSError`, whose filename says which of the two has failed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.atomic import fsync_directory, naming
 
 _CHUNK_BYTES = 1 << 20
 #: Files that other work is not done with, or done with for good.
@@ -91,15 +89,27 @@ class DirectoryCopy:
         try:
             os.lseek(target, done.size_bytes, os.SEEK_SET)
             while done.size_bytes < size_bytes:
-                count = os.sendfile(target, source, done.size_bytes, min(_CHUNK_BYTES, size_bytes - done.size_bytes))
+                count = self._send(name, source, target, done.size_bytes, size_bytes)
                 if count == 0:
-                    raise OSError(errno.ENODATA, "a segment is shorter than it should be", str(self.source / name))
+                    break  # The cleaner is putting another one in its place.
                 done.size_bytes += count
                 pace(count)
-            os.fsync(target)
+            with naming(self.target / name):
+                os.fsync(target)
             os.posix_fadvise(target, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(target)
+
+    def _send(self, name: str, source: int, target: int, position: int, end: int) -> int:
+        length = min(_CHUNK_BYTES, end - position)
+        try:
+            return os.sendfile(target, source, position, length)
+        except OSError as error:
+            # One call on two files: whoever can be read has not failed.
+            with naming(self.source / name):
+                os.pread(source, length, position)
+            error.filename = str(self.target / name)
+            raise
 
     def _copy_whole(self, name: str, pace: Callable[[int], None]) -> None:
         path = self.target / name
@@ -109,13 +119,18 @@ class DirectoryCopy:
             if done is not None and _is_same(done, status):
                 return
             copied_ns = time.time_ns()
-            path.unlink(missing_ok=True)
-            shutil.copy2(self.source / name, path)
+            with naming(self.source / name):
+                data = (self.source / name).read_bytes()
         except FileNotFoundError:
             return
+        path.unlink(missing_ok=True)
+        with naming(path):
+            path.write_bytes(data)
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with naming(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         self._files[name] = _Copied(status.st_ino, status.st_size, status.st_mtime_ns, copied_ns)

@@ -200,8 +200,9 @@ class LogMover:
             return
         logger.error("%s could not be moved to %s: %s", log, move.target.path, error)
         if isinstance(error, OSError) and consequence(error) is Consequence.DIRECTORY:
-            is_target = str(error.filename or "").startswith(str(move.future.parent))
-            failures.report_directory(move.target if is_target else log.directory, f"moving {log}", error)
+            for directory in (move.target, log.directory):
+                if Path(error.filename or "").is_relative_to(directory.path):
+                    failures.report_directory(directory, f"moving {log}", error)
         if move.is_made and not log.closing:
             failures.fail_log(log, f"its move to {move.target.path} was made, but not to its end: {error}")
 

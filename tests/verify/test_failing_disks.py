@@ -104,6 +104,13 @@ class Client:
                 offset = batch.base_offset + 1
         assert {number: found[number] for number in self.acknowledged[topic]} == self.acknowledged[topic]
 
+    def move(self, topic: str, log_dir: Path) -> ErrorCode:
+        """Ask for a move to another log dir."""
+        topics = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[0])]
+        dirs = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(log_dir), topics=topics)]
+        answer = self._client.call(m.AlterReplicaLogDirsRequest(dirs=dirs), 2)
+        return ErrorCode(answer.results[0].partitions[0].error_code)
+
     def described(self) -> dict[str, int]:
         """The error code of each log dir, by its name."""
         answer = self._client.call(m.DescribeLogDirsRequest(topics=None), 4)
@@ -197,6 +204,26 @@ def test_a_drive_that_cannot_be_read_ends_its_log_dir(disk: PowerDisk, tmp_path:
         client.follow(broker)
         for topic in topics.values():
             client.check(topic)
+
+
+def test_a_move_to_a_failing_drive_leaves_the_log_where_it_was(disk: PowerDisk, tmp_path: Path) -> None:
+    bad = disk.path / "bad"
+    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}"}
+    with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
+        topics = client.make_topics(2)
+        for _ in range(200):
+            assert client.produce(topics["good"]) == OK
+        disk.fail("flush", errno.EIO)
+        assert client.move(topics["good"], bad) in (OK, OFFLINE)
+        until_offline(client, topics["bad"])
+        serves_the_rest(client, topics)
+        assert (tmp_path / "good" / f"{topics['good']}-0").is_dir()
+        assert broker.stop() == 0
+        power_cycle(disk)
+        broker.start()
+        client.follow(broker)
+        client.check(topics["good"])
+        assert client.described() == {"good": OK, "bad": OK}
 
 
 def test_the_broker_ends_with_the_drive_of_its_metadata(disk: PowerDisk, tmp_path: Path) -> None:

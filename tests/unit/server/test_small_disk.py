@@ -1,0 +1,84 @@
+"""A full disk of a few MiB: what is refused, what goes on, and that writes resume by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon_client import Client, config_for, connected, running
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.replication import replica_manager
+
+FULL = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("a small disk needs root, to mount")
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+async def fill(client: Client) -> int:
+    """Produce until the disk is full; how many records were taken."""
+    for number in range(1000):
+        answer = await client.produce("t", bytes(200_000), timestamp_ms=2**40)
+        if answer.error_code != ErrorCode.NONE:
+            assert answer.error_code == FULL
+            return number
+    raise AssertionError("the disk has no end")
+
+
+async def until_taken(client: Client, topic: str) -> None:
+    for _ in range(2000):
+        if (await client.produce(topic, bytes(200_000), timestamp_ms=2**40)).error_code == ErrorCode.NONE:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("no write is taken though there is room")
+
+
+def test_deletions_make_room_on_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    config = config_for(
+        small_disk / "data",
+        log_segment_bytes="1048576",
+        log_segment_delete_delay_ms="0",
+        log_retention_ms="-1",
+        log_initial_task_delay_ms="20",
+        log_flush_offset_checkpoint_interval_ms="50",
+    )
+
+    async def run() -> None:
+        async with running(config) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            assert await fill(client) > 10
+            end = (await client.offset("t", -1)).offset
+            # Reads go on, and so does what makes room.
+            assert (await client.offset("t", 2**39)).offset == 0
+            await client.make_topic("late")
+            partition = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=end - 5)
+            topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]
+            answer = await client.call(m.DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2)
+            assert answer.topics[0].partitions[0].low_watermark == end - 5
+            await until_taken(client, "t")
+            await until_taken(client, "late")
+            await fill(client)
+        async with running(config) as daemon, connected(daemon) as client:
+            await fill(client)
+            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+            assert (await client.call(request, 6)).responses[0].error_code == ErrorCode.NONE
+            await until_taken(client, "late")
+
+    asyncio.run(run())
