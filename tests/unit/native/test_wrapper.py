@@ -6,6 +6,7 @@ import errno
 import gzip
 import select
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from pybroker import native
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import (
+    CLEAN_IDLE,
     DEFAULT_LEVEL,
     READ_UNCOMMITTED,
+    CleanOptions,
     NativePartition,
     PartitionConfig,
     PartitionPosition,
@@ -134,6 +137,46 @@ def test_a_partition_from_open_to_reopen(broker: NativeBroker, tmp_path: Path) -
     assert (again.state.log_start_offset, again.state.log_end_offset) == (3, 3)
     assert again.recovery.truncated_bytes == 0
     again.close(clean=True)
+
+
+CLEAN = CleanOptions(
+    first_dirty_offset=0,
+    upper_offset=2**63 - 1,
+    now_ms=5000,
+    delete_retention_ms=1000,
+    map_bytes=1 << 20,
+    io_buffer_bytes=1 << 19,
+    load_factor_percent=90,
+    compression=-1,
+    compression_level=DEFAULT_LEVEL,
+)
+
+
+def test_a_partition_is_cleaned(broker: NativeBroker, tmp_path: Path) -> None:
+    partition = open_partition(broker, tmp_path / "t-0")
+    partition.configure(replace(CONFIG, compact=1))
+    partition.lead(3)
+    for ticket in range(5):
+        partition.append(batch(b"first", b"last"), ticket)
+    wait_for_appends(broker, 5)
+    assert partition.clean(CLEAN).end_offset == 0, "the active segment is left alone"
+    partition.roll()
+    assert partition.first_timestamp(0, 10) == 1000
+    broker.limit_cleaning(1 << 30)
+    partition.cancel_clean()  # none is under way
+    result = partition.clean(CLEAN)
+    assert (result.end_offset, result.map_entries, result.map_full) == (10, 1, 0)
+    assert (result.read_records, result.kept_records, result.invalid_records) == (10, 1, 0)
+    assert (result.source_segments, result.cleaned_segments) == (1, 1)
+    assert result.removed_bytes > 0 < result.written_bytes
+    assert partition.clean_progress.phase == CLEAN_IDLE
+    records = [each for found in record_batch.parse(partition.read(0, 1 << 20)) for each in found.records]
+    assert [(each.offset, each.key, each.value) for each in records] == [(9, b"k", b"last")]
+    with pytest.raises(NativeError) as failure:
+        partition.clean(replace(CLEAN, load_factor_percent=0))
+    assert failure.value.errno == errno.EINVAL
+    partition.resign(0)
+    partition.close(clean=False)
 
 
 def test_more_segments_than_guessed(broker: NativeBroker, tmp_path: Path) -> None:
