@@ -27,6 +27,7 @@ int pb_log_walk_create(pb_io *io, pb_log_walk **out)
     walk->file = -1;
     walk->at_end = true;
     walk->expected_offset = -1;
+    walk->lost_from = -1;
     walk->totals.min_timestamp = walk->totals.max_timestamp = PB_NO_TIMESTAMP;
     walk->totals.end_offset = walk->totals.file_max_timestamp = walk->totals.file_first_offset = -1;
     *out = walk;
@@ -69,6 +70,7 @@ int pb_log_walk_begin(pb_log_walk *walk, const pb_log_walk_file *file)
     walk->position = 0;
     walk->batch_number = 0;
     walk->index_cursor = walk->time_cursor = 0;
+    walk->lost_from = -1;
     walk->at_end = false;
     walk->totals.bytes += size;
     walk->totals.file_max_timestamp = PB_NO_TIMESTAMP;
@@ -168,11 +170,16 @@ static bool compare_index(pb_log_walk *walk, pb_log_walk_row *out)
         size_t i = walk->index_cursor;
         int64_t position = index_position(walk, i);
         int64_t offset = walk->options.base_offset + pb_be32_load(walk->options.index + i * INDEX_ENTRY_BYTES);
-        bool ahead = position > batch->position && !walk->at_end;
+        int64_t from_here = walk->row_counts ? batch->position : batch->position + batch->size_bytes - 1;
+        bool ahead = position > from_here && !walk->at_end;
         if (ahead &&
             !(i + 1 < count && leaps(i == 0 ? -1 : index_position(walk, i - 1), position, index_position(walk, i + 1))))
             return false;
         walk->index_cursor++;
+        /* What it names is damaged, and told as that. */
+        if (!walk->at_end && !walk->row_counts && position >= batch->position &&
+            position < batch->position + batch->size_bytes)
+            continue;
         bool here = !walk->at_end && position == batch->position && walk->row_counts;
         int64_t last_offset = here ? batch->base_offset + batch->last_offset_delta : -1;
         if (here && offset == last_offset)
@@ -204,6 +211,8 @@ static bool compare_time(pb_log_walk *walk, pb_log_walk_row *out)
             !(i + 1 < count && leaps(i == 0 ? -1 : time_offset(walk, i - 1), offset, time_offset(walk, i + 1))))
             return false;
         walk->time_cursor++;
+        if (walk->lost_from >= 0 && offset >= walk->lost_from && (walk->at_end || offset < batch->base_offset))
+            continue;
         bool here = !walk->at_end && offset >= batch->base_offset && offset <= last_offset;
         if (here && offset == last_offset && timestamp == batch->max_timestamp &&
             timestamp == walk->totals.file_max_timestamp)
@@ -245,6 +254,10 @@ int pb_log_walk_next(pb_log_walk *walk, pb_log_walk_row *rows, int32_t capacity)
             rows[count++] = walk->row;
         walk->position += walk->row.size_bytes;
         walk->has_row = false;
+        if (walk->row_counts)
+            walk->lost_from = -1;
+        else if (walk->lost_from < 0)
+            walk->lost_from = walk->expected_offset >= 0 ? walk->expected_offset : walk->options.base_offset;
     }
     return count;
 }

@@ -195,7 +195,7 @@ static void copy_header(pb_log_walk_row *row, const pb_batch_header *header)
     row->crc = header->crc;
     row->producer_epoch = header->producer_epoch;
     row->attributes = header->attributes;
-    row->magic = header->magic;
+    row->magic = (int16_t)(uint8_t)header->magic; /* one of 0, 1 and 2 */
 }
 
 int pb_walk_batch(pb_log_walk *walk, const pb_batch_header *header, bool crc_matches)

@@ -43,6 +43,7 @@ struct pb_log_walk {
     int32_t leader_epoch;
     bool epoch_known;
     bool after_damage; /* the offsets up to the next batch are those of what was damaged */
+    int64_t lost_from; /* the first of them, until that batch was compared with the time index; -1: none */
     pb_walk_producer producers[PB_WALK_PRODUCERS];
     pb_log_walk_totals totals;
 };

@@ -119,6 +119,8 @@ TEST(a_flipped_bit_costs_the_batch_it_is_in)
                              : placed ? PB_LOG_WALK_EPOCH
                                       : PB_LOG_WALK_CRC | PB_LOG_WALK_GARBAGE;
             found = found || ((row->flags & about) != 0 && row->position == tenth.position);
+            /* Entries that name what is damaged are not damaged themselves. */
+            CHECK(placed || (row->flags & (PB_LOG_WALK_INDEX | PB_LOG_WALK_TIME)) == 0);
         }
         CHECK(found);
         fixture_free(&f);

@@ -189,5 +189,6 @@ def test_the_command_has_exit_statuses_and_json(log_dir: Path) -> None:
     assert people.output.count("crc:") == 2
     assert "2 found" in people.output
     *found, sums = map(json.loads, programs.output.splitlines())
-    assert [each["path"] for each in found] == [str(log) for log in logs]
+    # That a producer's sequence has a hole there is only worth knowing.
+    assert [each["path"] for each in found if each["severity"] == "error"] == [str(log) for log in logs]
     assert sums["checked"]["faults"] == 2
