@@ -1,5 +1,6 @@
 /* pybroker.h: walking over segments. The thread of a tool; blocks on file reads. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,9 @@ int32_t pb_walk_open(pb_walk **out, pb_native_failure *failure)
 {
     pb_failure inner = {0};
     pb_walk *walk = calloc(1, sizeof(*walk));
-    int rc = walk == NULL ? pb_fail(&inner, -ENOMEM, "walking over a log") : 0;
-    if (rc == 0)
-        rc = pb_io_open("epoll", &walk->io, &inner);
+    if (walk == NULL)
+        return pb_abi_fail(failure, &inner, pb_fail(&inner, -ENOMEM, "walking over a log"));
+    int rc = pb_io_open("epoll", &walk->io, &inner);
     if (rc == 0) {
         rc = pb_log_walk_create(walk->io, &walk->inner);
         if (rc != 0) {
@@ -49,9 +50,9 @@ void pb_walk_close(pb_walk *walk)
 int32_t pb_walk_begin(pb_walk *walk, const pb_walk_file *file, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    if (strlen(file->path) >= sizeof(walk->path))
+    int length = snprintf(walk->path, sizeof(walk->path), "%s", file->path);
+    if (length < 0 || (size_t)length >= sizeof(walk->path))
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -ENAMETOOLONG, "%s", file->path));
-    strcpy(walk->path, file->path);
     const pb_log_walk_file log_file = {
         .path = walk->path,
         .base_offset = file->base_offset,
