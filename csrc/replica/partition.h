@@ -123,7 +123,8 @@ struct pb_partition {
     int64_t appended_bytes;
     int64_t appended_records;
     _Atomic int64_t fetched_bytes;
-    atomic_bool read_failed; /* has been told */
+    _Atomic int64_t damage_told; /* the offset behind the damaged one that a client asked for last; 0: none yet */
+    atomic_bool read_failed;     /* has been told */
     /* The write in flight: used by the reactor that holds the write token. */
     pb_log_write write;
     int write_next;     /* the first iovec that is not written whole */

@@ -34,6 +34,19 @@ static void read_aborted(fetch_item *item)
     item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
 }
 
+/* Clients that ask for a damaged batch ask again: the broker's log is told of it once. */
+static void tell_damage(fetch_state *fetch, fetch_item *item)
+{
+    pb_partition *partition = item->partition;
+    if (atomic_exchange_explicit(&partition->damage_told, item->offset + 1, memory_order_relaxed) == item->offset + 1)
+        return;
+    pb_events_notice(
+        &fetch->request->home->broker->events,
+        "%s-%d: offset %lld cannot be fetched, because its batch is damaged; run `pybroker log check` on the "
+        "stopped broker to see where",
+        partition->topic, partition->index, (long long)item->offset);
+}
+
 static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 {
     int64_t max_bytes = item->max_bytes < left_bytes ? item->max_bytes : left_bytes;
@@ -44,6 +57,8 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
         check_divergence(item);
     if (item->error == 0 && fetch->read_committed && item->slice.segment != NULL)
         read_aborted(item);
+    if (item->error == PB_KAFKA_CORRUPT_MESSAGE)
+        tell_damage(fetch, item);
     if (item->error < 0)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
     if ((item->error != 0 || item->diverging.epoch >= 0) && item->slice.segment != NULL) {

@@ -150,15 +150,20 @@ static UNUSED uint8_t *put_varint(uint8_t *at, int64_t value)
     return at;
 }
 
-/* One record: null key, `value_length` bytes of 'v'. */
-static UNUSED uint8_t *put_record(uint8_t *at, int32_t offset_delta, int64_t timestamp_delta, int value_length)
+/* One record: a key of eight bytes, or null for -1, and `value_length` bytes of 'v'. */
+static UNUSED uint8_t *put_record(uint8_t *at, int32_t offset_delta, int64_t timestamp_delta, int64_t key,
+                                  int value_length)
 {
-    uint8_t body[32];
+    uint8_t body[48];
     uint8_t *end = body;
     *end++ = 0;
     end = put_varint(end, timestamp_delta);
     end = put_varint(end, offset_delta);
-    end = put_varint(end, -1);
+    end = put_varint(end, key < 0 ? -1 : 8);
+    if (key >= 0) {
+        pb_be64_store(end, (uint64_t)key);
+        end += 8;
+    }
     end = put_varint(end, value_length);
     at = put_varint(at, (end - body) + value_length + 1);
     memcpy(at, body, (size_t)(end - body));
@@ -180,6 +185,7 @@ typedef struct batch_spec {
     bool is_transactional;
     int marker; /* 1: abort, 2: commit */
     int32_t leader_epoch;
+    bool keyed; /* a record's key is its timestamp; else it has none */
 } batch_spec;
 
 /* An append with its bytes, on the heap; free with append_free. */
@@ -206,7 +212,7 @@ static UNUSED pb_append *append_make(batch_spec spec)
         *at++ = 0;
     } else {
         for (int i = 0; i < spec.record_count; i++)
-            at = put_record(at, i, i, spec.value_length);
+            at = put_record(at, i, i, spec.keyed ? spec.timestamp + i : -1, spec.value_length);
     }
     pb_batch_header header = {
         .size_bytes = (uint32_t)(at - append->bytes),

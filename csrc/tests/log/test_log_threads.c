@@ -2,6 +2,7 @@
  */
 #include <sched.h>
 
+#include "log/scrub.h"
 #include "tests/log/log_fixture.h"
 
 enum { THREAD_BATCHES = 4000, THREAD_READERS = 2 };
@@ -83,10 +84,34 @@ static void *read_batches(void *context)
     return NULL;
 }
 
+/* A step of the scrub, which finds nothing; and the oldest sealed segment's indexes are built again under the readers.
+ */
+static void scrub(shared *s, pb_scrub_cursor *cursor)
+{
+    pb_scrub_result result;
+    CHECK_INT(pb_log_scrub(s->f.log, &s->f.guard, cursor, 20000, &result, NULL), 0);
+    CHECK_INT(result.finding, PB_SCRUB_NOTHING);
+    if (result.done)
+        *cursor = (pb_scrub_cursor){0};
+    pb_segment *oldest = NULL;
+    fixture_lock(&s->f.mutex);
+    if (s->f.log->segment_count > 1) {
+        oldest = s->f.log->segments[0];
+        pb_segment_retain(oldest);
+    }
+    fixture_unlock(&s->f.mutex);
+    if (oldest == NULL)
+        return;
+    int rc = pb_log_rebuild_indexes(s->f.log, &s->f.guard, oldest);
+    CHECK(rc == 0 || rc == -ESTALE);
+    pb_segment_release(oldest);
+}
+
 static void *maintain(void *context)
 {
     shared *s = context;
     bool done = false;
+    pb_scrub_cursor cursor = {0};
     for (int round = 0; !done; round++) {
         int deleted;
         pb_log_position found;
@@ -102,6 +127,7 @@ static void *maintain(void *context)
         fixture_unlock(&s->f.mutex);
         CHECK_INT(pb_log_delete_segments(s->f.log, &s->f.guard, &deleted, NULL), 0);
         CHECK_INT(pb_log_purge(s->f.log, &s->f.guard, INT64_MAX, NULL), 0);
+        scrub(s, &cursor);
     }
     return NULL;
 }

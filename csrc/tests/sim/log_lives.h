@@ -1,9 +1,9 @@
 /*
  * One log on the simulated disk through several lives, each ended in the middle of any disk operation: of an append, a
- * roll, a snapshot, a sync, a truncation, a deletion, a close, or of the recovery from the crash before. Several
- * idempotent producers append. After SIGKILL all that was written is there, after a power cut all that was synced, and
- * in both cases the rest is a prefix: nothing doubled, missing in between, or changed; and a producer that repeats its
- * last batch is recognised.
+ * roll, a snapshot, a sync, a truncation, a deletion, a cleaning, a close, or of the recovery from the crash before.
+ * Several idempotent producers append. After SIGKILL all that was written is there, after a power cut all that was
+ * synced, and in both cases the rest is a prefix: nothing doubled, missing in between, or changed; and a producer that
+ * repeats its last batch is recognised.
  *
  * Readers in mode `acks` see what lies below the durable end. They are modelled at their most eager: at every disk
  * operation they are taken to have read all of it, and after the crash it has to be there.
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "io/io_sim.h"
+#include "log/clean.h"
 #include "log/producer_state.h"
 #include "tests/log/log_fixture.h"
 
@@ -168,6 +169,7 @@ static batch_spec spec_of(const sent *batch)
                         .value_length = 50 + batch->sequence % 400,
                         .timestamp = 1000 + batch->base_offset,
                         .producer_id = batch->producer,
+                        .keyed = true,
                         .base_sequence = batch->sequence};
 }
 
@@ -255,10 +257,28 @@ static void delete_some(life *it)
     CHECK_INT(pb_log_purge(it->f.log, &it->f.guard, INT64_MAX, &failure), 0);
 }
 
+/* No key comes twice, so everything stays; but small segments become one. */
+static void clean(life *it)
+{
+    pb_clean_settings settings = {
+        .upper_offset = pb_log_written_end(it->f.log),
+        .now_ms = 1000,
+        .map_bytes = 1 << 16,
+        .io_buffer_bytes = 1 << 16,
+        .load_factor_percent = 90,
+        .compression = -1,
+    };
+    pb_clean_throttle throttle = {0};
+    pb_clean_stats stats;
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_clean(it->f.log, &it->f.guard, &settings, &throttle, &stats, &failure), 0);
+    CHECK_INT(stats.kept_records, stats.read_records);
+}
+
 static void operate(life *it)
 {
     pb_failure failure = {0};
-    switch (draw(it, 12)) {
+    switch (draw(it, 13)) {
     case 0:
         CHECK_INT(pb_log_sync(it->f.log, &it->f.guard, &failure), 0);
         it->now.synced_end = pb_log_durable_end(it->f.log);
@@ -290,6 +310,9 @@ static void operate(life *it)
         break;
     case 11:
         truncate_log(it);
+        break;
+    case 12:
+        clean(it);
         break;
     default:
         append(it, false);
