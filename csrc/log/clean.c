@@ -295,7 +295,7 @@ static uint32_t group_size(const cleaning *c, uint32_t first)
         if (size_bytes > c->config.segment_bytes ||
             offset_entries * PB_OFFSET_INDEX_ENTRY_BYTES > c->config.segment_index_bytes ||
             time_entries * PB_TIME_INDEX_ENTRY_BYTES > c->config.segment_index_bytes ||
-            next->end_offset - 1 - c->sources[first].segment->base_offset > INT32_MAX)
+            (next->size_bytes > 0 && next->end_offset - 1 - c->sources[first].segment->base_offset > INT32_MAX))
             break;
         count++;
     }

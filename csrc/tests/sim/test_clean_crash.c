@@ -197,6 +197,34 @@ static int crashing_directory_sync(pb_io *io, const char *path)
     return result;
 }
 
+/* Everything is durable; what the log is now and what a pass makes of it. false: there is nothing to clean. */
+static bool prepare_pass(clean_model *m, pb_clean_settings *settings)
+{
+    pb_failure failure = {0};
+    *settings = clean_settings(m->first_dirty, m->clock);
+    int64_t stable = model_stable(m);
+    int64_t active = pb_log_active(m->f.log)->base_offset;
+    settings->upper_offset = stable < active ? stable : active;
+    settings->delete_retention_ms = RETENTION_MS;
+    CHECK_INT(pb_log_sync(m->f.log, &m->f.guard, &failure), 0);
+    CHECK_INT(pb_log_upkeep(m->f.log, &m->f.guard, 1, &failure), 0);
+    if (m->first_dirty >= settings->upper_offset)
+        return false;
+    crash.model = m;
+    crash.before = malloc(CLEAN_BATCHES * sizeof(*crash.before));
+    memcpy(crash.before, m->batches, (size_t)m->count * sizeof(*crash.before));
+    crash.before_count = m->count;
+    crash.start_offset = m->first_dirty;
+    crash.end_offset = settings->upper_offset;
+    crash.recovery_point = pb_log_recovery_point(m->f.log);
+    crash.points = 0;
+    model_clean(m, settings->upper_offset, settings->upper_offset, m->clock, RETENTION_MS);
+    crash.after = m->batches;
+    crash.after_count = m->count;
+    crash.ops = m->f.io->ops;
+    return true;
+}
+
 /* One pass with crashes all along it. */
 static void clean_crashing(clean_model *m)
 {
@@ -204,27 +232,9 @@ static void clean_crashing(clean_model *m)
     pb_failure failure = {0};
     pb_clean_throttle throttle = {0};
     pb_clean_stats stats;
-    pb_clean_settings settings = clean_settings(m->first_dirty, m->clock);
-    int64_t stable = model_stable(m);
-    int64_t active = pb_log_active(m->f.log)->base_offset;
-    settings.upper_offset = stable < active ? stable : active;
-    settings.delete_retention_ms = RETENTION_MS;
-    CHECK_INT(pb_log_sync(m->f.log, &m->f.guard, &failure), 0);
-    CHECK_INT(pb_log_upkeep(m->f.log, &m->f.guard, 1, &failure), 0);
-    if (m->first_dirty >= settings.upper_offset)
+    pb_clean_settings settings;
+    if (!prepare_pass(m, &settings))
         return;
-    crash.model = m;
-    crash.before = malloc(CLEAN_BATCHES * sizeof(*crash.before));
-    memcpy(crash.before, m->batches, (size_t)m->count * sizeof(*crash.before));
-    crash.before_count = m->count;
-    crash.start_offset = m->first_dirty;
-    crash.end_offset = settings.upper_offset;
-    crash.recovery_point = pb_log_recovery_point(m->f.log);
-    crash.points = 0;
-    model_clean(m, settings.upper_offset, settings.upper_offset, m->clock, RETENTION_MS);
-    crash.after = m->batches;
-    crash.after_count = m->count;
-    crash.ops = m->f.io->ops;
     crashing = *crash.ops;
     crashing.file_write = crashing_write;
     crashing.file_sync = crashing_sync;
@@ -240,6 +250,82 @@ static void clean_crashing(clean_model *m)
     model_compare(m, &m->f);
     crash_here(PB_SIM_POWER_CUT);
     free(crash.before);
+}
+
+/* ---- calls that fail ---- */
+
+/* The call whose turn it is fails, once. */
+static bool fails_now(void)
+{
+    return --crash.points == 0;
+}
+
+static int64_t failing_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    return fails_now() ? -ENOSPC : crash.ops->file_write(io, file, iov, count, position);
+}
+
+static int failing_sync(pb_io *io, int file)
+{
+    return fails_now() ? -EIO : crash.ops->file_sync(io, file);
+}
+
+static int failing_rename(pb_io *io, const char *from, const char *to)
+{
+    return fails_now() ? -EIO : crash.ops->rename(io, from, to);
+}
+
+static int failing_unlink(pb_io *io, const char *path)
+{
+    return fails_now() ? -EIO : crash.ops->unlink(io, path);
+}
+
+static int failing_directory_sync(pb_io *io, const char *path)
+{
+    return fails_now() ? -EIO : crash.ops->directory_sync(io, path);
+}
+
+static int failing_open(pb_io *io, const char *path, int flags)
+{
+    return fails_now() ? -EMFILE : crash.ops->file_open(io, path, flags);
+}
+
+/* One pass of which call `turn` fails; whether there was one. The log goes on, or says that it has to be opened again,
+ * and readers find everything either way. */
+static bool clean_failing(clean_model *m, int turn)
+{
+    static pb_io_ops failing;
+    pb_failure failure = {0};
+    pb_clean_throttle throttle = {0};
+    pb_clean_stats stats;
+    pb_clean_settings settings;
+    CHECK(prepare_pass(m, &settings));
+    failing = *crash.ops;
+    failing.file_open = failing_open;
+    failing.file_write = failing_write;
+    failing.file_sync = failing_sync;
+    failing.rename = failing_rename;
+    failing.unlink = failing_unlink;
+    failing.directory_sync = failing_directory_sync;
+    m->f.io->ops = &failing;
+    crash.points = turn;
+    int rc = pb_log_clean(m->f.log, &m->f.guard, &settings, &throttle, &stats, &failure);
+    bool failed = crash.points <= 0;
+    m->f.io->ops = crash.ops;
+    crash.points = turn;
+    if (!failed)
+        CHECK_INT(rc, 0);
+    int count;
+    clean_batch *found = clean_log_read(&m->f, &count);
+    check_found(&m->f, found, count);
+    check_aborted(&m->f, found, count);
+    free(found);
+    crash_here(PB_SIM_KILL);
+    crash_here(PB_SIM_POWER_CUT);
+    if (!pb_log_failed(m->f.log) && rc != 0)
+        clean_again(&m->f);
+    free(crash.before);
+    return failed;
 }
 
 static void start_on_sim(clean_model *m, uint64_t seed)
@@ -272,6 +358,25 @@ static void start_on_sim(clean_model *m, uint64_t seed)
     CHECK_INT(m->f.io->ops->directory_sync(m->f.io, "/data"), 0);
 }
 
+static void fill_log(clean_model *m)
+{
+    for (uint32_t i = 15 + chance(m, 15); i > 0; i--) {
+        model_append(m);
+        if (chance(m, 3) == 0)
+            model_end_transaction(m, MODEL_PRODUCERS / 2 + chance(m, MODEL_PRODUCERS / 2), chance(m, 2) == 0);
+    }
+    CHECK_INT(pb_log_roll(m->f.log, &m->f.guard, NULL), 0);
+    m->clock += chance(m, 2 * RETENTION_MS);
+}
+
+static void stop_on_sim(clean_model *m)
+{
+    fixture_close(&m->f, !pb_log_failed(m->f.log));
+    m->f.io->ops->close(m->f.io);
+    pthread_mutex_destroy(&m->f.mutex);
+    model_stop(m);
+}
+
 static void run_seed(uint64_t seed)
 {
     static clean_model model;
@@ -279,21 +384,12 @@ static void run_seed(uint64_t seed)
     start_on_sim(m, seed);
     crash.seed = seed;
     for (int round = 0; round < 2; round++) {
-        for (uint32_t i = 15 + chance(m, 15); i > 0; i--) {
-            model_append(m);
-            if (chance(m, 3) == 0)
-                model_end_transaction(m, MODEL_PRODUCERS / 2 + chance(m, MODEL_PRODUCERS / 2), chance(m, 2) == 0);
-        }
-        CHECK_INT(pb_log_roll(m->f.log, &m->f.guard, NULL), 0);
-        m->clock += chance(m, 2 * RETENTION_MS);
+        fill_log(m);
         clean_crashing(m);
         if (chance(m, 2) == 0)
             CHECK_INT(pb_log_purge(m->f.log, &m->f.guard, INT64_MAX, NULL), 0);
     }
-    fixture_close(&m->f, true);
-    m->f.io->ops->close(m->f.io);
-    pthread_mutex_destroy(&m->f.mutex);
-    model_stop(m);
+    stop_on_sim(m);
 }
 
 TEST(a_crash_at_any_step_of_cleaning_loses_and_doubles_nothing)
@@ -310,6 +406,21 @@ TEST(a_crash_at_any_step_of_cleaning_loses_and_doubles_nothing)
         snprintf(name, sizeof(name), "PB_SIM_SEED=%" PRIu64, seed);
         check_running = name;
         run_seed(seed);
+    }
+}
+
+TEST(a_call_that_fails_at_any_step_of_cleaning_costs_nothing)
+{
+    static clean_model model;
+    clean_model *m = &model;
+    bool failed = true;
+    for (int turn = 1; failed; turn++) {
+        start_on_sim(m, 4);
+        crash.seed = 4;
+        fill_log(m);
+        failed = clean_failing(m, turn);
+        stop_on_sim(m);
+        CHECK(turn < 500);
     }
 }
 
