@@ -290,7 +290,8 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /*
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
- * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later.
+ * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later. Not
+ * during a repair; a log that waits for one may move.
  * relocate, holding: the files in `directory` are the log from now on, all of them synced. -EBUSY: a sync is under way,
  * again later. After another failure the log is where it was.
  * release: give the tokens back; appends that came meanwhile wait for the next write: begin one.

@@ -80,17 +80,19 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
     pb_log_lock(guard);
     bool busy = log->maintaining || log->writing;
-    bool unfit = log->broken || log->failed;
-    if (!busy && !unfit) {
+    bool failed = log->failed;
+    if (!busy && !failed) {
         log->maintaining = true;
         log->writing = true;
     }
     pb_log_unlock(guard);
-    if (busy || unfit)
-        return pb_log_fail(log, failure, unfit ? -EIO : -EBUSY, "cannot hold the log");
+    if (busy || failed)
+        return pb_log_fail(log, failure, failed ? -EIO : -EBUSY, "cannot hold the log");
     int rc = pb_log_flush_derived(log, guard, false, failure);
-    if (rc != 0)
-        pb_log_return_tokens(log, guard);
+    /* What a full disk keeps back stays in memory and moves along: to leave such a disk is why many logs move. */
+    if (pb_error_passes(rc))
+        return 0;
+    pb_log_return_tokens(log, guard);
     return rc;
 }
 
@@ -165,7 +167,8 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
                     char *directory)
 {
     pb_log_lock(guard);
-    PB_ASSERT(log->maintaining && log->writing && log->rolling == NULL);
+    /* A segment that could not be made is left behind; so is a log that waits for its repair. */
+    PB_ASSERT(log->maintaining && log->writing && (log->rolling == NULL || log->broken));
     bool busy = log->sync_count > 0;
     for (uint32_t i = 0; !busy && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];

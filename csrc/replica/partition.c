@@ -99,7 +99,10 @@ void pb_partition_stop_leading(pb_partition *partition, int refusal)
 int pb_partition_mend(pb_partition *partition, pb_failure *failure)
 {
     pb_durable_stop_syncs(partition);
-    int result = pb_log_repair(partition->log, failure);
+    pthread_mutex_lock(&partition->lock);
+    bool held = partition->held;
+    pthread_mutex_unlock(&partition->lock);
+    int result = held ? pb_fail(failure, -EBUSY, "the log is about to move") : pb_log_repair(partition->log, failure);
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(!partition->writing);
     partition->broken = partition->broken && result != 0;
@@ -147,8 +150,11 @@ int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure)
     while (partition->writing)
         pthread_cond_wait(&partition->quiet, &partition->lock);
     pthread_mutex_unlock(&partition->lock);
+    /* A repair has syncs stopped: either it has ended by now, or it finds the partition held. */
+    pb_durable_stop_syncs(partition);
     pb_log_guard guard = pb_partition_guard(partition);
     int result = pb_log_hold(partition->log, &guard, failure);
+    pb_durable_allow_syncs(partition);
     if (result != 0)
         let_writes_begin(partition);
     return result;

@@ -100,10 +100,11 @@ class LogFailures:
 
     def report_directory(self, directory: LogDirectory, what: str, error: OSError) -> None:
         """A call on the files of a log dir that are no logs has failed."""
-        if directory.failure is None and error.errno in _PASSING:
-            logger.error("log dir %s: %s failed, which is tried again: %s", directory.path, what, error)
-        else:
+        outcome = consequence(error)
+        if outcome is Consequence.DIRECTORY or (outcome is Consequence.PARTITION and _is_gone(directory)):
             self.fail(directory, f"{what} failed: {error}")
+        elif directory.failure is None:
+            logger.error("log dir %s: %s failed: %s", directory.path, what, error)
 
     def fail(self, directory: LogDirectory, why: str) -> None:
         """Put a log dir out of service."""

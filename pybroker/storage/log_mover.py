@@ -231,7 +231,12 @@ class LogMover:
             _check(move)
             is_level = sum(_sizes(move.log).values()) - move.copy.copied_bytes <= _LEVEL_BYTES
             # What is derived from the log reaches its files, so that the hold has little of it to write.
-            _when_not_busy(lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
+            try:
+                _when_not_busy(lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
+            except NativeError as error:
+                # A full disk is a reason to leave it.
+                if consequence(error) is not Consequence.NOTHING:
+                    raise
             move.copy.follow(_sizes(move.log), pace)
 
 

@@ -38,6 +38,9 @@ async def handle(
             )
             by_dir[future.log_dir][topic].append(row)
     results = await asyncio.gather(*(asyncio.to_thread(_result, *each) for each in by_dir.items()))
+    cordoned = broker.config.get_list("cordoned.log.dirs")
+    for path, result in zip(by_dir, results, strict=True):
+        result.is_cordoned = "*" in cordoned or str(path) in cordoned
     for path in broker.replicas.offline_log_dirs():
         results.append(_Result(log_dir=str(path.absolute()), error_code=ErrorCode.KAFKA_STORAGE_ERROR))
     return m.DescribeLogDirsResponse(results=results)

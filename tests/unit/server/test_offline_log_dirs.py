@@ -54,6 +54,16 @@ async def produced(client: Client, topic: str) -> ErrorCode:
     return ErrorCode((await client.produce(topic, b"y")).error_code)
 
 
+async def cordon(client: Client, *paths: Path) -> None:
+    """Set cordoned.log.dirs while the broker runs."""
+    request = m.IncrementalAlterConfigsRequest
+    value = ",".join(map(str, paths))
+    setting = request.AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)
+    resource = request.AlterConfigsResource(resource_type=4, resource_name="1", configs=[setting])
+    answer = await client.call(request(resources=[resource]), 1)
+    assert answer.responses[0].error_code == OK, answer.responses[0].error_message
+
+
 async def described(client: Client) -> dict[str, int]:
     """The error code of every log dir, by its name."""
     answer = await client.call(m.DescribeLogDirsRequest(topics=None), 4)
@@ -266,6 +276,15 @@ def test_new_partitions_stay_out_of_cordoned_dirs(tmp_path: Path) -> None:
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
             await client.make_topic("free")
             assert place_of(daemon, "free").parent.name == "b"
+            await cordon(client, tmp_path / "b")
+            answer = await client.call(m.DescribeLogDirsRequest(topics=None), 5)
+            assert {Path(each.log_dir).name: each.is_cordoned for each in answer.results} == {"a": False, "b": True}
+            for number in range(3):
+                await client.make_topic(f"more{number}")
+                assert place_of(daemon, f"more{number}").parent.name == "a"
+            await cordon(client, tmp_path / "a", tmp_path / "b")
+            await client.make_topic("none")
+            assert ("none", 0) not in daemon.logs.logs
 
     asyncio.run(run())
 
@@ -281,3 +300,18 @@ def test_what_failures_mean() -> None:
     assert consequence(NativeError(ErrorCode.CORRUPT_MESSAGE)) is Consequence.NOTHING
     assert consequence(SyncFailed(-errno.ENOSPC)) is Consequence.DIRECTORY
     assert consequence(SyncFailed(-errno.EMFILE)) is Consequence.NOTHING
+
+
+def test_a_directory_that_somebody_removed_costs_only_itself(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            topics = [f"t{number}" for number in range(2)]
+            for topic in topics:
+                await client.make_topic(topic)
+            shutil.rmtree(tmp_path / "a" / "t0-0")
+            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t0")])
+            assert (await client.call(request, 6)).responses[0].error_code == OK
+            assert await produced(client, "t1") == OK
+            assert await described(client) == {"a": OK}
+
+    asyncio.run(run())

@@ -82,3 +82,43 @@ def test_deletions_make_room_on_a_full_disk(small_disk: Path, monkeypatch: pytes
             await until_taken(client, "late")
 
     asyncio.run(run())
+
+
+def test_a_log_moves_away_from_a_full_disk(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    roomy, full = tmp_path / "roomy", small_disk / "full"
+    config = config_for(tmp_path, log_dirs=f"{roomy},{full}", log_segment_bytes="1048576", log_retention_ms="-1")
+
+    async def run() -> None:
+        async with running(config) as daemon, connected(daemon) as client, connected(daemon) as other:
+            for name in ("t", "u"):
+                await client.make_topic(name)
+            if daemon.logs.logs["t", 0].directory.path != full:
+                await move(client, "t", full)
+            taken = await fill(client)
+            loading = asyncio.create_task(keep_producing(other))
+            await move(client, "t", roomy)
+            await until_taken(client, "t")
+            loading.cancel()
+            assert (await client.offset("t", -1)).offset > taken
+            assert daemon.logs.logs["t", 0].directory.path == roomy
+        async with running(config) as daemon, connected(daemon) as client:
+            assert (await client.offset("t", -1)).offset > taken
+            assert (await client.offset("t", 2**39)).offset == 0
+
+    async def keep_producing(client: Client) -> None:
+        while True:
+            await client.produce("t", bytes(200_000), timestamp_ms=2**40)
+
+    async def move(client: Client, topic: str, log_dir: Path) -> None:
+        topics = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[0])]
+        dirs = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(log_dir), topics=topics)]
+        answer = await client.call(m.AlterReplicaLogDirsRequest(dirs=dirs), 2)
+        assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
+        for _ in range(2000):
+            if (log_dir / f"{topic}-0").is_dir():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError("the log does not move")
+
+    asyncio.run(run())
