@@ -38,7 +38,7 @@ def command(paths: tuple[str, ...], topics: bool, deep: bool, as_json: bool) -> 
 
     try:
         found = [each for target in open_paths(paths) for each in stats(target, deep=deep)]
-    except (StorageError, NativeError) as error:
+    except (StorageError, NativeError, OSError) as error:
         raise click.UsageError(str(error)) from None
     if topics:
         found = by_topic(found)

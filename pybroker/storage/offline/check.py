@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -57,15 +58,25 @@ class MetadataCheck(Protocol):
 
 
 def check(target: Target, report: Report, *, deep: bool, check_metadata: MetadataCheck) -> None:
-    """Check whatever `target` is. OSError when it cannot be listed."""
-    if isinstance(target, LogDirFiles):
-        _check_log_dir(target, report, deep, check_metadata)
-    elif isinstance(target, PartitionFiles):
-        _check_partition_alone(target, report, deep, check_metadata)
-    else:
-        kind = file_kind(target)
-        assert kind is not None
-        check_one_file(target, kind, report, deep)
+    """Check whatever `target` is."""
+    with unreadable_told(target if isinstance(target, Path) else target.path, report):
+        if isinstance(target, LogDirFiles):
+            _check_log_dir(target, report, deep, check_metadata)
+        elif isinstance(target, PartitionFiles):
+            _check_partition_alone(target, report, deep, check_metadata)
+        else:
+            kind = file_kind(target)
+            assert kind is not None
+            check_one_file(target, kind, report, deep)
+
+
+@contextmanager
+def unreadable_told(path: Path, report: Report) -> Iterator[None]:
+    """Make a failed read a finding: of the file that the error names, else of `path`."""
+    try:
+        yield
+    except OSError as error:
+        report.error("unreadable", Path(error.filename) if error.filename else path, error.strerror or str(error))
 
 
 def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadata: MetadataCheck) -> None:
@@ -79,9 +90,10 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
     _read_identity(state, report)
     for partition in files.partitions:
         context = _context(partition, checkpoints, closed_cleanly=state.broker_epoch is not None)
-        state.partitions.append(check_partition(partition, context, report, deep=deep))
-        for snapshot in partition.metadata_snapshots:
-            check_metadata_snapshot(snapshot, report)
+        with unreadable_told(partition.path, report):
+            state.partitions.append(check_partition(partition, context, report, deep=deep))
+            for snapshot in partition.metadata_snapshots:
+                check_metadata_snapshot(snapshot, report)
     if BOOTSTRAP_CHECKPOINT in files.files:
         check_metadata_snapshot(metadata_snapshot(files.files[BOOTSTRAP_CHECKPOINT]), report)
     for name, offsets in checkpoints.items():

@@ -117,8 +117,9 @@ class PartitionFiles:
 
     @property
     def name(self) -> str:
-        """`topic-partition`."""
-        return f"{self.topic}-{self.index}"
+        """`topic-partition`, or the directory's name where that tells neither."""
+        name = f"{self.topic}-{self.index}"
+        return name if self.path.name.startswith(name) else self.path.name
 
     @property
     def is_metadata_log(self) -> bool:
@@ -133,7 +134,8 @@ class PartitionFiles:
     @classmethod
     def of(cls, path: Path) -> PartitionFiles:
         """List `path`, whatever its name is."""
-        match = _PARTITION.fullmatch(path.name)
+        aside = _ASIDE.fullmatch(path.name)
+        match = _PARTITION.fullmatch(path.name.rpartition(".")[0] if aside else path.name)
         topic, index = (match["topic"], int(match["index"])) if match else (path.name, 0)
         files = cls(path, topic, index)
         segments: dict[int, Segment] = {}

@@ -48,7 +48,7 @@ def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
         _repair_log_dir(target, output, topic_ids, result)
     else:
         files = target if isinstance(target, PartitionFiles) else _partition_of(target)
-        result.partitions.append(repair_partition(files, output / files.path.name, None))
+        result.partitions.append(repair_partition(files, output / files.name, None))
     fsync_directory(output)
     for suffix, text in (("json", result.as_json()), ("txt", result.as_text())):
         write_durably(report_path(output, suffix), text.encode())
@@ -66,7 +66,7 @@ def replace(target: Target, output: Path) -> Path:
     if not source.is_dir():
         raise StorageError(f"{source}: only a directory can be replaced")
     source = source.resolve()
-    repaired = output if isinstance(target, LogDirFiles) else output / source.name
+    repaired = output / target.name if isinstance(target, PartitionFiles) else output
     # Not inside of a log dir: Apache Kafka does not start when it finds a directory there that it does not know.
     around = source.parent if isinstance(target, LogDirFiles) else source.parent.parent
     aside = around / f"{source.name}.before-repair-{time.strftime('%Y%m%dT%H%M%S')}"

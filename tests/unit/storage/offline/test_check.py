@@ -174,6 +174,15 @@ def old_message(offset: int, magic: int) -> bytes:
     return struct.pack(">qi", offset, len(message)) + message
 
 
+def test_a_file_that_cannot_be_read_is_a_finding(log_dir: Path) -> None:
+    index = log_dir / PLAIN / f"{60:020}.index"
+    index.unlink()
+    index.symlink_to("nowhere")
+    flip(log_dir / "trimmed-0" / f"{45:020}.log", 1000)
+    found = {(each.kind, each.path.parent.name) for each in faults(log_dir)}
+    assert {("unreadable", PLAIN), ("crc", "trimmed-0")} <= found
+
+
 def test_the_command_has_exit_statuses_and_json(log_dir: Path) -> None:
     def run(*arguments: object) -> Result:
         return CliRunner().invoke(main, ["log", "check", *map(str, arguments)])

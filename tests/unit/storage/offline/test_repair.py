@@ -180,6 +180,13 @@ def test_the_command_and_its_reports(log_dir: Path, tmp_path: Path) -> None:
     assert run(KAFKA_DIR, "--output", tmp_path / "whole").exit_code == 0
 
 
+def test_a_partition_that_was_set_aside_comes_back_under_its_name(log_dir: Path, tmp_path: Path) -> None:
+    stray = (log_dir / "plain-0").rename(log_dir / f"plain-0.{'a' * 32}-stray")
+    (partition,) = repaired(stray, tmp_path / "repaired").partitions
+    assert partition.name == "plain-0"
+    assert len(intact_batches(tmp_path / "repaired" / "plain-0")) == 126
+
+
 def test_in_place_moves_the_original_aside(log_dir: Path) -> None:
     flip(log_dir / "plain-0" / f"{60:020}.log", 8 * 200)
     before = tree(log_dir / "plain-0")
