@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 60.0
 _GROUPS = ("group-a", "group-b", "group-c")
 _TOPICS_KEPT = 10
 _CLIENT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}

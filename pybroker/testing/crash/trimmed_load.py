@@ -19,7 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.testing.differential.batches import SeenRecord, seen_records
+from pybroker.testing.differential.side import EARLIEST, fetch
+from pybroker.testing.protocol_client import ProtocolClient
 
 COMPACTED, TRIMMED = "compacted", "trimmed"
 TOPICS: Mapping[str, Mapping[str, str]] = {
@@ -31,7 +37,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "delete.retention.ms": "500",
         "index.interval.bytes": "512",
     },
-    TRIMMED: {"segment.ms": "150", "retention.bytes": "400000", "index.interval.bytes": "512"},
+    TRIMMED: {"segment.ms": "150", "retention.bytes": "100000", "index.interval.bytes": "512"},
 }
 PARTITIONS = 2
 #: Server properties that make all of it happen often.
@@ -41,6 +47,7 @@ OVERRIDES = {
     "log.cleaner.dedupe.buffer.size": str(4 << 20),
 }
 _HEADER = "number"
+_RETRIED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NUMBER = struct.Struct(">Q")
 _KEY_COUNT = 40
 _FILLER = os.urandom(2000)
@@ -235,45 +242,46 @@ class TrimmedCheck:
                 assert there.number >= number, f"{place}: {key!r} went back to {there}; record {number} was promised"
 
     def _read(self, place: Place) -> tuple[int, int, list[_Found]]:
-        settings = {"bootstrap.servers": self._bootstrap, "group.id": "trimmed-check", "enable.auto.commit": False}
-        consumer = Consumer(
-            {
-                **settings,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "check.crcs": True,
-                "log_level": 0,
-            }
-        )
-        try:
-            partition = TopicPartition(*place)
-            _, end = consumer.get_watermark_offsets(partition, timeout=20)
-            consumer.assign([TopicPartition(*place, 0)])
-            found: list[_Found] = []
+        """(log start offset, end, records). The last records may be compacted away: then the last answer is empty."""
+        with ProtocolClient(int(self._bootstrap.rpartition(":")[2])) as client:
             deadline = time.monotonic() + 60
-            # The last batches may be compacted away: then no record, but the end itself says that all is read.
-            is_read = end == 0
-            while not is_read:
-                assert time.monotonic() < deadline, f"{place}: not read to {end}"
-                for message in consumer.consume(2000, timeout=0.2):
-                    error = message.error()
-                    if error is None:
-                        found.append(_found(message))
-                    elif error.code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(error)
-                    is_read = is_read or error is not None or found[-1].offset >= end - 1
-            found = [each for each in found if each.offset < end]
-            start, _ = consumer.get_watermark_offsets(partition, timeout=20)
-            if place[0] == TRIMMED:
-                # Retention may have gone on since the first record was read.
-                found = [each for each in found if each.offset >= start]
-            return start, end, found
-        finally:
-            consumer.close()
+            row = fetch(client, *place, 0)
+            while row.error_code in _RETRIED:
+                assert time.monotonic() < deadline, f"{place}: no leader"
+                time.sleep(0.02)
+                row = fetch(client, *place, 0)
+            start = offset = self._start(client, place)
+            end = -1
+            found: list[_Found] = []
+            while end < 0 or offset < end:
+                row = fetch(client, *place, offset)
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    # Retention has gone on meanwhile.
+                    start = offset = self._start(client, place)
+                    found = []
+                    continue
+                assert row.error_code == 0, f"{place} at {offset}: error {row.error_code}"
+                end = row.high_watermark if end < 0 else end
+                records, next_offset = seen_records(row.records or b"", offset)
+                if next_offset == offset:
+                    break
+                found += map(_found, records)
+                offset = next_offset
+            return start, end, [each for each in found if each.offset < end]
+
+    def _start(self, client: ProtocolClient, place: Place) -> int:
+        wanted = m.ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=place[1], current_leader_epoch=-1, timestamp=EARLIEST
+        )
+        topic = m.ListOffsetsRequest.ListOffsetsTopic(name=place[0], partitions=[wanted])
+        answer = client.call(m.ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+        return int(answer.topics[0].partitions[0].offset)
 
 
-def _found(message: Any) -> _Found:
-    (number,) = _NUMBER.unpack(dict(message.headers())[_HEADER])
-    value = message.value()
-    assert value is None or value == _FILLER[: number * 37 % 2000], f"offset {message.offset()}: other bytes than sent"
-    return _Found(message.offset(), number, message.key(), value is None)
+def _found(record: SeenRecord) -> _Found:
+    header = dict(record.headers)[_HEADER]
+    assert header is not None and record.key is not None
+    (number,) = _NUMBER.unpack(header)
+    value = record.value
+    assert value is None or value == _FILLER[: number * 37 % 2000], f"offset {record.offset}: other bytes than sent"
+    return _Found(record.offset, number, record.key, value is None)
