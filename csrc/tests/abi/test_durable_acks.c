@@ -4,7 +4,7 @@
 
 #include "tests/abi/serving.h"
 
-enum { WRITERS = 6, ROUNDS = 40, LOCAL_APPENDS = 100 };
+enum { WRITERS = 6, ROUNDS = 40, LOCAL_APPENDS = 100, MORE = 60 };
 
 static uint8_t small[512];
 static size_t small_length;
@@ -182,6 +182,60 @@ TEST(a_partition_is_resigned_when_its_syncs_have_ended)
     }
     mini_client_close(&client);
     stop(&it);
+}
+
+static void open_more(served *it, pb_partition **more)
+{
+    char path[128];
+    uint8_t id[16] = {7};
+    for (int i = 0; i < MORE; i++) {
+        snprintf(path, sizeof path, "%s/t-%d", it->directory, i + 1);
+        pb_partition_options options = {.topic = "t",
+                                        .topic_id = id,
+                                        .partition = i + 1,
+                                        .directory = path,
+                                        .clean = 1,
+                                        .log_start_offset = -1,
+                                        .config = default_config()};
+        options.config.durability = PB_DURABILITY_ACKS;
+        pb_partition_recovery recovery;
+        pb_native_failure failure = {0};
+        CHECK_INT(pb_partition_open(it->broker, &options, &more[i], &recovery, &failure), 0);
+        CHECK_INT(pb_partition_lead(more[i], 0), 0);
+    }
+}
+
+/* So many that their file system is synced, on and off. */
+TEST(many_partitions_are_durable_when_they_say_so)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        pb_partition *more[MORE];
+        serve_with(&it, backends[b], 2, PB_DURABILITY_ACKS);
+        open_more(&it, more);
+        mini_client client;
+        mini_client_open(&client, it.port);
+        for (int round = 0; round < 10; round++) {
+            for (int i = 0; i < MORE; i++)
+                mini_client_send_produce(&client, 9, 1, "t", i + 1, small, small_length);
+            for (int i = 0; i < MORE; i++) {
+                pb_produce_response produced;
+                mini_client_receive_produce(&client, 9, &produced);
+                CHECK_INT(answer_of(&produced)->error_code, 0);
+                pb_partition_state state;
+                pb_partitions_state(&more[i], 1, &state);
+                CHECK(state.durable_offset > answer_of(&produced)->base_offset);
+                CHECK_INT(state.high_watermark, round + 1);
+            }
+        }
+        mini_client_close(&client);
+        for (int i = 0; i < MORE; i++) {
+            pb_native_failure failure = {0};
+            CHECK_INT(pb_partition_resign(more[i], 0), 0);
+            CHECK_INT(pb_partition_close(more[i], 1, &failure), 0);
+        }
+        stop(&it);
+    }
 }
 
 CHECK_MAIN()

@@ -13,7 +13,7 @@ import pytest
 from daemon_client import Client, config_for, connected, running
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.native.broker import OFFLINE_WRITE
+from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
@@ -70,15 +70,16 @@ async def described(client: Client) -> dict[str, int]:
     return {Path(each.log_dir).name: each.error_code for each in answer.results}
 
 
+@pytest.mark.parametrize("what", [OFFLINE_WRITE, OFFLINE_SYNC])
 def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: int
 ) -> None:
     async def run() -> None:
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
             topics = await make_topics(client, daemon)
             log = daemon.logs.logs[topics["b"], 0]
             for _ in range(2):
-                await daemon.services.replicas.on_offline(log.tag, OFFLINE_WRITE, -errno.EIO)
+                await daemon.services.replicas.on_offline(log.tag, what, -errno.EIO)
             assert await produced(client, topics["b"]) == OFFLINE
             assert (await fetch(client, topics["b"])).error_code == OFFLINE
             assert (await client.offset(topics["b"], -1)).error_code == OFFLINE
