@@ -22,6 +22,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState, partition_states
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.interrupted_moves import settle_moves
@@ -35,6 +36,8 @@ from pybroker.storage.segment_purge import SegmentPurge
 logger = logging.getLogger(__name__)
 
 _MIN_THREADS = 4
+#: Ids below it stand for states of an assignment, not for dirs (KIP-858).
+_RESERVED_DIRECTORY_IDS = 100
 _PROGRESS_INTERVAL_S = 2.0
 
 
@@ -221,11 +224,23 @@ class LogManager:
             renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
             directory.forget(key)
             logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
-        if not is_new and self.failures.offline:
-            where = ", ".join(str(path) for path in self.failures.offline)
-            raise DirectoryOffline(f"no log dir in service has it, and it may lie in one that is not: {where}")
+        if not is_new:
+            self._check_lost(directory_id)
         chosen = self._choose(directory_id)
         return chosen, chosen.path / f"{key[0]}-{key[1]}", False
+
+    def _check_lost(self, directory_id: bytes) -> None:
+        """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here: an empty one in its place
+        would be served, and be in the way when that dir comes back."""
+        if self.failures.offline:
+            where = ", ".join(str(path) for path in self.failures.offline)
+            raise DirectoryOffline(f"no log dir in service has it, and it may lie in one that is not: {where}")
+        is_real = int.from_bytes(directory_id, "big") >= _RESERVED_DIRECTORY_IDS
+        if is_real and all(each.directory_id != directory_id for each in self.directories):
+            raise DirectoryOffline(
+                f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
+                "of log.dirs is that one: mount it and start again, or delete the topic"
+            )
 
     def _choose(self, directory_id: bytes) -> LogDirectory:
         """The log dir for a new partition. DirectoryOffline when there is none."""

@@ -198,6 +198,28 @@ def test_a_dir_that_cannot_be_used_at_the_start_leaves_the_others(tmp_path: Path
     asyncio.run(run())
 
 
+def test_an_empty_dir_in_the_place_of_one_that_is_not_mounted_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+        (tmp_path / "b").rename(tmp_path / "away")
+        (tmp_path / "b").mkdir()
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert await produced(client, topics["a"]) == OK
+            assert await produced(client, topics["b"]) == OFFLINE
+            await client.make_topic("new")
+            assert place_of(daemon, "new").parent.name == "b"
+        assert "none of log.dirs is that one" in caplog.text
+        shutil.rmtree(tmp_path / "b")
+        (tmp_path / "away").rename(tmp_path / "b")
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert (await client.produce(topics["b"], b"z")).base_offset == 1
+
+    asyncio.run(run())
+
+
 def test_a_dir_another_broker_has_leaves_the_others(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(config(tmp_path)) as first, connected(first) as client:
