@@ -94,16 +94,22 @@ static SERVING_UNUSED void serve(served *it, const char *backend, int reactors)
     serve_with(it, backend, reactors, PB_DURABILITY_NONE);
 }
 
-static SERVING_UNUSED void stop(served *it)
+/* After pb_broker_stop. */
+static SERVING_UNUSED void end(served *it)
 {
     pb_native_failure failure = {0};
-    pb_broker_stop(it->broker);
     CHECK_INT(pb_partition_resign(it->partition, 0), 0);
     CHECK_INT(pb_partition_close(it->partition, 1, &failure), 0);
     pb_broker_close(it->broker);
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", it->directory);
     CHECK_INT(system(command), 0);
+}
+
+static SERVING_UNUSED void stop(served *it)
+{
+    pb_broker_stop(it->broker);
+    end(it);
 }
 
 static SERVING_UNUSED const pb_produce_response_partition_produce_response *answer_of(

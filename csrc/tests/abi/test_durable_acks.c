@@ -9,6 +9,12 @@ enum { WRITERS = 6, ROUNDS = 40, LOCAL_APPENDS = 100, MORE = 60 };
 static uint8_t small[512];
 static size_t small_length;
 
+static void begin(served *it, const char *backend, int reactors, int32_t durability)
+{
+    small_length = mini_batch(small, sizeof small, 1, 100);
+    serve_with(it, backend, reactors, durability);
+}
+
 static pb_partition_state state_of(served *it)
 {
     pb_partition_state state;
@@ -74,11 +80,10 @@ static void append_locally(served *it)
 
 TEST(acknowledged_and_read_is_what_is_durable)
 {
-    small_length = mini_batch(small, sizeof small, 1, 100);
     for (int b = 0; b < 2; b++)
         for (int reactors = 1; reactors <= 2; reactors++) {
             served it;
-            serve_with(&it, backends[b], reactors, PB_DURABILITY_ACKS);
+            begin(&it, backends[b], reactors, PB_DURABILITY_ACKS);
             writer writers[WRITERS];
             for (int i = 0; i < WRITERS; i++) {
                 writers[i].it = &it;
@@ -98,7 +103,7 @@ TEST(a_fetch_that_waits_is_woken_when_records_are_durable)
 {
     for (int b = 0; b < 2; b++) {
         served it;
-        serve_with(&it, backends[b], 2, PB_DURABILITY_ACKS);
+        begin(&it, backends[b], 2, PB_DURABILITY_ACKS);
         mini_client reader, client;
         mini_client_open(&reader, it.port);
         mini_client_open(&client, it.port);
@@ -124,7 +129,7 @@ TEST(a_fetch_that_waits_is_woken_when_records_are_durable)
 TEST(the_mode_changes_while_it_is_served)
 {
     served it;
-    serve(&it, "epoll", 2);
+    begin(&it, "epoll", 2, PB_DURABILITY_NONE);
     mini_client client;
     mini_client_open(&client, it.port);
     for (int i = 0; i < 10; i++)
@@ -161,7 +166,7 @@ TEST(the_mode_changes_while_it_is_served)
 TEST(a_partition_is_resigned_when_its_syncs_have_ended)
 {
     served it;
-    serve_with(&it, "epoll", 1, PB_DURABILITY_ACKS);
+    begin(&it, "epoll", 1, PB_DURABILITY_ACKS);
     mini_client client;
     mini_client_open(&client, it.port);
     for (int round = 0; round < 20; round++) {
@@ -182,6 +187,27 @@ TEST(a_partition_is_resigned_when_its_syncs_have_ended)
     }
     mini_client_close(&client);
     stop(&it);
+}
+
+TEST(a_broker_stops_while_syncs_are_under_way)
+{
+    for (int round = 0; round < 20; round++) {
+        served it;
+        begin(&it, backends[round % 2], 1 + round / 2 % 2, PB_DURABILITY_ACKS);
+        mini_client client;
+        mini_client_open(&client, it.port);
+        CHECK_INT(produce(&client, 1), 0);
+        for (int i = 0; i < 20; i++)
+            mini_client_send_produce(&client, 9, 1, "t", 0, small, small_length);
+        for (int i = 0; i < 10; i++)
+            CHECK_INT(pb_partition_append(it.partition, small, small_length, 7), 0);
+        pb_broker_stop(it.broker);
+        pb_partition_state state = state_of(&it);
+        CHECK_INT(state.durable_offset, state.log_end_offset);
+        CHECK_INT(state.durable_offset, state.high_watermark);
+        mini_client_close(&client);
+        end(&it);
+    }
 }
 
 static void open_more(served *it, pb_partition **more)
@@ -211,7 +237,7 @@ TEST(many_partitions_are_durable_when_they_say_so)
     for (int b = 0; b < 2; b++) {
         served it;
         pb_partition *more[MORE];
-        serve_with(&it, backends[b], 2, PB_DURABILITY_ACKS);
+        begin(&it, backends[b], 2, PB_DURABILITY_ACKS);
         open_more(&it, more);
         mini_client client;
         mini_client_open(&client, it.port);
