@@ -2,9 +2,9 @@
  * A reactor: one thread, one loop, its connections for life.
  *
  * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn
- * (where appends are written, coalesced) -> start sends. What other threads sent is run a few tasks at a time: a thousand
- * answers of a group must not keep a produce waiting that came meanwhile. A reactor never waits for Python, for a sync, for a cold read,
- * or for a lock that someone holds across I/O.
+ * (where appends are written, coalesced) -> start sends. What other threads sent is run a few tasks at a time: a
+ * thousand answers of a group must not keep a produce waiting that came meanwhile. A reactor never waits for Python,
+ * for a sync, for a cold read, or for a lock that someone holds across I/O.
  */
 #ifndef PB_NET_REACTOR_H
 #define PB_NET_REACTOR_H

@@ -3,7 +3,8 @@
  *
  *     perf_clean <directory> [MiB of values] [codec, Kafka's number] [records in a batch] [keys per 100 records]
  *
- * The directory is emptied again. With 0 MiB the log that lies there is cleaned and stays. CPU figures are of this process; run it on a quiet machine.
+ * The directory is emptied again. With 0 MiB the log that lies there is cleaned and stays. CPU figures are of this
+ * process; run it on a quiet machine.
  */
 #include <dirent.h>
 #include <stdio.h>
