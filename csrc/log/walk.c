@@ -103,28 +103,50 @@ static int message_crc_matches(pb_log_walk *walk, const pb_batch_header *header,
     return 0;
 }
 
+static void tell_garbage(pb_log_walk *walk, int64_t end, uint32_t flags)
+{
+    walk->row = (pb_log_walk_row){
+        .position = walk->position,
+        .size_bytes = end - walk->position,
+        .expected_offset = walk->expected_offset,
+        .flags = PB_LOG_WALK_GARBAGE | flags,
+    };
+    walk->row_counts = false;
+    walk->after_damage = true;
+    walk->totals.damaged_bytes += end - walk->position;
+}
+
 /* Bytes from walk->position that are no batch, up to one that is. */
 static int take_garbage(pb_log_walk *walk)
 {
     int64_t found;
     bool zeros;
     int rc = pb_walk_find(walk, walk->position, walk->position + 1, &found, &zeros);
-    if (rc != 0)
+    if (rc == 0)
+        tell_garbage(walk, found, zeros ? PB_LOG_WALK_ZEROS : 0);
+    return rc;
+}
+
+/* The same where the disk fails: try block after block. */
+static int take_unreadable(pb_log_walk *walk)
+{
+    int64_t from = walk->position;
+    int64_t found = walk->scan.limit;
+    bool zeros;
+    int rc = -EIO;
+    while (rc == -EIO && from < walk->scan.limit) {
+        from = from / PB_SCAN_SMALL_BYTES * PB_SCAN_SMALL_BYTES + PB_SCAN_SMALL_BYTES;
+        if (from < walk->scan.limit)
+            rc = pb_walk_find(walk, from, from, &found, &zeros);
+    }
+    if (rc != 0 && rc != -EIO)
         return rc;
-    walk->row = (pb_log_walk_row){
-        .position = walk->position,
-        .size_bytes = found - walk->position,
-        .expected_offset = walk->expected_offset,
-        .flags = PB_LOG_WALK_GARBAGE | (zeros ? PB_LOG_WALK_ZEROS : 0),
-    };
-    walk->row_counts = false;
-    walk->after_damage = true;
-    walk->totals.damaged_bytes += found - walk->position;
+    tell_garbage(walk, found, PB_LOG_WALK_UNREADABLE);
     return 0;
 }
 
 /* The batch, or what is none, at walk->position. */
-static int take(pb_log_walk *walk)
+static int take_readable(pb_log_walk *walk)
 {
     pb_batch_header header;
     int rc = pb_scan_header(&walk->scan, walk->position, &header);
@@ -143,6 +165,18 @@ static int take(pb_log_walk *walk)
             return follows < 0 ? follows : take_garbage(walk);
     }
     return rc != 0 ? rc : pb_walk_batch(walk, &header, matches);
+}
+
+static int take(pb_log_walk *walk)
+{
+    int rc = take_readable(walk);
+    if (rc == -EIO && walk->scan.capacity > PB_SCAN_SMALL_BYTES) {
+        /* One bad block must not cost what lies around it: from here on little is read at a time. */
+        walk->scan.capacity = PB_SCAN_SMALL_BYTES;
+        walk->scan.length = 0;
+        rc = take_readable(walk);
+    }
+    return rc == -EIO ? take_unreadable(walk) : rc;
 }
 
 /* An entry whose successor is not above it, though above its predecessor, is itself the one that is out of order. */

@@ -8,7 +8,8 @@
  * table of recent producers, and, where records are looked into, the largest batch whose CRC is right. Where bytes are
  * no batch the walk goes on at the next place that has one with a right CRC.
  *
- * Fails with -errno only: reading, memory.
+ * Fails with -errno only: reading, memory. Blocks that the disk cannot read (EIO) are told of as garbage, and the walk
+ * goes on behind them.
  */
 #ifndef PB_LOG_WALK_H
 #define PB_LOG_WALK_H
@@ -34,6 +35,7 @@ enum pb_log_walk_flags {
     PB_LOG_WALK_ZEROS = 2048,       /* with GARBAGE: they are all zero */
     PB_LOG_WALK_INDEX = 4096,       /* no batch: entry `number` of the offset index is wrong */
     PB_LOG_WALK_TIME = 8192,        /* no batch: entry `number` of the time index is wrong */
+    PB_LOG_WALK_UNREADABLE = 32768, /* with GARBAGE: the disk does not give out all of it */
     PB_LOG_WALK_EVERY = 16384,      /* only in `wanted`: a row for every batch */
 };
 

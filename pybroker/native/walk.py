@@ -29,6 +29,7 @@ ZEROS = 2048
 INDEX = 4096
 TIME = 8192
 EVERY = 16384
+UNREADABLE = 32768
 
 NOT_A_BATCH = GARBAGE | INDEX | TIME
 """Rows with one of these are about something else than a batch."""

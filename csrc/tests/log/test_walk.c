@@ -203,4 +203,54 @@ TEST(producers_and_transactions_are_followed)
     fixture_free(&f);
 }
 
+static const pb_io_ops *real_ops;
+static int64_t bad_position;
+
+/* A disk with one block that cannot be read. */
+static int64_t read_around_bad_block(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    if (position < bad_position + 4096 && position + (int64_t)length > bad_position)
+        return -EIO;
+    return real_ops->file_read(io, file, buffer, length, position);
+}
+
+TEST(a_block_that_cannot_be_read_costs_the_batches_in_it)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.index_interval_bytes = 700;
+    fixture_open(&f);
+    for (int i = 0; i < BATCHES; i++)
+        (void)log_append(&f, (batch_spec){.record_count = 3, .value_length = 200, .timestamp = 1000 + 10 * i});
+    fixture_close(&f, true);
+    real_ops = f.io->ops;
+    static pb_io_ops failing;
+    failing = *real_ops;
+    failing.file_read = read_around_bad_block;
+    f.io->ops = &failing;
+    walked seen;
+    bad_position = 12288;
+    walk_over(&f, PB_LOG_WALK_EVERY, &seen);
+    int bad = 0;
+    int64_t position = 0;
+    for (int i = 0; i < seen.count; i++) {
+        CHECK_INT(seen.rows[i].position, position);
+        position += seen.rows[i].size_bytes;
+        if ((seen.rows[i].flags & PB_LOG_WALK_UNREADABLE) == 0)
+            continue;
+        bad++;
+        CHECK(seen.rows[i].position <= bad_position && bad_position - seen.rows[i].position < 800);
+        CHECK(position >= bad_position + 4096 && position - bad_position - 4096 < 800);
+    }
+    CHECK_INT(bad, 1);
+    CHECK_INT(seen.totals.batches, seen.count - 1);
+    CHECK(seen.count - 1 >= BATCHES - 8);
+    bad_position = position - 100;
+    walk_over(&f, PB_LOG_WALK_EVERY, &seen);
+    CHECK((seen.rows[seen.count - 1].flags & PB_LOG_WALK_UNREADABLE) != 0);
+    CHECK_INT(seen.totals.batches, BATCHES - 1);
+    f.io->ops = real_ops;
+    fixture_free(&f);
+}
+
 CHECK_MAIN()

@@ -81,8 +81,7 @@ class Planner:
             self._due = segment.base_offset
         after = following[1] if following is not None and following[1].is_intact else None
         if not row.is_intact:
-            reason = "no batch" if row.flags & walk.GARBAGE else "wrong CRC"
-            yield self._drop(segment, row, after, reason)
+            yield self._drop(segment, row, after, _damage(row.flags))
             return
         if row.flags & walk.HEADER:
             yield self._drop(segment, row, after, "its header makes no sense under a right CRC")
@@ -128,3 +127,9 @@ class Planner:
         if self._epoch >= 0:
             return self._epoch
         return after.leader_epoch if after is not None and leaps else max(epoch, 0)
+
+
+def _damage(flags: int) -> str:
+    if flags & walk.UNREADABLE:
+        return "the disk does not give it out"
+    return "no batch" if flags & walk.GARBAGE else "wrong CRC"

@@ -72,15 +72,14 @@ class SegmentWriter:
         """Copy what is pending."""
         if self._source is None or self._pending_from == self._pending_to:
             return
-        self._source.seek(self._pending_from)
-        left = self._pending_to - self._pending_from
-        while left > 0:
-            data = self._source.read(min(left, _COPY_BYTES))
+        # No byte more than that: behind it there may be blocks that cannot be read.
+        while self._pending_from < self._pending_to:
+            wanted = min(self._pending_to - self._pending_from, _COPY_BYTES)
+            data = os.pread(self._source.fileno(), wanted, self._pending_from)
             if not data:
                 raise OSError(f"{self._source.name} became shorter while it was read")
             self._log.write(data)
-            left -= len(data)
-        self._pending_from = self._pending_to
+            self._pending_from += len(data)
 
     def _patch(self, row: WalkRow) -> None:
         """Set base offset and leader epoch of the batch that was copied last; no CRC covers them."""

@@ -51,7 +51,10 @@ def _tell_garbage(report: Report, segment: Segment, row: WalkRow, is_last_segmen
     assert segment.log is not None
     path, at = segment.log, row.position
     is_tail = is_last_segment and at + row.size_bytes == path.stat().st_size
-    if is_tail and row.flags & walk.ZEROS and not is_clean:
+    if row.flags & walk.UNREADABLE:
+        text = f"{row.size_bytes} bytes lie in blocks that the disk does not give out, or in batches with such blocks"
+        report.error("unreadable", path, text, position=at, offset=max(row.expected_offset, segment.base_offset))
+    elif is_tail and row.flags & walk.ZEROS and not is_clean:
         text = f"{row.size_bytes} bytes of zeros behind the last batch: preallocated, the next start cuts them"
         report.info("preallocated-tail", path, text, position=at)
     elif is_tail and not is_clean:
