@@ -113,6 +113,9 @@ int pb_producer_snapshot_write(pb_io *io, const char *directory, int64_t offset,
     int rc = pb_segment_path(path, directory, offset, PB_FILE_SNAPSHOT, "");
     if (rc != 0)
         return rc;
+    /* A file that is emptied and written again goes to the disk when it is closed, on ext4; a new one does not. */
+    if (!sync)
+        (void)io->ops->unlink(io, path);
     int file = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
     if (file < 0)
         return file;
