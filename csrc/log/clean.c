@@ -17,7 +17,7 @@
 #include "log/offset_index.h"
 #include "log/scan.h"
 
-enum { LEAST_BUFFER_BYTES = 64 * 1024 };
+enum { LEAST_BUFFER_BYTES = 64 * 1024, EXPECTED_KEYS = 16 };
 
 /* A sealed segment as it was when the pass began. */
 typedef struct clean_source {
@@ -160,9 +160,29 @@ static int begin_source(cleaning *c, const clean_source *source, int64_t positio
 
 /* ---- the map ---- */
 
+/* Keys whose places in the map are on their way from memory. */
+typedef struct expected_keys {
+    pb_clean_hash hashes[EXPECTED_KEYS];
+    int64_t offsets[EXPECTED_KEYS];
+    uint32_t count;
+    uint32_t next; /* the oldest one */
+} expected_keys;
+
+/* Put the oldest key into the map; once the map is full, none. */
+static void put_oldest(cleaning *c, expected_keys *keys)
+{
+    uint32_t at = keys->next++ % EXPECTED_KEYS;
+    keys->count--;
+    if (c->stats->map_full || !pb_clean_map_put(&c->map, keys->hashes[at], keys->offsets[at]))
+        c->stats->map_full = true;
+    else
+        c->end_offset = keys->offsets[at] + 1;
+}
+
 /* One batch of the dirty part goes into the map. */
 static int map_batch(cleaning *c, const uint8_t *batch, const pb_batch_header *header)
 {
+    expected_keys keys = {.count = 0};
     const uint8_t *at;
     size_t length;
     int rc = pb_clean_records(c->filter.codec, &c->filter.records, batch, header, &at, &length, c->failure);
@@ -181,12 +201,14 @@ static int map_batch(cleaning *c, const uint8_t *batch, const pb_batch_header *h
             c->stats->invalid_records++;
             continue;
         }
-        if (!pb_clean_map_put(&c->map, record.key, (size_t)record.key_length, offset)) {
-            c->stats->map_full = true;
-            return 0;
-        }
-        c->end_offset = offset + 1;
+        if (keys.count == EXPECTED_KEYS)
+            put_oldest(c, &keys);
+        uint32_t place = (keys.next + keys.count++) % EXPECTED_KEYS;
+        keys.hashes[place] = pb_clean_map_expect(&c->map, record.key, (size_t)record.key_length);
+        keys.offsets[place] = offset;
     }
+    while (keys.count > 0)
+        put_oldest(c, &keys);
     return 0;
 }
 

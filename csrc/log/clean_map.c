@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/assert.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 /* 64 MiB of bits: half a billion offsets in one pass. */
 static const int64_t LIVE_OFFSETS_MAX = INT64_C(512) << 20;
@@ -69,6 +72,19 @@ pb_clean_hash pb_clean_hash_bytes(const uint64_t seed[2], const uint8_t *bytes, 
     return hash;
 }
 
+/* Zeros, in huge pages where there are some: every look into a large table is at another place. */
+static void *allocate(size_t bytes)
+{
+    if (bytes < HUGE_PAGE_BYTES)
+        return calloc(1, bytes);
+    bytes = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    void *memory = aligned_alloc(HUGE_PAGE_BYTES, bytes);
+    if (memory == NULL)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memset(memory, 0, bytes);
+}
+
 int pb_clean_map_init(pb_clean_map *map, pb_io *io, int64_t bytes, int load_factor_percent, int64_t record_count)
 {
     _Static_assert(sizeof(pb_clean_entry) == PB_CLEAN_MAP_ENTRY_BYTES, "entries are not padded");
@@ -81,10 +97,10 @@ int pb_clean_map_init(pb_clean_map *map, pb_io *io, int64_t bytes, int load_fact
         map->limit = most - 1;
     if (map->limit == 0)
         map->limit = 1;
-    /* Memory that would stay empty is not asked for; half full, a search is short. */
-    uint64_t useful = (uint64_t)record_count + (uint64_t)record_count + 2;
+    /* Memory that would stay empty is not asked for; two thirds full, a search is short. */
+    uint64_t useful = (uint64_t)record_count + (uint64_t)record_count / 2 + 2;
     map->capacity = useful < most ? useful : most;
-    map->entries = calloc(map->capacity, sizeof(*map->entries));
+    map->entries = allocate(map->capacity * sizeof(*map->entries));
     if (map->entries == NULL)
         return -ENOMEM;
     int rc = io->ops->random(io, map->seed, sizeof(map->seed));
@@ -99,10 +115,16 @@ void pb_clean_map_clear(pb_clean_map *map)
     memset(map, 0, sizeof(*map));
 }
 
+/* Where the search for a key begins. */
+static inline uint64_t place_of(const pb_clean_map *map, pb_clean_hash hash)
+{
+    return (uint64_t)((unsigned __int128)hash.low * map->capacity >> 64);
+}
+
 /* The key's entry, or the free one where it belongs. */
 static inline pb_clean_entry *find(const pb_clean_map *map, pb_clean_hash hash)
 {
-    uint64_t at = (uint64_t)((unsigned __int128)hash.low * map->capacity >> 64);
+    uint64_t at = place_of(map, hash);
     for (;;) {
         pb_clean_entry *entry = &map->entries[at];
         if (entry->next_offset == 0 || (entry->hash.low == hash.low && entry->hash.high == hash.high))
@@ -112,12 +134,18 @@ static inline pb_clean_entry *find(const pb_clean_map *map, pb_clean_hash hash)
     }
 }
 
-bool pb_clean_map_put(pb_clean_map *map, const uint8_t *key, size_t length, int64_t offset)
+pb_clean_hash pb_clean_map_expect(const pb_clean_map *map, const uint8_t *key, size_t length)
+{
+    pb_clean_hash hash = pb_clean_hash_bytes(map->seed, key, length);
+    __builtin_prefetch(&map->entries[place_of(map, hash)], 1);
+    return hash;
+}
+
+bool pb_clean_map_put(pb_clean_map *map, pb_clean_hash hash, int64_t offset)
 {
     PB_ASSERT(offset >= 0);
     if (map->count >= map->limit || map->count + 1 >= map->capacity)
         return false;
-    pb_clean_hash hash = pb_clean_hash_bytes(map->seed, key, length);
     pb_clean_entry *entry = find(map, hash);
     map->count += entry->next_offset == 0;
     entry->hash = hash;

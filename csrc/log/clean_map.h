@@ -38,8 +38,11 @@ typedef struct pb_clean_map {
 /* A map for at most `record_count` keys in at most `bytes` of memory, filled to `load_factor_percent`. 0 or -errno. */
 int pb_clean_map_init(pb_clean_map *map, pb_io *io, int64_t bytes, int load_factor_percent, int64_t record_count);
 void pb_clean_map_clear(pb_clean_map *map);
+/* A key's hash, to be put soon: its place in the map is sent for. Memory answers many at once faster than one after the
+ * other, so let some keys lie between expecting one and putting it. */
+pb_clean_hash pb_clean_map_expect(const pb_clean_map *map, const uint8_t *key, size_t length);
 /* Remember `offset` for the key; offsets come in ascending order. false: the map is full. */
-bool pb_clean_map_put(pb_clean_map *map, const uint8_t *key, size_t length, int64_t offset);
+bool pb_clean_map_put(pb_clean_map *map, pb_clean_hash hash, int64_t offset);
 /* The offset of the key's last record, -1 when it is not known. */
 int64_t pb_clean_map_get(const pb_clean_map *map, const uint8_t *key, size_t length);
 

@@ -5,6 +5,11 @@
 
 static pb_io *io;
 
+static bool put(pb_clean_map *to, const uint8_t *key, size_t length, int64_t offset)
+{
+    return pb_clean_map_put(to, pb_clean_map_expect(to, key, length), offset);
+}
+
 TEST(the_hash_is_siphash_with_128_bits)
 {
     /* Key 00 01 .. 0f, messages of 0, 1 and 8 bytes 00 01 ..: the vectors of SipHash's authors. */
@@ -32,7 +37,7 @@ TEST(a_map_remembers_the_last_offset_of_each_key)
     for (int64_t offset = 0; offset < 3 * KEYS; offset++) {
         char key[16];
         int length = snprintf(key, sizeof(key), "%d", (int)(offset * 7 % KEYS));
-        CHECK(pb_clean_map_put(&map, (const uint8_t *)key, (size_t)length, offset));
+        CHECK(put(&map, (const uint8_t *)key, (size_t)length, offset));
     }
     CHECK_INT(map.count, KEYS);
     pb_live_offsets live;
@@ -61,14 +66,14 @@ TEST(a_map_is_full_at_its_load_factor)
     CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
     CHECK_INT(pb_clean_map_init(&map, io, 100 * PB_CLEAN_MAP_ENTRY_BYTES, 50, 1000), 0);
     int64_t offset = 0;
-    while (pb_clean_map_put(&map, (const uint8_t *)&offset, sizeof(offset), offset))
+    while (put(&map, (const uint8_t *)&offset, sizeof(offset), offset))
         offset++;
     CHECK_INT(offset, 50);
     pb_clean_map_clear(&map);
     /* However little memory there is, a pass comes on. */
     CHECK_INT(pb_clean_map_init(&map, io, 0, 1, 1000), 0);
-    CHECK(pb_clean_map_put(&map, (const uint8_t *)"k", 1, 5));
-    CHECK(!pb_clean_map_put(&map, (const uint8_t *)"l", 1, 6));
+    CHECK(put(&map, (const uint8_t *)"k", 1, 5));
+    CHECK(!put(&map, (const uint8_t *)"l", 1, 6));
     CHECK_INT(pb_clean_map_get(&map, (const uint8_t *)"k", 1), 5);
     CHECK_INT(pb_clean_map_get(&map, (const uint8_t *)"l", 1), -1);
     pb_clean_map_clear(&map);
