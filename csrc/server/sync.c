@@ -35,6 +35,7 @@ static int64_t now_ns(const pb_syncer *syncer)
 /* The end of a round: back into the queue, or out of our hands. */
 static void finish(pb_syncer *syncer, pb_partition *partition, pb_log_sync_round *round, int result)
 {
+    PB_ASSERT(partition != NULL);
     if (!pb_partition_sync_end(partition, round, result)) {
         pb_partition_release(partition);
         return;
@@ -165,6 +166,25 @@ static int choose(pb_syncer *syncer)
     return 1;
 }
 
+/* 0 or the last error. Without memory for many they are synced one by one. */
+static int sync_taken(pb_syncer *syncer, pb_link *taken, int count)
+{
+    sync_job one, *jobs = count > 1 ? malloc((size_t)count * sizeof *jobs) : NULL;
+    int result = 0;
+    if (jobs != NULL)
+        result = sync_together(syncer, taken, jobs);
+    free(jobs);
+    pb_link *link;
+    while ((link = pb_list_pop_front(taken)) != NULL) {
+        pb_link single;
+        pb_list_init(&single);
+        pb_list_push_back(&single, link);
+        if (begin_jobs(syncer, &single, &one) > 0)
+            result = sync_alone(syncer, &one);
+    }
+    return result;
+}
+
 static enum pb_step sync_step(void *argument)
 {
     pb_sync_thread *self = argument;
@@ -173,26 +193,18 @@ static enum pb_step sync_step(void *argument)
     pb_list_init(&taken);
     pthread_mutex_lock(&syncer->lock);
     int count = choose(syncer);
-    for (int i = 0; i < count; i++)
-        pb_list_push_back(&taken, pb_list_pop_front(&syncer->due));
+    for (int i = 0; i < count; i++) {
+        pb_link *link = pb_list_pop_front(&syncer->due);
+        PB_ASSERT(link != NULL);
+        pb_list_push_back(&taken, link);
+    }
     syncer->due_count -= count;
     self->idle = count == 0;
     bool stopping = syncer->stopping;
     pthread_mutex_unlock(&syncer->lock);
     if (count == 0)
         return stopping ? PB_STEP_END : PB_STEP_IDLE;
-    sync_job one, *jobs = count > 1 ? malloc((size_t)count * sizeof *jobs) : NULL;
-    int result = 0;
-    while (jobs == NULL && !pb_list_empty(&taken)) {
-        pb_link single;
-        pb_list_init(&single);
-        pb_list_push_back(&single, pb_list_pop_front(&taken));
-        if (begin_jobs(syncer, &single, &one) > 0)
-            result = sync_alone(syncer, &one);
-    }
-    if (jobs != NULL)
-        result = sync_together(syncer, &taken, jobs);
-    free(jobs);
+    int result = sync_taken(syncer, &taken, count);
     if (result == 0)
         return PB_STEP_AGAIN;
     syncer->io->ops->thread_sleep_until(self->thread, now_ns(syncer) + RETRY_NS);
