@@ -28,7 +28,7 @@ static int buggy_crc(pb_scan *scan, int64_t position, const pb_batch_header *hea
     return rc;
 }
 #define pb_scan_crc buggy_crc
-#include "log/replay.c"
+#include "log/replay.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_scan_crc
 
 static int buggy_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
@@ -37,13 +37,13 @@ static int buggy_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
 }
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
-#include "log/recovery.c"
+#include "log/recovery.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_replay_producers
 #undef file_truncate
 
 #define file_sync(io, file) file_size(io, file) < 0 || bug == DATA_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
 #define directory_sync(io, path) wall_ms(io) < 0 || bug == NAMES_NOT_SYNCED ? 0 : (io)->ops->directory_sync(io, path)
-#include "log/sync.c"
+#include "log/sync.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef file_sync
 #undef directory_sync
 
