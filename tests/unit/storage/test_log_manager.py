@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from log_setup import NOT_LEADER, Setup, setup
 
+from pybroker.config.topic import TopicConfig
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
 from pybroker.storage import clean_shutdown, offset_checkpoint
@@ -101,6 +102,23 @@ def test_with_durable_acks_an_append_is_durable_when_it_is_told(tmp_path: Path, 
                 state = log.native.state
                 assert (state.high_watermark, state.durable_offset) == (count, count)
                 assert (state.exposed_bytes, state.exposed_ms) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_durable_acks_begin_and_end_while_a_log_is_open(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            await made.append(log)
+            assert log.native.state[1:5] == (1, 1, 1, 0), "visible, not durable"
+            for overrides, is_durable in (({"flush.messages": "1"}, True), ({}, False)):
+                made.manager.configure(log, TopicConfig.resolve(overrides, made.config))
+                assert log.native.state.high_watermark == log.native.state.log_end_offset, "it never moves back"
+                await made.append(log)
+                state = log.native.state
+                assert state.high_watermark == state.log_end_offset
+                assert (state.durable_offset == state.log_end_offset) is is_durable
 
     asyncio.run(run())
 
