@@ -264,4 +264,41 @@ TEST(unknown_codecs_are_refused)
     pb_codec_destroy(codec);
 }
 
+TEST(everything_is_decompressed_into_memory_that_grows_and_stays)
+{
+    enum { WHOLE_BYTES = 300000 };
+    pb_codec *codec;
+    CHECK_INT(pb_codec_create(&codec), 0);
+    uint8_t *plain = malloc(WHOLE_BYTES);
+    uint8_t *small = malloc(WHOLE_BYTES + PB_COMPRESS_SLACK_BYTES);
+    for (int i = 0; i < WHOLE_BYTES; i++)
+        plain[i] = (uint8_t)(i * i >> 7);
+    for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++) {
+        uint8_t *memory = NULL;
+        size_t capacity = 0, length = 0, back = 0;
+        CHECK_INT(pb_compress(codec, compression, pb_compression_default_level(compression), plain, WHOLE_BYTES, small,
+                              WHOLE_BYTES + PB_COMPRESS_SLACK_BYTES, &length, NULL),
+                  0);
+        for (int round = 0; round < 3; round++) {
+            const uint8_t *before = memory;
+            CHECK_INT(
+                pb_decompress_all(codec, compression, small, length, WHOLE_BYTES, &memory, &capacity, &back, NULL), 0);
+            CHECK_INT(back, WHOLE_BYTES);
+            CHECK_MEM(memory, plain, WHOLE_BYTES);
+            CHECK(round == 0 || memory == before);
+        }
+        CHECK_INT(
+            pb_decompress_all(codec, compression, small, length, WHOLE_BYTES - 1, &memory, &capacity, &back, NULL),
+            -ENOSPC);
+        if (compression != PB_COMPRESSION_NONE)
+            CHECK_INT(
+                pb_decompress_all(codec, compression, small, length - 9, WHOLE_BYTES, &memory, &capacity, &back, NULL),
+                PB_INVALID_RECORD);
+        free(memory);
+    }
+    free(plain);
+    free(small);
+    pb_codec_destroy(codec);
+}
+
 CHECK_MAIN()
