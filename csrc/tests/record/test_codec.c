@@ -272,7 +272,7 @@ TEST(everything_is_decompressed_into_memory_that_grows_and_stays)
     uint8_t *plain = malloc(WHOLE_BYTES);
     uint8_t *small = malloc(WHOLE_BYTES + PB_COMPRESS_SLACK_BYTES);
     for (int i = 0; i < WHOLE_BYTES; i++)
-        plain[i] = (uint8_t)(i * i >> 7);
+        plain[i] = (uint8_t)((unsigned)i * (unsigned)i >> 7);
     for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++) {
         uint8_t *memory = NULL;
         size_t capacity = 0, length = 0, back = 0;
