@@ -56,7 +56,7 @@ static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header 
     pb_segment *segment = replay->segment;
     int64_t last_offset = pb_batch_last_offset(header);
     int rc = 0;
-    if (replay->first_timestamp_ms < 0)
+    if (replay->position == 0) /* a roll by time counts from this batch, or from the clock if it has no timestamp */
         replay->first_timestamp_ms = header->max_timestamp;
     if (header->magic != PB_BATCH_MAGIC && replay->old_magic_offset < 0)
         replay->old_magic_offset = header->base_offset;

@@ -115,6 +115,24 @@ TEST(a_roll_comes_by_time_and_leaves_a_snapshot)
     fixture_free(&f);
 }
 
+/* Then the clock decides, also when the log has been closed or recovered in between. */
+TEST(no_roll_by_timestamps_when_the_first_batch_has_none)
+{
+    for (int clean = 0; clean < 2; clean++) {
+        fixture f;
+        fixture_init(&f);
+        f.options.config.segment_ms = INT32_MAX;
+        fixture_open(&f);
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = -1}), 0);
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), 1);
+        fixture_close(&f, clean);
+        fixture_open(&f);
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5 + 2 * (int64_t)INT32_MAX}), 2);
+        CHECK_INT(f.log->segment_count, 1);
+        fixture_free(&f);
+    }
+}
+
 TEST(a_roll_comes_when_an_index_is_full)
 {
     fixture f;
