@@ -127,6 +127,7 @@ TEST(no_roll_by_timestamps_when_the_first_batch_has_none)
         CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), 1);
         fixture_close(&f, clean);
         fixture_open(&f);
+        PB_ASSERT(f.log != NULL);
         CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5 + 2 * (int64_t)INT32_MAX}), 2);
         CHECK_INT(f.log->segment_count, 1);
         fixture_free(&f);
