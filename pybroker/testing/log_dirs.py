@@ -7,17 +7,20 @@ is returned as text, one entry per finding.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from pybroker.testing.kafka import run_tool
 
 _DUMP = "org.apache.kafka.tools.DumpLogSegments"
 _ALARM = re.compile(
-    r"isvalid: false|mismatch|corrupt|exception|could not|found \d+ invalid|non-consecutive|not monotonic"
+    r"isvalid: false|mismatch|corrupt|exception|could not|found \d+ invalid|not monotonic"
     r"|was indexed|is out of order|should be larger|missing|invalid bytes",
     re.IGNORECASE,
 )
 _OFFSET = re.compile(r"\boffset: (\d+)\b")
+# The first offset of a file is said to follow -1.
+_GAP = re.compile(r"^\s*(\d+) is followed by (\d+)$")
 _BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+)")
 
 
@@ -57,14 +60,22 @@ def record_count(log_file: Path) -> int:
     return sum(line.startswith("| ") for line in _dump([log_file], "--deep-iteration"))
 
 
-def segment_findings(log_files: list[Path], *options: str) -> list[str]:
-    """What Kafka's tool dislikes in segments, given in order; `options` name a decoder."""
+def _gaps(lines: list[str], what: str) -> list[str]:
+    """Offsets that are missing within a segment."""
+    return [f"{what}: offset {line.strip()}" for line in lines if _GAP.match(line)]
+
+
+def segment_findings(log_files: list[Path], *options: str, with_gaps: bool = False) -> list[str]:
+    """What Kafka's tool dislikes in segments, given in order; `options` name a decoder. Offsets may be missing
+    `with_gaps`."""
     lines = _dump(log_files, "--deep-iteration", *options)
-    return _alarms(lines, log_files[0].parent.name + "/*.log") + _check_order(lines)
+    what = log_files[0].parent.name + "/*.log"
+    return _alarms(lines, what) + _check_order(lines) + ([] if with_gaps else _gaps(lines, what))
 
 
-def findings(log_dir: Path) -> list[str]:
-    """What Kafka's tool dislikes in a stopped log dir: logs, indexes, producer snapshots, offsets, metadata log."""
+def findings(log_dir: Path, compacted: Collection[str] = ("__consumer_offsets",)) -> list[str]:
+    """What Kafka's tool dislikes in a stopped log dir: logs, indexes, producer snapshots, offsets, metadata log. Of the
+    `compacted` topics offsets may be missing."""
     found: list[str] = []
     partitions = [path for path in log_dir.iterdir() if path.is_dir() and re.search(r"-\d+$", path.name)]
     decoders = {"__cluster_metadata": "--cluster-metadata-decoder", "__consumer_offsets": "--offsets-decoder"}
@@ -76,7 +87,7 @@ def findings(log_dir: Path) -> list[str]:
         options = [decoders[topic]] if topic in decoders else []
         filled = [log for log in logs if log.stat().st_size > 0]
         if filled:
-            found += segment_findings(filled, *options)
+            found += segment_findings(filled, *options, with_gaps=topic in compacted)
         for suffix, more in (
             ("index", ["--index-sanity-check"]),
             ("timeindex", []),
