@@ -59,11 +59,16 @@ int32_t pb_partition_clean(pb_partition *partition, const pb_clean_options *opti
     pb_partition_read_ends(partition, &ends);
     pb_clean_settings settings = settings_of(options, ends.last_stable_offset);
     pb_log_guard guard = pb_partition_guard(partition);
-    pb_clean_stats stats;
+    pb_clean_stats stats = {.end_offset = settings.first_dirty_offset};
     int64_t began_ns = broker->io->ops->monotonic_ns(broker->io);
-    broker->io->ops->thread_yield_disk(broker->io, true);
-    int rc = pb_log_clean(partition->log, &guard, &settings, &broker->clean_throttle, &stats, &inner);
-    broker->io->ops->thread_yield_disk(broker->io, false);
+    /* Not by the pass itself: a file tells one sync only that it could not be written. If that were not the one which
+     * durable acks wait for, records that are lost would be acknowledged. */
+    int rc = ends.durable_offset < settings.upper_offset ? pb_partition_sync_written(partition, &inner) : 0;
+    if (rc == 0) {
+        broker->io->ops->thread_yield_disk(broker->io, true);
+        rc = pb_log_clean(partition->log, &guard, &settings, &broker->clean_throttle, &stats, &inner);
+        broker->io->ops->thread_yield_disk(broker->io, false);
+    }
     *result = result_of(&stats, broker->io->ops->monotonic_ns(broker->io) - began_ns);
     return pb_abi_fail(failure, &inner, rc);
 }

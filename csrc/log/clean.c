@@ -235,17 +235,34 @@ static int show_batch(cleaning *c, const uint8_t *batch, const pb_batch_header *
     return rc;
 }
 
+/* Where to begin to read a source for the map. What an index that lies would pass over, would be taken for overtaken
+ * and dropped, so it is only believed as far as the batch there bears it out. */
+static int find_dirty(cleaning *c, const clean_source *source, int64_t *position)
+{
+    pb_segment *segment = source->segment;
+    *position = 0;
+    if (segment->base_offset >= c->first_dirty_offset)
+        return 0;
+    int file = -1;
+    int rc = pb_offset_index_find_flushed(segment, source->offset_flushed, c->first_dirty_offset, position);
+    if (rc == 0)
+        rc = pb_log_open_segment(c->log, c->guard, segment, &file);
+    if (rc != 0)
+        return fail_open(c, segment, rc, "cannot find the dirty part of a segment to clean it");
+    uint8_t buffer[PB_SCAN_SMALL_BYTES];
+    pb_scan scan;
+    pb_scan_init(&scan, segment->io, file, source->size_bytes, buffer, sizeof(buffer));
+    rc = pb_scan_trust(&scan, segment->base_offset, c->first_dirty_offset, position);
+    return rc == 0 ? 0 : fail(c, rc, "cannot read the dirty part of a segment to clean it");
+}
+
 static int map_source(cleaning *c, const clean_source *source, int64_t *done_bytes)
 {
-    int64_t position = 0;
+    int64_t position;
     pb_segment *segment = source->segment;
-    int rc = 0;
-    if (segment->base_offset < c->first_dirty_offset)
-        rc = pb_offset_index_find_flushed(segment, source->offset_flushed, c->first_dirty_offset, &position);
+    int rc = find_dirty(c, source, &position);
     if (rc != 0)
-        return fail_open(c, segment, rc, "cannot read an offset index to clean the log");
-    if (position > source->size_bytes)
-        return fail(c, -EBADMSG, "an offset index points behind its segment: cannot clean the log");
+        return rc;
     rc = begin_source(c, source, position, false);
     *done_bytes -= position;
     while (rc == 0 && !c->stats->map_full) {
@@ -495,6 +512,15 @@ static void cleaning_free(cleaning *c)
     pb_codec_destroy(c->filter.codec);
 }
 
+/* An older record goes because there is a newer one: that must not be taken back by a power cut. */
+static int make_durable(cleaning *c)
+{
+    pb_log_lock(c->guard);
+    bool durable = c->log->durable_end >= c->end_offset;
+    pb_log_unlock(c->guard);
+    return durable ? 0 : pb_log_sync(c->log, c->guard, c->failure);
+}
+
 static int run(cleaning *c)
 {
     int rc = take_sources(c);
@@ -503,9 +529,8 @@ static int run(cleaning *c)
     rc = prepare(c);
     if (rc == 0)
         rc = make_map(c);
-    /* An older record goes because there is a newer one: that must not be taken back by a power cut. */
     if (rc == 0)
-        rc = pb_log_sync(c->log, c->guard, c->failure);
+        rc = make_durable(c);
     if (rc == 0)
         rc = rewrite_log(c);
     c->stats->read_bytes = c->reader.read_bytes - c->stats->map_read_bytes;

@@ -162,6 +162,9 @@ static void replace_sources(pb_log *log, uint32_t first, pb_segment *cleaned, ui
         atomic_store(&log->segments[first + i]->names, PB_NAMES_GONE);
     atomic_store(&cleaned->names, PB_NAMES_SWAP);
     cleaned->used = log->use_count;
+    /* Segments whose indexes are not synced are the newest: upkeep and the recovery point go by that. */
+    if (first > 0 && log->segments[first - 1]->indexes != PB_SYNCED)
+        cleaned->indexes = PB_UNSAVED;
     log->segments[first] = cleaned;
     log->segment_count -= count - 1;
     memmove(log->segments + first + 1, log->segments + first + count,

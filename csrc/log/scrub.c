@@ -86,10 +86,7 @@ static int open_indexes(scrub *s)
     for (int i = 0; i < INDEX_KINDS && s->cursor->with_indexes; i++) {
         if (s->walks[i].count == 0)
             continue;
-        char path[PB_LOG_PATH_BYTES];
-        int rc = pb_segment_path(path, s->segment->directory, s->segment->base_offset, KINDS[i], "");
-        if (rc == 0)
-            rc = s->log->io->ops->file_open(s->log->io, path, PB_OPEN_READ);
+        int rc = pb_segment_open(s->segment, KINDS[i]);
         if (rc == -ENOENT) { /* settle_finding sees whether the segment has gone with it */
             s->result->finding = FINDINGS[i];
             return 0;

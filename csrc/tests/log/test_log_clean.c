@@ -357,4 +357,77 @@ TEST(a_throttle_makes_a_pass_wait_and_lets_it_be_cancelled)
     end(&f);
 }
 
+/* Two segments too large for one: everything of the first stays, the second loses records. */
+static void put_two_segments(fixture *f)
+{
+    f->log->config.index_interval_bytes = 1;
+    put(f, 10, 1, 3, 0);
+    put(f, 20, 1, 3, 0);
+    CHECK_INT(pb_log_upkeep(f->log, &f->guard, 1, NULL), 0);
+    put(f, 30, 1, 3, 0); /* its index entries are still in memory when the pass runs */
+    roll(f);
+    put(f, 1, 1, 3, 0);
+    put(f, 1, 2, 3, 0);
+    put(f, 1, 3, 3, 0);
+    roll(f);
+    put(f, 2, 3, 3, 0);
+    f->log->config.segment_bytes = f->log->segments[0]->size_bytes + 1;
+}
+
+TEST(indexes_in_front_of_a_cleaned_segment_still_reach_their_files)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put_two_segments(&f);
+    int64_t largest_ms = f.log->segments[0]->largest_timestamp_ms;
+    pb_clean_stats stats = clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(stats.cleaned_segments, 1);
+    CHECK_INT(f.log->segment_count, 3);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+    CHECK_INT(pb_log_recovery_point(f.log), 0);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1, NULL), 0);
+    CHECK_INT(f.log->segments[0]->time_index.pending_count, 0);
+    CHECK_INT(f.log->segments[0]->indexes, PB_SYNCED);
+    CHECK_INT(f.log->segments[1]->indexes, PB_SYNCED);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(f.log->segments[0]->largest_timestamp_ms, largest_ms);
+    end(&f);
+}
+
+TEST(an_index_that_lies_costs_no_record)
+{
+    fixture f;
+    size_t length;
+    begin(&f, 1 << 20);
+    f.log->config.index_interval_bytes = 1;
+    for (int i = 0; i < 5; i++)
+        put(&f, i, 1, 1, 0);
+    roll(&f);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1, NULL), 0);
+    uint8_t *entries = file_load(&f, "00000000000000000000.index", &length);
+    CHECK_INT(length, 4 * PB_OFFSET_INDEX_ENTRY_BYTES);
+    memcpy(entries + 4, entries + 2 * PB_OFFSET_INDEX_ENTRY_BYTES + 4, 4); /* offset 1 lies where 3 does */
+    file_store(&f, "00000000000000000000.index", entries, length);
+    free(entries);
+    (void)clean(&f, clean_settings(1, 1), 0);
+    CHECK_INT(count_records(&f), 5);
+    end(&f);
+}
+
+TEST(a_pass_leaves_to_others_what_it_need_not_sync)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 1, 2, 3, 0);
+    roll(&f);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+    put(&f, 1, 3, 3, 0);
+    (void)clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(count_records(&f), 6);
+    CHECK_INT(pb_log_durable_end(f.log), 6);
+    end(&f);
+}
+
 CHECK_MAIN()
