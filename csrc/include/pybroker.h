@@ -209,7 +209,8 @@ int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* End the handle. After resign. clean: sync, write indexes, epochs and a producer snapshot. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
-/* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. */
+/* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
+ * upkeep of the log is under way. */
 int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure);
 
 /* Ends and sizes, read together. */

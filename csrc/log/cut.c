@@ -56,17 +56,9 @@ static int unlink_snapshots_above(pb_log *log, int64_t end_offset, pb_failure *f
     return rc;
 }
 
-/* The active segment ends at `size_bytes`, `end_offset`: everything derived follows. */
-static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
+/* What is known in memory ends at `end_offset`. [lock] */
+static void take_back(pb_log *log, int64_t end_offset)
 {
-    pb_segment *active = pb_log_active(log);
-    int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
-    /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
-    if (rc == 0)
-        rc = log->io->ops->file_sync(log->io, active->file);
-    log->directory_dirty = true;
-    if (rc != 0)
-        return pb_log_fail(log, failure, rc, "cannot cut the active segment");
     pb_log_count_sealed(log);
     drop_queued_rolls(log);
     drop_due_snapshots(log, end_offset);
@@ -80,11 +72,28 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
     log->cut_count++;
     pb_leader_epochs_truncate_end(&log->epochs, end_offset);
     (void)pb_leader_epochs_assign(&log->epochs, log->leader_epoch, end_offset);
+}
+
+/* The active segment ends at `size_bytes`, `end_offset`: everything derived follows. */
+static int settle(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure)
+{
+    pb_segment *active = pb_log_active(log);
+    int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
+    /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
+    if (rc == 0)
+        rc = log->io->ops->file_sync(log->io, active->file);
+    pb_log_lock(guard);
+    log->directory_dirty = true;
+    if (rc == 0)
+        take_back(log, end_offset);
+    pb_log_unlock(guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot cut the active segment");
     rc = unlink_snapshots_above(log, end_offset, failure);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, NULL, false, failure);
+        rc = pb_log_flush_derived(log, guard, false, failure);
     if (rc == 0)
-        rc = pb_replay_producers(log, end_offset, failure);
+        rc = pb_replay_producers(log, guard, end_offset, failure);
     if (rc != 0)
         return rc;
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
@@ -94,11 +103,13 @@ static int settle(pb_log *log, int64_t end_offset, pb_failure *failure)
     rc = pb_scan_header(&scan, 0, &header);
     if (rc < 0)
         return pb_log_fail(log, failure, rc, "cannot read the active segment");
+    pb_log_lock(guard);
     pb_log_reset_tail(log, rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1);
+    pb_log_unlock(guard);
     return 0;
 }
 
-int pb_log_repair(pb_log *log, pb_failure *failure)
+static int repair_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && pb_list_empty(&log->in_flight));
     if (log->failed)
@@ -111,9 +122,21 @@ int pb_log_repair(pb_log *log, pb_failure *failure)
         if (rc != 0)
             return pb_log_fail(log, failure, rc, "cannot remove a segment that was not finished");
     }
-    int rc = settle(log, log->written_end, failure);
-    if (rc == 0)
-        log->broken = false;
+    int rc = settle(log, guard, log->written_end, failure);
+    pb_log_lock(guard);
+    log->broken = log->broken && rc != 0;
+    pb_log_unlock(guard);
+    return rc;
+}
+
+int pb_log_repair(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    /* Upkeep, a swap of the cleaner's and others may be under way: they write the same files. */
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "other upkeep is under way");
+    rc = repair_held(log, guard, failure);
+    pb_log_end_maintenance(log, guard);
     return rc;
 }
 
@@ -253,7 +276,7 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
     return find_largest_timestamp(segment, file);
 }
 
-static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
+static int truncate_held(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
     int floor = pb_log_segment_floor(log, offset);
     uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
@@ -286,7 +309,7 @@ static int truncate_held(pb_log *log, int64_t offset, pb_failure *failure)
             log->start_offset = offset;
         }
     }
-    return rc == 0 ? settle(log, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
+    return rc == 0 ? settle(log, guard, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
 }
 
 /* Truncation and roll take both tokens: nothing may be queued, written or maintained. */
@@ -317,7 +340,7 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     if (offset < log->written_end)
-        rc = truncate_held(log, offset, failure);
+        rc = truncate_held(log, guard, offset, failure);
     /* Half a truncation is no state to go on from. */
     log->failed = log->failed || rc != 0;
     pb_log_return_tokens(log, guard);

@@ -118,7 +118,7 @@ int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
     int rc = 0;
     if (clean && (log->broken || log->failed))
-        rc = pb_log_repair(log, failure);
+        rc = pb_log_repair(log, NULL, failure);
     if (clean && rc == 0) {
         /* A queued roll without a batch has made no file. */
         rc = pb_log_sync(log, NULL, failure);

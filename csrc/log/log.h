@@ -210,16 +210,16 @@ bool pb_log_needs_repair(const pb_log *log); /* [lock] */
 /* A sync or a truncation failed: appends are refused, and closing and opening the log again is the only way on. [lock]
  */
 bool pb_log_failed(const pb_log *log);
-/* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are
- * refused meanwhile. [quiet] */
-int pb_log_repair(pb_log *log, pb_failure *failure);
-
 /* The lock of whoever owns the log, for calls that take it themselves around their short inner parts. */
 typedef struct pb_log_guard {
     void (*lock)(void *context);
     void (*unlock)(void *context);
     void *context;
 } pb_log_guard;
+
+/* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are
+ * refused meanwhile, readers go on. -EBUSY: other upkeep is under way. */
+int pb_log_repair(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 
 #define PB_SYNC_SEGMENTS 16
 

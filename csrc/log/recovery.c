@@ -271,7 +271,7 @@ static int check_sealed(recovery *r, uint32_t index)
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot remove an index of");
     /* Which transactions its markers abort is known from the producers before it. */
-    rc = pb_replay_producers(r->log, segment->base_offset, r->failure);
+    rc = pb_replay_producers(r->log, NULL, segment->base_offset, r->failure);
     if (rc != 0)
         return rc;
     pb_replay replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_PRODUCERS);
@@ -425,7 +425,7 @@ static enum placing place_segment(const recovery *r, int64_t base_offset, int64_
 static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 {
     pb_log *log = r->log;
-    int rc = pb_replay_producers(log, log->segments[first]->base_offset, r->failure);
+    int rc = pb_replay_producers(log, NULL, log->segments[first]->base_offset, r->failure);
     *next_offset = log->segments[first]->base_offset;
     for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
@@ -564,7 +564,7 @@ static int recover_segments(recovery *r)
     if (log->durable_end < log->start_offset)
         log->durable_end = log->start_offset;
     if (!scanned)
-        return pb_replay_producers(log, end, r->failure);
+        return pb_replay_producers(log, NULL, end, r->failure);
     /* The snapshot that was loaded lies below what was scanned. */
     size_t length;
     uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);

@@ -51,7 +51,8 @@ int pb_replay_run(pb_replay *replay);
  * passed over. 1 moved, 0 there is none (damage->end_position: the file's end), or -errno. */
 int pb_replay_skip(pb_replay *replay, int64_t most_offset, pb_damage *damage);
 
-/* Producer state below `end_offset`: the newest good snapshot at or below it, and the batches in between. */
-int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure);
+/* Producer state below `end_offset`: the newest good snapshot at or below it, and the batches in between. It takes the
+ * place of what there is at once, or after a failure not at all. */
+int pb_replay_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure);
 
 #endif

@@ -155,7 +155,7 @@ int pb_replay_run(pb_replay *replay)
 }
 
 /* The newest snapshot at or below end_offset that is good; damaged ones are unlinked. *offset -1: none. */
-static int load_snapshot(pb_log *log, int64_t end_offset, int64_t *offset, pb_failure *failure)
+static int load_snapshot(pb_log *log, pb_producers *producers, int64_t end_offset, int64_t *offset, pb_failure *failure)
 {
     pb_offsets snapshots = {0};
     int rc = pb_directory_snapshots(log, &snapshots, failure);
@@ -165,8 +165,8 @@ static int load_snapshot(pb_log *log, int64_t end_offset, int64_t *offset, pb_fa
         /* Of an older one than the log's first batch nobody knows how its producers went on before that. */
         if (candidate > end_offset || candidate < log->segments[0]->base_offset)
             continue;
-        rc = pb_producer_snapshot_load(log->io, log->directory, candidate, &log->producers,
-                                       log->io->ops->wall_ms(log->io), log->config.producer_expiration_ms);
+        rc = pb_producer_snapshot_load(log->io, log->directory, candidate, producers, log->io->ops->wall_ms(log->io),
+                                       log->config.producer_expiration_ms);
         if (rc == 0) {
             *offset = candidate;
         } else if (rc == -EBADMSG) {
@@ -182,15 +182,17 @@ static int load_snapshot(pb_log *log, int64_t end_offset, int64_t *offset, pb_fa
     return rc;
 }
 
-static int replay_segment_producers(pb_log *log, uint32_t index, int64_t from, uint8_t *buffer)
+/* Into `beside`. */
+static int replay_segment_producers(pb_log *log, const pb_log_guard *guard, pb_log *beside, uint32_t index,
+                                    int64_t from, uint8_t *buffer)
 {
     pb_segment *segment = log->segments[index];
     int file;
-    int rc = pb_log_open_segment(log, NULL, segment, &file);
+    int rc = pb_log_open_segment(log, guard, segment, &file);
     if (rc != 0)
         return rc;
     pb_replay replay = {
-        .log = log,
+        .log = beside,
         .segment = segment,
         .file = file,
         .file_bytes = segment->size_bytes,
@@ -217,28 +219,34 @@ static int replay_segment_producers(pb_log *log, uint32_t index, int64_t from, u
     return moved < 0 ? moved : rc;
 }
 
-int pb_replay_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
+int pb_replay_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure)
 {
-    pb_producers_clear(&log->producers);
-    int64_t from;
-    int rc = load_snapshot(log, end_offset, &from, failure);
-    if (rc != 0)
-        return rc;
-    log->snapshot_offset = from;
+    /* Readers go by the producers that are there until these are whole. */
+    pb_log beside = {.io = log->io, .config = log->config};
+    int64_t snapshot_offset;
+    int rc = load_snapshot(log, &beside.producers, end_offset, &snapshot_offset, failure);
     /* Not from the log start offset: batches below it that are still there have moved their producers on. */
-    if (from < log->segments[0]->base_offset)
-        from = log->segments[0]->base_offset;
-    if (from >= end_offset)
-        return 0;
-    uint8_t *buffer = malloc(PB_SCAN_LARGE_BYTES);
-    if (buffer == NULL)
-        return pb_log_fail(log, failure, -ENOMEM, "cannot replay producer state");
+    int64_t from = snapshot_offset > log->segments[0]->base_offset ? snapshot_offset : log->segments[0]->base_offset;
+    uint8_t *buffer = rc == 0 && from < end_offset ? malloc(PB_SCAN_LARGE_BYTES) : NULL;
+    if (rc == 0 && from < end_offset && buffer == NULL)
+        rc = pb_log_fail(log, failure, -ENOMEM, "cannot replay producer state");
     int first = pb_log_segment_floor(log, from);
-    for (uint32_t i = first < 0 ? 0 : (uint32_t)first; rc == 0 && i < log->segment_count; i++) {
+    for (uint32_t i = first < 0 ? 0 : (uint32_t)first; rc == 0 && buffer != NULL && i < log->segment_count; i++) {
         if (log->segments[i]->base_offset >= end_offset)
             break;
-        rc = replay_segment_producers(log, i, from, buffer);
+        rc = replay_segment_producers(log, guard, &beside, i, from, buffer);
+        if (rc != 0)
+            rc = pb_log_fail(log, failure, rc, "cannot replay producer state");
     }
     free(buffer);
-    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot replay producer state");
+    if (rc == 0) {
+        pb_log_lock(guard);
+        pb_producers replaced = log->producers;
+        log->producers = beside.producers;
+        beside.producers = replaced;
+        log->snapshot_offset = snapshot_offset;
+        pb_log_unlock(guard);
+    }
+    pb_producers_clear(&beside.producers);
+    return rc;
 }

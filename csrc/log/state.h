@@ -5,7 +5,7 @@
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
  *  - `engine_state` belongs to whoever paces
  *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
- *    (`maintaining`): upkeep, deletion, purge, truncation and roll exclude each other by it and answer -EBUSY;
+ *    (`maintaining`): upkeep, deletion, purge, truncation, repair and roll exclude each other by it and answer -EBUSY;
  *  - `io`, `engine` never change; `directory` only under both tokens, and its old values live as long as the log.
  * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
  */

@@ -94,6 +94,9 @@ static int flush_indexes(pb_log *log, const pb_log_guard *guard, bool sync_activ
         int rc = 0;
         for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++)
             rc = flush_index(guard, segment, (pb_file_kind)kind, sync);
+        /* Recovery trusts a synced one that has no transaction index to have no aborted transactions. */
+        if (rc == 0 && sync)
+            rc = log->io->ops->directory_sync(log->io, log->directory);
         pb_log_lock(guard);
         bool again = rc != 0 || segment->indexes != PB_SAVING;
         segment->indexes = again ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "wire/generated/kafka_errors.h"
 
 #define PACE_INTERVAL_NS 50000000 /* not more often than this */
+
+enum { MEND_TRIES = 100, MEND_WAIT_NS = 10 * 1000 * 1000 };
 
 static void lock_partition(void *partition)
 {
@@ -102,7 +105,14 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure)
     pthread_mutex_lock(&partition->lock);
     bool held = partition->held;
     pthread_mutex_unlock(&partition->lock);
-    int result = held ? pb_fail(failure, -EBUSY, "the log is about to move") : pb_log_repair(partition->log, failure);
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = held ? pb_fail(failure, -EBUSY, "the log is about to move") : -EBUSY;
+    /* Others keep the log from us for moments only. */
+    for (int i = 0; !held && result == -EBUSY && i < MEND_TRIES; i++) {
+        struct timespec nap = {.tv_nsec = i > 0 ? MEND_WAIT_NS : 0};
+        nanosleep(&nap, NULL);
+        result = pb_log_repair(partition->log, &guard, failure);
+    }
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(!partition->writing);
     partition->broken = partition->broken && result != 0;

@@ -188,7 +188,7 @@ static void step_append(model *m, bool fails)
         append_free(append);
     }
     if (broken)
-        CHECK_INT(pb_log_repair(m->f.log, NULL), 0);
+        CHECK_INT(pb_log_repair(m->f.log, &m->f.guard, NULL), 0);
 }
 
 static void step_truncate(model *m)

@@ -321,7 +321,7 @@ TEST(a_failed_write_is_repaired)
         pb_append *refused = append_make((batch_spec){.timestamp = 1});
         CHECK_INT(pb_log_append(f.log, refused), PB_KAFKA_STORAGE_ERROR);
         append_free(refused);
-        CHECK_INT(pb_log_repair(f.log, &failure), 0);
+        CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), 0);
         CHECK_INT(pb_log_appended_end(f.log), end + good);
         pb_producer_info info[2];
         int count = pb_log_producers(f.log, info, 2);
@@ -370,6 +370,49 @@ TEST(a_failed_sync_is_not_forgotten)
     f.options.clean = false;
     fixture_open(&f);
     CHECK_INT(pb_log_written_end(f.log), 9);
+    fixture_free(&f);
+}
+
+static fixture *repaired;
+static const pb_io_ops *plain_ops;
+static int looks;
+
+/* A repair is looking for snapshots: somebody reads. */
+static int look_and_list(pb_io *io, const char *path, int (*visit)(void *context, const char *name, bool is_directory),
+                         void *context)
+{
+    pb_log_lock(&repaired->guard);
+    CHECK_INT(pb_log_last_stable_offset(repaired->log, 2), 1);
+    pb_log_unlock(&repaired->guard);
+    looks++;
+    return plain_ops->directory_list(io, path, visit, context);
+}
+
+TEST(a_repair_keeps_open_transactions_in_sight_and_has_the_files_to_itself)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1}), 0);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1, .producer_id = 9, .is_transactional = true}), 1);
+    pb_append *lost = append_make((batch_spec){.timestamp = 2});
+    CHECK_INT(pb_log_append(f.log, lost), 0);
+    pb_link finished;
+    pb_list_init(&finished);
+    CHECK(log_write_limited(&f, 0, &finished));
+    append_free(lost);
+    CHECK_INT(pb_log_begin_maintenance(f.log, &f.guard), 0);
+    CHECK_INT(pb_log_repair(f.log, &f.guard, NULL), -EBUSY);
+    CHECK(pb_log_needs_repair(f.log));
+    pb_log_end_maintenance(f.log, &f.guard);
+    plain_ops = f.io->ops;
+    pb_io_ops looking = *plain_ops;
+    looking.directory_list = look_and_list;
+    repaired = &f;
+    f.io->ops = &looking;
+    CHECK_INT(pb_log_repair(f.log, &f.guard, NULL), 0);
+    f.io->ops = plain_ops;
+    CHECK(looks >= 2);
+    CHECK_INT(pb_log_last_stable_offset(f.log, 2), 1);
     fixture_free(&f);
 }
 

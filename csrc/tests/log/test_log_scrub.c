@@ -196,6 +196,22 @@ TEST(a_disk_that_cannot_be_read_is_no_finding)
     fixture_free(&f);
 }
 
+TEST(indexes_that_have_not_got_their_names_yet_are_no_finding)
+{
+    fixture f;
+    char from[256];
+    char to[300];
+    pb_scrub_result last;
+    fill(&f);
+    snprintf(from, sizeof(from), "%s/00000000000000000000.index", f.directory);
+    snprintf(to, sizeof(to), "%s.swap", from);
+    CHECK_INT(rename(from, to), 0);
+    atomic_store(&f.log->segments[0]->names, PB_NAMES_SWAP);
+    CHECK_INT(pass(&f, 1 << 20, &last), 0);
+    CHECK(!file_exists(&f, "00000000000000000000.index"));
+    fixture_free(&f);
+}
+
 TEST(segments_that_go_away_are_passed_over)
 {
     fixture f;

@@ -204,7 +204,7 @@ static void append(life *it, bool fails)
     }
     if (pb_log_needs_repair(it->f.log)) {
         pb_failure failure = {0};
-        CHECK_INT(pb_log_repair(it->f.log, &failure), 0);
+        CHECK_INT(pb_log_repair(it->f.log, &it->f.guard, &failure), 0);
     }
     while (it->now.batch_count > 0 && batches[it->now.batch_count - 1].base_offset >= it->now.written_end)
         it->now.batch_count--;

@@ -31,9 +31,9 @@ static int buggy_crc(pb_scan *scan, int64_t position, const pb_batch_header *hea
 #include "log/replay.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_scan_crc
 
-static int buggy_producers(pb_log *log, int64_t end_offset, pb_failure *failure)
+static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb_failure *failure)
 {
-    return bug == PRODUCERS_NOT_REPLAYED ? 0 : pb_replay_producers(log, end_offset, failure);
+    return bug == PRODUCERS_NOT_REPLAYED ? 0 : pb_replay_producers(log, guard, end_offset, failure);
 }
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
