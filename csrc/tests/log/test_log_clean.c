@@ -391,6 +391,7 @@ TEST(indexes_in_front_of_a_cleaned_segment_still_reach_their_files)
     CHECK_INT(f.log->segments[1]->indexes, PB_SYNCED);
     fixture_close(&f, true);
     fixture_open(&f);
+    CHECK(f.log != NULL);
     CHECK_INT(f.log->segments[0]->largest_timestamp_ms, largest_ms);
     end(&f);
 }
