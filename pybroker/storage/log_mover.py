@@ -18,10 +18,12 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import Segment
@@ -50,7 +52,8 @@ class _Cancelled(Exception):
 
 @dataclass(slots=True)
 class Move:
-    """One log on its way. `copy` is there once the copy has begun; `begun` is done then, or when it never will."""
+    """One log on its way. `copy` is there once the copy has begun; `begun` is done then, or when it never will. `turn`
+    is done when there is a thread for it."""
 
     log: PartitionLog
     target: LogDirectory
@@ -59,11 +62,18 @@ class Move:
     cancelled: threading.Event = field(default_factory=threading.Event)
     is_made: bool = False
     copy: DirectoryCopy | None = None
+    turn: asyncio.Task[Any] | None = None
 
     @property
     def future(self) -> Path:
         """Where the copy lies."""
         return self.target.path / (self.name + FUTURE_SUFFIX)
+
+    def cancel(self) -> None:
+        """It ends soon, if not where it was meant to."""
+        self.cancelled.set()
+        if self.turn is not None:
+            self.turn.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +98,10 @@ class LogMover:
         self._moves: dict[TopicPartition, Move] = {}
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         count = manager.config.get("num.replica.alter.log.dirs.threads")
-        self._executor = ThreadPoolExecutor(
-            count if isinstance(count, int) else len(manager.directories), thread_name_prefix="move"
-        )
+        thread_count = count if isinstance(count, int) else len(manager.directories)
+        self._executor = ThreadPoolExecutor(thread_count, thread_name_prefix="move")
+        #: A move keeps its thread up to the switch: one that is nearly level must not wait for the copies of others.
+        self._threads = asyncio.Semaphore(thread_count)
         self._pace = _Pace(manager)
         #: Unfinished copies stay where they are, as a sign that the move was wanted.
         self._keep = False
@@ -102,10 +113,13 @@ class LogMover:
         target = self._find(log_dir)
         move = self._moves.get(key)
         if move is not None:
-            if move.target is target:
+            # The other log is of an earlier topic of that name.
+            if move.target is target and move.log is log:
                 return
-            # Its task ends soon, if not where it was meant to, and begins the next one.
-            move.cancelled.set()
+            # Its task ends soon and begins the next one.
+            move.cancel()
+            if move.log is not log and target is log.directory:
+                return
         elif target is log.directory:
             return
         if len(f"{key[0]}-{key[1]}.{uuid.uuid4().hex}{DELETED_SUFFIX}") > NAME_BYTES:
@@ -142,7 +156,7 @@ class LogMover:
     async def stop(self) -> None:
         """Break off what is under way; the next start begins it again."""
         for move in self._moves.values():
-            move.cancelled.set()
+            move.cancel()
         tasks = list(self._tasks.values())
         self._keep = True
         if tasks:
@@ -173,25 +187,44 @@ class LogMover:
         log, source = move.log, move.log.directory
         original = source.path / (move.name + DELETED_SUFFIX)
         loop = asyncio.get_running_loop()
-        log.hold()
+        logger.info("%s moves from %s to %s", log, source.path, move.target.path)
         try:
-            logger.info("%s moves from %s to %s", log, source.path, move.target.path)
+            with _held(log):
+                move.copy = await loop.run_in_executor(self._manager.executor, _begin_copy, move)
+            _resolve(move.begun)
+            # Not held while it waits for others: a topic must not wait for them to be deleted.
+            await self._turn(move)
             try:
-                move.copy = await loop.run_in_executor(self._executor, _begin_copy, move)
-                _resolve(move.begun)
-                await loop.run_in_executor(self._executor, self._bring_up, move)
-                held_ms = await self._switch_beside_cleaner(move, original)
-            except (_Cancelled, NativeError, OSError) as error:
-                if not (self._keep and isinstance(error, _Cancelled)) and not move.is_made:
-                    await loop.run_in_executor(self._executor, remove_tree, move.future)
-                self._on_failure(move, error)
-                return
-            await self._manager.relocate(log, move.target, move.target.path / str(log))
-        finally:
-            log.release()
+                _check(move)
+                with _held(log):
+                    held_ms = await self._copy_and_switch(move, original)
+            finally:
+                self._threads.release()
+        except (_Cancelled, NativeError, OSError) as error:
+            if not (self._keep and isinstance(error, _Cancelled)) and not move.is_made:
+                await loop.run_in_executor(self._manager.executor, remove_tree, move.future)
+            self._on_failure(move, error)
+            return
         logger.warning("%s has moved to %s; its writes were held for %d ms", log, move.target.path, held_ms)
         self._manager.remove_later(original)
         await self._on_moved(log.key, log.topic_id, move.target.directory_id)
+
+    async def _turn(self, move: Move) -> None:
+        """Wait until there is a thread for it."""
+        move.turn = asyncio.get_running_loop().create_task(self._threads.acquire())
+        if move.cancelled.is_set():
+            move.turn.cancel()
+        try:
+            await move.turn
+        except asyncio.CancelledError:
+            raise _Cancelled from None
+
+    async def _copy_and_switch(self, move: Move, original: Path) -> int:
+        """For how many ms writes were held."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._bring_up, move)
+        held_ms = await self._switch_beside_cleaner(move, original)
+        await self._manager.relocate(move.log, move.target, move.target.path / str(move.log))
+        return held_ms
 
     def _on_failure(self, move: Move, error: Exception) -> None:
         log, failures = move.log, self._manager.failures
@@ -238,6 +271,15 @@ class LogMover:
                 if consequence(error) is not Consequence.NOTHING:
                     raise
             move.copy.follow(_sizes(move.log), pace)
+
+
+@contextmanager
+def _held(log: PartitionLog) -> Iterator[None]:
+    log.hold()
+    try:
+        yield
+    finally:
+        log.release()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -334,11 +376,15 @@ class _Pace:
         self._manager = manager
         self._lock = threading.Lock()
         self._free_at_s = 0.0
+        self._last_rate = 0
 
     def __call__(self, move: Move, count: int) -> None:
         rate = self._rate()
         with self._lock:
             now_s = time.monotonic()
+            if rate != self._last_rate:
+                # What is owed at another rate does not count: a small one may have made hours of it.
+                self._last_rate, self._free_at_s = rate, now_s
             self._free_at_s = max(self._free_at_s, now_s) + count / rate
             wait_s = self._free_at_s - now_s
         _check(move)

@@ -165,6 +165,47 @@ def test_a_move_ends_when_it_is_not_wanted(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_moves_that_wait_for_others_hold_nobody_up(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 20, num_replica_alter_log_dirs_threads="1") as (daemon, client):
+            mover = daemon.services.mover
+            await throttle(client, 50_000)
+            assert await alter(client, tmp_path / "b") == OK
+            for _ in range(2):
+                await client.make_topic("u")
+                target = {"a": "b", "b": "a"}[daemon.logs.logs["u", 0].directory.path.name]
+                # It is told at once that the move has begun, though there is no thread for it.
+                assert await alter(client, tmp_path / target, "u") == OK
+                assert {each.key for each in mover.futures()} == {("t", 0), ("u", 0)}
+                first = list((tmp_path / target).glob("u-0.*-future"))
+                assert len(first) == 1, "of a deleted topic nothing is left"
+                request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="u")])
+                assert (await client.call(request, 6)).responses[0].error_code == OK
+            await client.make_topic("u")
+            target = {"a": "b", "b": "a"}[daemon.logs.logs["u", 0].directory.path.name]
+            assert await alter(client, tmp_path / target, "u") == OK
+            assert place(daemon) == "a", "the first one is still on its way"
+            await throttle(client, 10**9)
+            await until(lambda: not mover._tasks)
+            assert place(daemon) == "b" and daemon.logs.logs["u", 0].directory.path.name == target
+
+    asyncio.run(run())
+
+
+def test_what_damage_left_moves_along(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 3) as (daemon, client):
+            kept = "00000000000000000000.log.damaged-80070"
+            data = bytes(range(256)) * 10_000
+            (tmp_path / "a" / "t-0" / kept).write_bytes(data)
+            assert await alter(client, tmp_path / "b") == OK
+            await until(lambda: not daemon.services.mover._tasks)
+            assert place(daemon) == "b"
+            assert (tmp_path / "b" / "t-0" / kept).read_bytes() == data
+
+    asyncio.run(run())
+
+
 def test_what_cannot_be_moved_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with filled(tmp_path, 1) as (daemon, client):
