@@ -136,6 +136,7 @@ class LogMaintenance:
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
             work: list[tuple[PartitionLog, Call]] = []
+            syncing: list[tuple[PartitionLog, Call]] = []
             for log in logs:
                 state = states.get(log.key)
                 if state is None:
@@ -145,13 +146,23 @@ class LogMaintenance:
                 if is_sync_due:
                     log.synced_bytes = state.appended_bytes
                 purge_before_ms = now_ms - log.config.get_int("file.delete.delay.ms")
-                work.append((log, _Upkeep(now_ms, purge_before_ms, is_sync_due)))
+                (syncing if is_sync_due else work).append((log, _Upkeep(now_ms, purge_before_ms, is_sync_due)))
             await self._run_all("upkeep", work)
+            await self._run_each("upkeep", syncing)
 
     async def _run_all(self, what: str, work: list[tuple[PartitionLog, Call]]) -> None:
         """Run one blocking call per log, all in one job."""
         for log, error in await call_each(self._manager.executor, work):
             self._manager.failures.report(log, what, error)
+
+    async def _run_each(self, what: str, work: list[tuple[PartitionLog, Call]]) -> None:
+        """Run one call after the other. Each may take long: a log that is to be closed must not wait for the others."""
+        for log, call in work:
+            if not log.closing:
+                try:
+                    await log.run(call, log.native)
+                except NativeError as error:
+                    self._manager.failures.report(log, what, error)
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
 
@@ -176,7 +187,7 @@ class LogMaintenance:
         for log in due:
             self._flushed_ms[log] = now_ms
         if due:
-            await self._run_all("sync", [(log, NativePartition.sync) for log in due])
+            await self._run_each("sync", [(log, NativePartition.sync) for log in due])
         for gone in [log for log in self._flushed_ms if log.closing]:
             del self._flushed_ms[gone]
 

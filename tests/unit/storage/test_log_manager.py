@@ -147,6 +147,7 @@ def test_a_clean_close_and_its_checkpoints(tmp_path: Path) -> None:
             assert sorted(log.directory.path.name for log in logs) == ["a", "a", "b"]
             for log in logs:
                 await made.append(log)
+                await made.append(log)
             await made.manager.write_checkpoints()
             written = [offset_checkpoint.read(tmp_path / each / offset_checkpoint.HIGH_WATERMARK) for each in "ab"]
             assert written[0] | written[1] == {("t", index): 1 for index in range(3)}
@@ -335,6 +336,35 @@ def test_upkeep_that_is_cancelled_keeps_the_handles_open(tmp_path: Path, monkeyp
             assert not closing.done(), "the thread is still in the log"
             leave.set()
             await closing
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("work", ["flush", "upkeep"])
+def test_a_log_is_closed_while_others_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            logs = [await made.open(partition=index, flush_messages="2") for index in range(3)]
+            for log in logs:
+                await made.append(log)
+                await made.append(log)
+                log.synced_bytes = -log.config.segment_bytes
+            entered, leave = threading.Event(), threading.Event()
+            sync = NativePartition.sync
+
+            def slow(native: NativePartition) -> None:
+                if native is not logs[0].native:
+                    entered.set()
+                    assert leave.wait(10)
+                sync(native)
+
+            monkeypatch.setattr(NativePartition, "sync", slow)
+            syncing = asyncio.create_task(getattr(made.maintenance, work)())
+            assert await asyncio.to_thread(entered.wait, 10)
+            await made.manager.delete(logs[0])
+            await made.manager.delete(logs[2])
+            leave.set()
+            await syncing
 
     asyncio.run(run())
 
