@@ -103,6 +103,7 @@ typedef struct pb_io_ops {
     int (*file_truncate)(pb_io *io, int file, int64_t size);
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
     int64_t (*file_size)(pb_io *io, int file);
+    int64_t (*file_modified_ms)(pb_io *io, int file);  /* wall clock of the last write or truncation */
     int64_t (*path_size)(pb_io *io, const char *path); /* of the file that has this name now */
     int (*file_writeback)(pb_io *io, int file, int64_t position, int64_t length); /* start it, do not wait */
     int (*file_drop)(pb_io *io, int file, int64_t position, int64_t length);      /* forget clean pages */

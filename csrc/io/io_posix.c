@@ -114,6 +114,17 @@ int64_t pb_posix_file_size(pb_io *io, int file)
     return fstat(file, &status) < 0 ? -(int64_t)errno : status.st_size;
 }
 
+int64_t pb_posix_file_modified_ms(pb_io *io, int file)
+{
+    (void)io;
+    struct stat status;
+    if (fstat(file, &status) < 0)
+        return -(int64_t)errno;
+    /* What lies before 1970 is no failure. */
+    int64_t modified_ms = (int64_t)status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1000000;
+    return modified_ms < 0 ? 0 : modified_ms;
+}
+
 int64_t pb_posix_path_size(pb_io *io, const char *path)
 {
     (void)io;

@@ -54,6 +54,7 @@ int pb_posix_file_sync(pb_io *io, int file);
 int pb_posix_file_truncate(pb_io *io, int file, int64_t size);
 int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length);
 int64_t pb_posix_file_size(pb_io *io, int file);
+int64_t pb_posix_file_modified_ms(pb_io *io, int file);
 int64_t pb_posix_path_size(pb_io *io, const char *path);
 int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length);
@@ -81,7 +82,8 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,               \
     .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,         \
     .file_write = pb_posix_file_write, .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, \
-    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size, .path_size = pb_posix_path_size,   \
+    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size,                                    \
+    .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                              \
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                  \
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,               \
     .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                    \

@@ -387,6 +387,7 @@ static const pb_io_ops sim_ops = {
     .file_truncate = sim_file_truncate,
     .file_allocate = sim_file_range,
     .file_size = sim_file_size,
+    .file_modified_ms = sim_file_modified_ms,
     .path_size = sim_path_size,
     .file_writeback = sim_file_range,
     .file_drop = sim_file_range,

@@ -88,9 +88,12 @@ int sim_file_open(pb_io *io, const char *path, int flags)
         name->file = calloc(1, sizeof *name->file);
         PB_ASSERT(name->file != NULL);
         name->file->references = 1;
+        name->file->modified_ms = io->ops->wall_ms(io);
     }
-    if (flags & PB_OPEN_TRUNCATE)
+    if (flags & PB_OPEN_TRUNCATE) {
         name->file->size = 0;
+        name->file->modified_ms = io->ops->wall_ms(io);
+    }
     for (int i = 0; i < PB_SIM_HANDLES; i++)
         if (disk->handles[i] == NULL) {
             disk->handles[i] = keep_file(name->file);
@@ -141,6 +144,7 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
     }
     if (position + done > file->size && done > 0)
         file->size = position + done;
+    file->modified_ms = io->ops->wall_ms(io);
     if (!fails)
         return done;
     return sim_random(machine) % 2 == 0 && done > 0 ? done : sim_random(machine) % 2 == 0 ? -EIO : -ENOSPC;
@@ -173,6 +177,7 @@ int sim_file_truncate(pb_io *io, int handle, int64_t size)
     if (size < file->size)
         memset(file->data + size, 0, (size_t)(file->size - size));
     file->size = size;
+    file->modified_ms = io->ops->wall_ms(io);
     return 0;
 }
 
@@ -188,6 +193,11 @@ int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length)
 int64_t sim_file_size(pb_io *io, int handle)
 {
     return file_of(io, handle)->size;
+}
+
+int64_t sim_file_modified_ms(pb_io *io, int handle)
+{
+    return file_of(io, handle)->modified_ms;
 }
 
 int64_t sim_path_size(pb_io *io, const char *path)
@@ -392,6 +402,7 @@ void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash c
         if (crash == PB_SIM_POWER_CUT)
             cut_file(to, name->file, file);
         name->file->references = 2;
+        name->file->modified_ms = file->modified_ms;
         name->durable = name->file; /* what is found after a crash is on the disk */
         name->file->durable = malloc((size_t)name->file->size + 1);
         PB_ASSERT(name->file->durable != NULL);

@@ -15,6 +15,7 @@ typedef struct sim_file {
     uint8_t *data;
     int64_t size;
     int64_t capacity;
+    int64_t modified_ms;
     uint8_t *durable; /* as long as it was at the last sync */
     int64_t durable_size;
 } sim_file;
@@ -111,6 +112,7 @@ int sim_file_sync(pb_io *io, int handle);
 int sim_file_truncate(pb_io *io, int handle, int64_t size);
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length);
 int64_t sim_file_size(pb_io *io, int handle);
+int64_t sim_file_modified_ms(pb_io *io, int handle);
 int64_t sim_path_size(pb_io *io, const char *path);
 int sim_rename(pb_io *io, const char *from, const char *to);
 int sim_unlink(pb_io *io, const char *path);

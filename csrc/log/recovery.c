@@ -194,9 +194,11 @@ static int add_segment(recovery *r, int64_t base_offset, bool last)
     if (rc != 0)
         return rc;
     segment->size_bytes = log->io->ops->file_size(log->io, segment->file);
-    segment->modified_ms = log->io->ops->wall_ms(log->io);
     if (segment->size_bytes < 0)
         return fail_segment(r, segment, (int)segment->size_bytes, "cannot tell the size of");
+    segment->modified_ms = log->io->ops->file_modified_ms(log->io, segment->file);
+    if (segment->modified_ms < 0)
+        return fail_segment(r, segment, (int)segment->modified_ms, "cannot tell the age of");
     pb_scan scan;
     pb_scan_init(&scan, log->io, segment->file, segment->size_bytes, r->buffer, PB_SCAN_SMALL_BYTES);
     pb_batch_header header;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/io.h"
@@ -216,6 +217,24 @@ static int temporary_file(rig *it, char *path)
     int file = it->io->ops->file_open(it->io, path, PB_OPEN_WRITE);
     CHECK(file >= 0);
     return file;
+}
+
+TEST(files_know_when_they_were_modified)
+{
+    static const struct timespec past[2] = {{1600000000, 123456789}, {1600000000, 123456789}};
+    rig it;
+    char path[sizeof TEMPORARY_PATH];
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        CHECK_INT(utimensat(AT_FDCWD, path, past, 0), 0);
+        CHECK_INT(it.io->ops->file_modified_ms(it.io, file), 1600000000123);
+        struct iovec iov = {large, 1};
+        CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+        CHECK(it.io->ops->file_modified_ms(it.io, file) > 1600000000123);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
 }
 
 TEST(files_leave_by_sendfile_and_end_where_they_end)

@@ -147,7 +147,6 @@ def test_a_clean_close_and_its_checkpoints(tmp_path: Path) -> None:
             assert sorted(log.directory.path.name for log in logs) == ["a", "a", "b"]
             for log in logs:
                 await made.append(log)
-                await made.append(log)
             await made.manager.write_checkpoints()
             written = [offset_checkpoint.read(tmp_path / each / offset_checkpoint.HIGH_WATERMARK) for each in "ab"]
             assert written[0] | written[1] == {("t", index): 1 for index in range(3)}

@@ -97,6 +97,30 @@ def test_retention_by_time_after_a_restart(tmp_path: Path, clean: bool) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_without_timestamps_a_restart_makes_nothing_younger(tmp_path: Path, clean: bool) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(internal_segment_bytes="1000")
+            await append_at(made, log, -1, -1, -1, size_bytes=900)
+            if not clean:
+                shutil.copytree(tmp_path / "d", tmp_path / "crashed")
+        name = "d" if clean else "crashed"
+        for path, modified_s in zip(
+            sorted((tmp_path / name / "t-0").glob("*.log")), (1_000, 1_000, 5_000), strict=True
+        ):
+            os.utime(path, (modified_s, modified_s))
+        async with setup(tmp_path, name) as made:
+            log = await made.open(internal_segment_bytes="1000", retention_ms="3000000")
+            assert [each.largest_timestamp_ms for each in log.native.segments()] == [-1, -1, -1]
+            assert [each.modified_ms for each in log.native.segments()] == [1_000_000, 1_000_000, 5_000_000]
+            made.clock.now_ms = 4_000_001
+            await made.maintenance.apply_retention()
+            assert bases(log) == [2]
+
+    asyncio.run(run())
+
+
 def test_timestamps_of_the_future_keep_a_segment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with setup(tmp_path) as made:
