@@ -109,6 +109,8 @@ class LogMover:
     async def request(self, key: TopicPartition, log_dir: str) -> None:
         """Let a log move to `log_dir`; a move to where it lies ends one that is under way. Returns when it has begun,
         in a way that outlives the process. KafkaError."""
+        if self._keep:
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "the broker stops")
         log = self._manager.logs[key]
         target = self._find(log_dir)
         move = self._moves.get(key)
@@ -155,12 +157,11 @@ class LogMover:
 
     async def stop(self) -> None:
         """Break off what is under way; the next start begins it again."""
-        for move in self._moves.values():
-            move.cancel()
-        tasks = list(self._tasks.values())
         self._keep = True
-        if tasks:
-            await asyncio.wait(tasks)
+        while self._tasks:
+            for move in self._moves.values():
+                move.cancel()
+            await asyncio.wait(list(self._tasks.values()))
         self._executor.shutdown()
 
     def _begin(self, log: PartitionLog, target: LogDirectory) -> Move:

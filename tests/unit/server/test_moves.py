@@ -192,6 +192,16 @@ def test_moves_that_wait_for_others_hold_nobody_up(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_no_move_begins_behind_the_end(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with filled(tmp_path, 1) as (daemon, client):
+            await daemon.services.mover.stop()
+            assert await alter(client, tmp_path / "b") == ErrorCode.REPLICA_NOT_AVAILABLE
+            assert not daemon.services.mover._tasks and not list((tmp_path / "b").glob("t-0*"))
+
+    asyncio.run(run())
+
+
 def test_what_damage_left_moves_along(tmp_path: Path) -> None:
     async def run() -> None:
         async with filled(tmp_path, 3) as (daemon, client):
