@@ -13,6 +13,7 @@ from typing import Protocol
 
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode, KafkaError
 
 #: As many take some five milliseconds to replay.
 _RECORDS_PER_TURN = 500
@@ -54,7 +55,10 @@ async def load(
     summary = LoadSummary(end_offset=offset)
     turn_count = 0
     while offset < writer.high_watermark(topic, partition):
-        data = await writer.read(topic, partition, offset, max_read_bytes)
+        try:
+            data = await writer.read(topic, partition, offset, max_read_bytes)
+        except KafkaError as failure:
+            raise KafkaError(failure.code, _explained(failure, offset)) from failure
         for batch in record_batch.parse(data):
             _replay_batch(batch, offset, replayer)
             offset = batch.last_offset + 1
@@ -68,6 +72,15 @@ async def load(
         summary.bytes_count += len(data)
         summary.end_offset = offset
     return summary
+
+
+def _explained(failure: KafkaError, offset: int) -> str:
+    if failure.code is ErrorCode.CORRUPT_MESSAGE:
+        return (
+            f"it is damaged at offset {offset} (CORRUPT_MESSAGE): stop the broker, let `pybroker log repair` save what "
+            "is intact, and start it again"
+        )
+    return f"it cannot be read at offset {offset}: {failure.code.name}, {failure}"
 
 
 def _replay_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:

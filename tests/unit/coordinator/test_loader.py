@@ -1,0 +1,54 @@
+"""What keeps a coordinator's partition from being loaded is told with the place, and with what to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from memory_writer import MemoryWriter
+
+from pybroker.coordinator.loader import load
+from pybroker.native import crc32c
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode, KafkaError
+
+
+class Holed(MemoryWriter):
+    """Reads from offset 1 on fail."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__()
+        self.code = code
+        for _ in range(2):
+            self.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
+
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        if offset > 0:
+            raise KafkaError(self.code, "words of the data plane")
+        return await super().read(topic, partition, offset, 1)
+
+
+class Replayed:
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def replay_record(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
+        self.offsets.append(offset)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        raise AssertionError("there is no transaction")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (ErrorCode.CORRUPT_MESSAGE, "damaged at offset 1 .*pybroker log repair"),
+        (ErrorCode.KAFKA_STORAGE_ERROR, "cannot be read at offset 1: KAFKA_STORAGE_ERROR, words of the data plane"),
+    ],
+)
+def test_what_cannot_be_read_is_named(code: ErrorCode, text: str) -> None:
+    replayed = Replayed()
+    with pytest.raises(KafkaError, match=text) as raised:
+        asyncio.run(load(Holed(code), "t", 0, replayed, 1000))
+    assert raised.value.code is code
+    assert replayed.offsets == [0]
