@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +37,8 @@ _CANCEL_AGAIN_S = 0.05
 _PROGRESS_INTERVAL_S = 30.0
 _UNBOUNDED_MS = 2**63 - 1
 _MIB = 1 << 20
+#: Of the threads that clean.
+_NICE = 10
 #: Nothing is wrong: it is tried again.
 _OVERTAKEN = frozenset({errno.EAGAIN, errno.EBUSY, errno.ECANCELED})
 #: Nothing is wrong with the disk, but with the log; so it is when the code is Kafka's.
@@ -118,6 +122,11 @@ class _Pass:
         if not self.ended.is_set():
             self.log.native.cancel_clean()
             asyncio.get_running_loop().call_later(_CANCEL_AGAIN_S, self.cancel)
+
+
+def _let_others_first() -> None:
+    """A pass computes for minutes; the threads that clients wait for get the CPU when they want it."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 class LogCleaner:
@@ -225,7 +234,9 @@ class LogCleaner:
         due = deque(each.log for each in self._candidates if each.is_due)
         has_progressed = False
         if due and config.thread_count > 0:
-            executor = ThreadPoolExecutor(min(config.thread_count, len(due)), thread_name_prefix="cleaner")
+            executor = ThreadPoolExecutor(
+                min(config.thread_count, len(due)), thread_name_prefix="cleaner", initializer=_let_others_first
+            )
             try:
                 async with asyncio.TaskGroup() as group:
                     thread_count = min(config.thread_count, len(due))
