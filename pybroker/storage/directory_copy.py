@@ -112,29 +112,23 @@ class DirectoryCopy:
             raise
 
     def _copy_whole(self, name: str, pace: Callable[[int], None]) -> None:
-        path = self.target / name
         try:
-            status = os.stat(self.source / name)
+            source = os.open(self.source / name, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            status = os.fstat(source)
             done = self._files.get(name)
             if done is not None and _is_same(done, status):
                 return
-            copied_ns = time.time_ns()
-            with naming(self.source / name):
-                data = (self.source / name).read_bytes()
-        except FileNotFoundError:
-            return
-        path.unlink(missing_ok=True)
-        with naming(path):
-            path.write_bytes(data)
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            with naming(path):
-                os.fsync(descriptor)
+            done = _Copied(status.st_ino, 0, status.st_mtime_ns, time.time_ns())
+            (self.target / name).unlink(missing_ok=True)
+            # In pieces: what recovery has set aside may be as large as a segment.
+            self._append(name, source, done, status.st_size, pace)
+            os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
+            self._files[name] = done
         finally:
-            os.close(descriptor)
-        self._files[name] = _Copied(status.st_ino, status.st_size, status.st_mtime_ns, copied_ns)
-        pace(status.st_size)
+            os.close(source)
 
 
 def _is_same(done: _Copied, status: os.stat_result) -> bool:
