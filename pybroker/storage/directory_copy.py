@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,11 +68,9 @@ class DirectoryCopy:
         fsync_directory(self.target)
 
     def _copy_log(self, name: str, size_bytes: int, pace: Callable[[int], None]) -> None:
-        try:
-            source = os.open(self.source / name, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
+        with _opened(self.source / name) as source:
+            if source is None:
+                return
             status = os.fstat(source)
             done = self._files.get(name)
             if done is None or done.inode != status.st_ino or done.size_bytes > size_bytes:
@@ -81,8 +80,6 @@ class DirectoryCopy:
                 return
             self._append(name, source, done, size_bytes, pace)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
-        finally:
-            os.close(source)
 
     def _append(self, name: str, source: int, done: _Copied, size_bytes: int, pace: Callable[[int], None]) -> None:
         target = os.open(self.target / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -112,11 +109,9 @@ class DirectoryCopy:
             raise
 
     def _copy_whole(self, name: str, pace: Callable[[int], None]) -> None:
-        try:
-            source = os.open(self.source / name, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
+        with _opened(self.source / name) as source:
+            if source is None:
+                return
             status = os.fstat(source)
             done = self._files.get(name)
             if done is not None and _is_same(done, status):
@@ -127,7 +122,19 @@ class DirectoryCopy:
             self._append(name, source, done, status.st_size, pace)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
             self._files[name] = done
-        finally:
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """The file to read from, closed at the end; None when it has gone."""
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        source = None
+    try:
+        yield source
+    finally:
+        if source is not None:
             os.close(source)
 
 
