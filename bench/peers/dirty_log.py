@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,54 +15,31 @@ from dataclasses import dataclass
 import cramjam
 
 from pybroker.protocol import record_batch
+from pybroker.testing.differential.batches import compressed
 from pybroker.testing.differential.side import LATEST, Side
 
 TOPIC = "dirty"
 PARTITIONS = 4
 VALUE_BYTES = 1024
-RECORDS_PER_BATCH = 64  # their offset deltas take one byte each
-_ZSTD = 4
-_BATCH = struct.Struct(">hiqqqhii")
-_HEAD = struct.Struct(">qiibI")
+RECORDS_PER_BATCH = 64
 _POOL = os.urandom(1 << 20)
 _PAUSED, _RUNNING = {"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0.01"}
 #: For both brokers: the cleaner looks for work often, and no log is deleted from.
 OVERRIDES = {"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1", "log.retention.bytes": "-1"}
 
 
-def _varint(value: int) -> bytes:
-    value = value << 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _compress(records: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(records, 1))
 
 
 def _batch(keys: list[int], timestamp_ms: int, chance: random.Random) -> bytes:
     """One batch. Half of a value cannot be compressed."""
-    parts: list[bytes] = []
-    for delta, key in enumerate(keys):
+    records = []
+    for key in keys:
         at = chance.randrange(len(_POOL) - VALUE_BYTES)
         half = _POOL[at : at + VALUE_BYTES // 2]
-        name = b"key-%012d" % key
-        # Attributes and timestamp delta 0, no headers.
-        body = (
-            b"\0\0"
-            + _varint(delta)
-            + _varint(len(name))
-            + name
-            + _varint(VALUE_BYTES)
-            + half
-            + b"x" * len(half)
-            + b"\0"
-        )
-        parts += (_varint(len(body)), body)
-    payload = bytes(cramjam.zstd.compress(b"".join(parts), 1))
-    count = len(keys)
-    body = _BATCH.pack(_ZSTD, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count) + payload
-    return _HEAD.pack(0, len(body) + 9, -1, record_batch.MAGIC, record_batch.crc32c(body)) + body
+        records.append((b"key-%012d" % key, half + b"x" * len(half)))
+    return compressed(record_batch.build_plain(-1, records, timestamp_ms=timestamp_ms), "zstd", _compress)
 
 
 def batches(size_bytes: int) -> Iterator[bytes]:

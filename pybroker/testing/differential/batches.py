@@ -66,12 +66,13 @@ def build(append: Append, name: str, start_ms: int) -> bytes:
         producer_epoch=epoch,
         base_sequence=sequence,
     )
-    return batch if append.codec == "none" else _compressed(batch, append.codec)
+    return batch if append.codec == "none" else compressed(batch, append.codec, _COMPRESS[append.codec])
 
 
-def _compressed(batch: bytes, codec: str) -> bytes:
+def compressed(batch: bytes, codec: str, compress: Callable[[bytes], bytes]) -> bytes:
+    """The same batch with its records put through `compress`."""
     attributes = struct.unpack_from(">h", batch, _ATTRIBUTES_POSITION)[0] | _CODEC_IDS[codec]
-    payload = _COMPRESS[codec](batch[_HEADER_BYTES:])
+    payload = compress(batch[_HEADER_BYTES:])
     body = struct.pack(">h", attributes) + batch[_ATTRIBUTES_POSITION + 2 : _HEADER_BYTES] + payload
     head = bytearray(batch[:_ATTRIBUTES_POSITION])
     struct.pack_into(">i", head, _LENGTH_POSITION, _HEADER_BYTES - 12 + len(payload))
