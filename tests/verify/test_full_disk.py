@@ -5,7 +5,6 @@ acknowledged can be read, and writes are taken again once retention has freed sp
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.small_disk import mounted_disk
 
 DISK = "32m"
 VALUE_BYTES = 10_000
@@ -33,13 +33,8 @@ OVERRIDES = {
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("a small disk needs root, to mount")
-    path = tmp_path / "small"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(path)], check=True)
-    try:
+    with mounted_disk(tmp_path / "small", DISK) as path:
         yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 class Sender:

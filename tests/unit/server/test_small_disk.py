@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from daemon_client import Client, config_for, connected, running
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import replica_manager
+from pybroker.testing.small_disk import mounted_disk
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -22,13 +22,8 @@ FULL = ErrorCode.KAFKA_STORAGE_ERROR
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("a small disk needs root, to mount")
-    path = tmp_path / "small"
-    path.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(path)], check=True)
-    try:
+    with mounted_disk(tmp_path / "small", "12m") as path:
         yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 async def fill(client: Client) -> int:
