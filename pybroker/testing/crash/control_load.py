@@ -23,10 +23,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from pybroker.testing.crash.client_settings import RECONNECTING
+
 _TIMEOUT_SECONDS = 60.0
 _GROUPS = ("group-a", "group-b", "group-c")
 _TOPICS_KEPT = 10
-_CLIENT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 0}
+_CLIENT = {**RECONNECTING, "retry.backoff.ms": 20}
 
 
 @dataclass

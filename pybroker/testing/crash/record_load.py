@@ -20,6 +20,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from pybroker.testing.crash.client_settings import PRODUCING, RECONNECTING
+
 _NUMBER = struct.Struct(">IQ")
 _FILLER = os.urandom(4096)
 _CODECS = ("none", "lz4", "zstd", "gzip")
@@ -114,17 +116,9 @@ class RecordLoad:
         return Producer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
                 "compression.type": _CODECS[number % len(_CODECS)],
-                "linger.ms": 2,
-                "message.timeout.ms": 120_000,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 100,
-                "topic.metadata.refresh.fast.interval.ms": 50,
                 "queue.buffering.max.messages": 2000,
-                "log_level": 0,
+                **PRODUCING,
                 "error_cb": self._on_error,
                 **self._settings,
             }
@@ -219,9 +213,7 @@ class RecordCheck:
                 "auto.offset.reset": "error",
                 "check.crcs": True,
                 "fetch.wait.max.ms": 10,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
-                "log_level": 0,
+                **RECONNECTING,
             }
         )
         try:

@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.testing.crash.client_settings import PRODUCING
 from pybroker.testing.differential.batches import SeenRecord, seen_records
 from pybroker.testing.differential.side import EARLIEST, fetch
 from pybroker.testing.protocol_client import ProtocolClient
@@ -115,16 +116,8 @@ class TrimmedLoad:
         producer = Producer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
                 "compression.type": self._random.choice(("none", "lz4", "zstd")),
-                "linger.ms": 2,
-                "message.timeout.ms": 120_000,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 100,
-                "topic.metadata.refresh.fast.interval.ms": 50,
-                "log_level": 0,
+                **PRODUCING,
             }
         )
         started = time.monotonic()
