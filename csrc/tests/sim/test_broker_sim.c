@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim.h"
 #include "record/batch.h"
-#include "server/broker.h"
-#include "tests/check.h"
+#include "tests/sim/sim_broker.h"
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -71,29 +69,7 @@ static int mended, sync_failed; /* over all seeds: the faults must have bitten *
 
 static pb_log *open_log(pb_io *io, bool clean)
 {
-    static const uint8_t id[16] = {9};
-    pb_log_options options = {
-        .io = io,
-        .directory = LOG_DIRECTORY,
-        .topic_id = id,
-        .clean = clean,
-        .log_start_offset = -1,
-        .config = {.segment_bytes = 8192,
-                   .segment_ms = INT64_MAX,
-                   .segment_index_bytes = 1 << 20,
-                   .index_interval_bytes = 512,
-                   .producer_expiration_ms = 86400000,
-                   .flush_messages = INT64_MAX,
-                   .flush_ms = INT64_MAX},
-    };
-    pb_log *log = NULL;
-    pb_log_recovery recovery;
-    pb_failure failure = {0};
-    int result = pb_log_open(&options, &log, &recovery, &failure);
-    if (result != 0)
-        fprintf(stderr, "cannot open: %s\n", failure.text);
-    CHECK_INT(result, 0);
-    return log;
+    return sim_open_log(io, LOG_DIRECTORY, 8192, clean);
 }
 
 static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
@@ -115,25 +91,11 @@ static void start(world *it, uint64_t seed, bool durable_acks)
     it->durable_acks = durable_acks;
     CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
     CHECK_INT(it->io->ops->directory_make(it->io, DIRECTORY), 0);
-    pb_broker_settings settings = {.node_id = 1,
-                                   .reactor_count = 2,
-                                   .buffer_budget_bytes = 8 << 20,
-                                   .max_request_bytes = 1 << 20,
-                                   .max_connections = 100,
-                                   .fetch_session_slots = 10,
-                                   .fetch_max_bytes = 1 << 20};
     pb_failure failure = {0};
-    CHECK_INT(pb_broker_create(it->io, &settings, &it->broker, &failure), 0);
-    CHECK_INT(pb_broker_set_apis(it->broker, PB_API_PRODUCE, 3, 13), 0);
+    it->broker = sim_make_broker(it->io);
     CHECK_INT(pb_broker_set_apis(it->broker, PB_API_FETCH, 4, 18), 0);
-    pb_partition_rules rules = {.validation = {.max_message_bytes = 1 << 20,
-                                               .timestamp_before_max_ms = INT64_MAX,
-                                               .timestamp_after_max_ms = INT64_MAX,
-                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER},
-                                .min_insync_replicas = 1,
-                                .durable_acks = durable_acks};
-    static const uint8_t id[16] = {9};
-    it->partition = pb_partition_create(it->io, "t", id, 0, open_log(it->io, true), &rules);
+    pb_partition_rules rules = sim_rules(durable_acks);
+    it->partition = pb_partition_create(it->io, "t", sim_topic_id, 0, open_log(it->io, true), &rules);
     it->partition->owner = it;
     it->partition->failed = on_failure;
     it->partition->sync_due = on_sync_due;

@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io_sim.h"
-#include "server/broker.h"
-#include "tests/check.h"
+#include "tests/sim/sim_broker.h"
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -40,27 +38,9 @@ static int count_filesystem_sync(pb_io *io, int filesystem)
 
 static pb_log *open_log(pb_io *io, int index, bool clean)
 {
-    static const uint8_t id[16] = {9};
     char directory[64];
     snprintf(directory, sizeof directory, "/data/t-%d", index);
-    pb_log_options options = {
-        .io = io,
-        .directory = directory,
-        .topic_id = id,
-        .clean = clean,
-        .log_start_offset = -1,
-        .config = {.segment_bytes = 512, /* a batch or two: directories are synced as well */
-                   .segment_ms = INT64_MAX,
-                   .segment_index_bytes = 1 << 20,
-                   .index_interval_bytes = 512,
-                   .producer_expiration_ms = 86400000,
-                   .flush_messages = INT64_MAX,
-                   .flush_ms = INT64_MAX},
-    };
-    pb_log *log = NULL;
-    pb_log_recovery recovery;
-    CHECK_INT(pb_log_open(&options, &log, &recovery, NULL), 0);
-    return log;
+    return sim_open_log(io, directory, 512, clean); /* a batch or two a segment: directories are synced as well */
 }
 
 static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
@@ -86,24 +66,10 @@ static void start(world *it, uint64_t seed)
     counting.filesystem_sync = count_filesystem_sync;
     it->io->ops = &counting;
     CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
-    pb_broker_settings settings = {.node_id = 1,
-                                   .reactor_count = 2,
-                                   .buffer_budget_bytes = 8 << 20,
-                                   .max_request_bytes = 1 << 20,
-                                   .max_connections = 100,
-                                   .fetch_session_slots = 10,
-                                   .fetch_max_bytes = 1 << 20};
-    CHECK_INT(pb_broker_create(it->io, &settings, &it->broker, NULL), 0);
-    CHECK_INT(pb_broker_set_apis(it->broker, PB_API_PRODUCE, 3, 13), 0);
-    pb_partition_rules rules = {.validation = {.max_message_bytes = 1 << 20,
-                                               .timestamp_before_max_ms = INT64_MAX,
-                                               .timestamp_after_max_ms = INT64_MAX,
-                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER},
-                                .min_insync_replicas = 1,
-                                .durable_acks = true};
-    static const uint8_t id[16] = {9};
+    it->broker = sim_make_broker(it->io);
+    pb_partition_rules rules = sim_rules(true);
     for (int i = 0; i < PARTITIONS; i++) {
-        it->partitions[i] = pb_partition_create(it->io, "t", id, i, open_log(it->io, i, true), &rules);
+        it->partitions[i] = pb_partition_create(it->io, "t", sim_topic_id, i, open_log(it->io, i, true), &rules);
         it->partitions[i]->owner = it;
         it->partitions[i]->failed = on_failure;
         it->partitions[i]->sync_due = on_sync_due;
