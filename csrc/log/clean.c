@@ -518,7 +518,8 @@ static int make_durable(cleaning *c)
     pb_log_lock(c->guard);
     bool durable = c->log->durable_end >= c->end_offset;
     pb_log_unlock(c->guard);
-    return durable ? 0 : pb_log_sync(c->log, c->guard, c->failure);
+    int rc = durable ? 0 : pb_log_sync(c->log, c->guard, c->failure);
+    return rc == -EBUSY ? -EAGAIN : rc; /* only beside a cut: who syncs a log in service has done so before the pass */
 }
 
 static int run(cleaning *c)

@@ -225,7 +225,7 @@ int pb_log_repair(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 
 /*
  * One sync: the segments with bytes that are not durable, and where the durable end will be. Owner: the caller, from
- * begin to end. Any number may be under way; one that overlaps a cut of the log proves nothing.
+ * begin to end. One at a time: the caller sees to it. One that overlaps a cut of the log proves nothing.
  */
 typedef struct pb_log_sync_round {
     pb_segment *segments[PB_SYNC_SEGMENTS]; /* retained */
@@ -245,7 +245,7 @@ int pb_log_sync_run(pb_log *log, const pb_log_guard *guard, pb_log_sync_round *r
 void pb_log_sync_end(pb_log *log, pb_log_sync_round *round, int result);
 /* After end. [any] */
 void pb_log_sync_release(pb_log_sync_round *round);
-/* All of it: data up to the written end at call time. Blocking. */
+/* All of it: data up to the written end at call time. Blocking. -EBUSY: a round is under way. */
 int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 
 /* Find the bytes to send to a reader at `offset`, up to `max_bytes` and below `upper_offset` (high watermark or last

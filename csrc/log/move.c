@@ -169,7 +169,7 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
     pb_log_lock(guard);
     /* A segment that could not be made is left behind; so is a log that waits for its repair. */
     PB_ASSERT(log->maintaining && log->writing && (log->rolling == NULL || log->broken));
-    bool busy = log->sync_count > 0;
+    bool busy = log->syncing;
     for (uint32_t i = 0; !busy && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
         take_over(segments[i], segment);

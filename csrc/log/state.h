@@ -94,11 +94,10 @@ struct pb_log {
     bool broken; /* a write failed: pb_log_repair is due */
     bool failed; /* a sync or a truncation failed: only opening it again tells what is on the disk */
     bool maintaining;
-    bool directory_dirty;          /* a new segment's directory entry has not been synced */
-    uint32_t sync_count;           /* syncs under way, */
-    uint32_t directory_sync_count; /* and those among them that sync the directory */
-    uint32_t cut_count;            /* truncations and repairs: a sync that overlaps one proves nothing */
-    pb_segment *rolling;           /* made by pb_log_write_prepare, not yet part of the log */
+    bool directory_dirty; /* a new segment's directory entry has not been synced */
+    bool syncing;         /* a round is under way */
+    uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
+    pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
 
     pb_tail tail;

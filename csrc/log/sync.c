@@ -1,7 +1,8 @@
 /*
  * Making a log durable. A round begins under the lock with what is written by then, syncs without it, and ends under
- * it. Any background thread; rounds may overlap each other, appends and reads. A sync that fails ends the log's life:
- * the kernel may call the lost pages clean, so that a second sync would lie.
+ * it. Any background thread, one round at a time, beside appends and reads. Rounds exclude each other because a file
+ * tells one sync only that it could not be written: another one beside it would call lost bytes durable. For the same
+ * reason a sync that fails ends the log's life: the kernel may call the lost pages clean, and a second sync would lie.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,15 +13,14 @@
 bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round)
 {
     memset(round, 0, sizeof(*round));
+    PB_ASSERT(!log->syncing);
     if (log->failed)
         return false;
     round->cut_count = log->cut_count;
     round->target = log->durable_end;
-    /* A name that another round is about to sync is not durable yet either. */
-    round->directory = log->directory_dirty || log->directory_sync_count > 0;
+    round->directory = log->directory_dirty;
     log->directory_dirty = false;
-    log->directory_sync_count += round->directory;
-    log->sync_count++;
+    log->syncing = true;
     int floor = pb_log_segment_floor(log, log->durable_end);
     for (uint32_t i = floor < 0 ? 0 : (uint32_t)floor; i < log->segment_count; i++) {
         if (pb_log_segment_end(log, i) <= log->durable_end)
@@ -60,9 +60,8 @@ int pb_log_sync_run(pb_log *log, const pb_log_guard *guard, pb_log_sync_round *r
 
 void pb_log_sync_end(pb_log *log, pb_log_sync_round *round, int result)
 {
-    PB_ASSERT(log->sync_count > 0 && log->directory_sync_count >= round->directory);
-    log->sync_count--;
-    log->directory_sync_count -= round->directory;
+    PB_ASSERT(log->syncing);
+    log->syncing = false;
     if (result != 0)
         log->directory_dirty = log->directory_dirty || round->directory;
     if (result == 0 && log->cut_count == round->cut_count && round->target > log->durable_end)
@@ -83,8 +82,11 @@ int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     pb_log_sync_round round;
     do {
         pb_log_lock(guard);
-        bool begun = pb_log_sync_begin(log, &round);
+        bool busy = log->syncing;
+        bool begun = !busy && pb_log_sync_begin(log, &round);
         pb_log_unlock(guard);
+        if (busy)
+            return pb_log_fail(log, failure, -EBUSY, "another sync is under way. Cannot sync");
         if (!begun)
             return pb_log_fail(log, failure, -EIO, "an earlier sync failed; open the log again. Cannot sync");
         int rc = pb_log_sync_run(log, guard, &round, failure);

@@ -373,6 +373,24 @@ TEST(a_failed_sync_is_not_forgotten)
     fixture_free(&f);
 }
 
+/* A file tells one sync only that it could not be written. */
+TEST(one_sync_at_a_time)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 3);
+    pb_failure failure;
+    pb_log_sync_round round;
+    CHECK(pb_log_sync_begin(f.log, &round));
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EBUSY);
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    pb_log_sync_end(f.log, &round, pb_log_sync_run(f.log, &f.guard, &round, &failure));
+    pb_log_sync_release(&round);
+    CHECK_INT(pb_log_durable_end(f.log), 9);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), 0);
+    fixture_free(&f);
+}
+
 static fixture *repaired;
 static const pb_io_ops *plain_ops;
 static int looks;
