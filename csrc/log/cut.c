@@ -1,6 +1,7 @@
 /*
  * Cutting a log at its end: repair after a failed write, truncation to an offset. Blocking, with the log to themselves:
- * no append, write or sync runs, and readers that hold slices above the cut read what they find.
+ * no append, write or sync runs, and readers that hold slices above the cut read what they find. Who asks for a log's
+ * state meanwhile takes the lock, so what the lock guards changes under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -141,19 +142,19 @@ int pb_log_repair(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 }
 
 /* Cut one index: the first `keep` entries stay. */
-static int cut_index(pb_segment *segment, pb_file_kind kind, uint32_t keep)
+static int cut_index(const pb_log_guard *guard, pb_segment *segment, pb_file_kind kind, uint32_t keep)
 {
     uint32_t entry_bytes;
+    pb_log_lock(guard);
     pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
-    if (keep >= index->flushed_count) {
-        uint32_t pending = keep - index->flushed_count;
-        if (pending < index->pending_count)
-            index->pending_count = pending;
-        return 0;
-    }
-    index->pending_count = 0;
-    index->flushed_count = keep;
-    return pb_segment_write_index(segment, kind, NULL, 0, keep, false);
+    bool flushed = keep < index->flushed_count;
+    uint32_t pending = flushed ? 0 : keep - index->flushed_count;
+    if (pending < index->pending_count)
+        index->pending_count = pending;
+    if (flushed)
+        index->flushed_count = keep;
+    pb_log_unlock(guard);
+    return flushed ? pb_segment_write_index(segment, kind, NULL, 0, keep, false) : 0;
 }
 
 /* How many entries of an index speak of offsets below `end_offset`. -errno on failure. */
@@ -189,18 +190,19 @@ static int64_t count_below(pb_segment *segment, pb_file_kind kind, int64_t end_o
     return rc != 0 ? rc : keep;
 }
 
-static int cut_indexes(pb_segment *segment, int64_t end_offset)
+static int cut_indexes(const pb_log_guard *guard, pb_segment *segment, int64_t end_offset)
 {
     int rc = 0;
     for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++) {
         int64_t keep = count_below(segment, (pb_file_kind)kind, end_offset);
-        rc = keep < 0 ? (int)keep : cut_index(segment, (pb_file_kind)kind, (uint32_t)keep);
+        rc = keep < 0 ? (int)keep : cut_index(guard, segment, (pb_file_kind)kind, (uint32_t)keep);
     }
     return rc;
 }
 
-/* Largest timestamp of a segment whose time index has been cut: its last entry, and the batches behind that. */
-static int find_largest_timestamp(pb_segment *segment, int file)
+/* Largest timestamp of a segment whose time index has been cut: its last entry (`last`), and the batches behind that
+ * (`largest`). */
+static int find_largest_timestamp(pb_segment *segment, pb_time_entry *found, pb_time_entry *largest)
 {
     pb_time_entry last;
     if (!pb_time_index_find_pending(segment, INT64_MAX, &last)) {
@@ -208,9 +210,7 @@ static int find_largest_timestamp(pb_segment *segment, int file)
         if (rc != 0)
             return rc;
     }
-    segment->last_time_entry_ms = last.timestamp_ms;
-    segment->largest_timestamp_ms = last.timestamp_ms;
-    segment->largest_timestamp_offset = last.offset;
+    *found = *largest = last;
     int64_t position = 0;
     if (!pb_offset_index_find_pending(segment, INT64_MAX, &position)) {
         int rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, INT64_MAX, &position);
@@ -219,41 +219,51 @@ static int find_largest_timestamp(pb_segment *segment, int file)
     }
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, segment->io, file, segment->size_bytes, buffer, sizeof(buffer));
+    pb_scan_init(&scan, segment->io, segment->file, segment->size_bytes, buffer, sizeof(buffer));
     while (position < segment->size_bytes) {
         pb_batch_header header;
         int rc = pb_scan_header(&scan, position, &header);
         if (rc != 0 || header.size_bytes == 0)
             return rc < 0 ? rc : -EBADMSG;
-        if (header.max_timestamp > segment->largest_timestamp_ms) {
-            segment->largest_timestamp_ms = header.max_timestamp;
-            segment->largest_timestamp_offset = pb_batch_last_offset(&header);
-        }
+        if (header.max_timestamp > largest->timestamp_ms)
+            *largest = (pb_time_entry){header.max_timestamp, pb_batch_last_offset(&header)};
         position += header.size_bytes;
     }
     return 0;
 }
 
-/* Cut inside a segment, which becomes the active one; *end_offset becomes the end of the last batch that stays. */
-static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t *end_offset)
+/* The segment that becomes the active one is opened for writing; its readers finish with the file they have. */
+static int make_active(pb_log *log, const pb_log_guard *guard, uint32_t index)
 {
-    /* It may have been opened for reading only. */
+    pb_segment *segment = log->segments[index];
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, log->directory, segment->base_offset, PB_FILE_LOG, "");
-    int file = rc == 0 ? log->io->ops->file_open(log->io, path, PB_OPEN_WRITE) : rc;
-    if (file < 0)
-        return file;
-    if (segment->file >= 0)
-        log->io->ops->file_close(log->io, segment->file);
-    segment->file = file;
-    segment->indexes = PB_UNSAVED;
-    rc = cut_indexes(segment, offset);
+    pb_segment *active = rc == 0 ? pb_segment_new(log->io, log->directory, segment->base_offset) : NULL;
+    if (active == NULL)
+        return rc != 0 ? rc : -ENOMEM;
+    active->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE);
+    rc = active->file < 0 ? active->file : 0;
+    if (rc == 0) {
+        pb_log_lock(guard);
+        pb_segment_take_over(active, segment);
+        active->indexes = PB_UNSAVED;
+        log->segments[index] = active;
+        pb_log_unlock(guard);
+    }
+    pb_segment_release(rc == 0 ? segment : active);
+    return rc;
+}
+
+/* Where the first batch lies that has to go, with the indexes cut already; *end_offset: the end of the one before. */
+static int find_cut(pb_segment *segment, int64_t offset, int64_t *cut_position, int64_t *end_offset)
+{
     int64_t position = 0;
-    if (rc == 0 && !pb_offset_index_find_pending(segment, offset, &position))
+    int rc = 0;
+    if (!pb_offset_index_find_pending(segment, offset, &position))
         rc = pb_offset_index_find_flushed(segment, segment->offset_index.flushed_count, offset, &position);
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, log->io, file, segment->size_bytes, buffer, sizeof(buffer));
+    pb_scan_init(&scan, segment->io, segment->file, segment->size_bytes, buffer, sizeof(buffer));
     if (rc == 0)
         rc = pb_scan_trust(&scan, segment->base_offset, offset, &position);
     *end_offset = segment->base_offset;
@@ -267,48 +277,85 @@ static int cut_segment(pb_log *log, pb_segment *segment, int64_t offset, int64_t
         *end_offset = pb_batch_last_offset(&header) + 1;
         position += header.size_bytes;
     }
-    if (rc == 0 && position > segment->size_bytes)
-        rc = -EBADMSG; /* the index lies */
+    *cut_position = position;
+    return rc == 0 && position > segment->size_bytes ? -EBADMSG : rc; /* the index lies */
+}
+
+/* Cut inside the active segment; *end_offset becomes the end of the last batch that stays. */
+static int cut_active(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t *end_offset)
+{
+    pb_segment *segment = pb_log_active(log);
+    int64_t position;
+    int rc = cut_indexes(guard, segment, offset);
+    if (rc == 0)
+        rc = find_cut(segment, offset, &position, end_offset);
     if (rc != 0)
         return rc;
+    pb_log_lock(guard);
     segment->size_bytes = position;
     pb_segment_cut_damage(segment, position);
-    return find_largest_timestamp(segment, file);
+    pb_log_unlock(guard);
+    pb_time_entry last, largest;
+    rc = find_largest_timestamp(segment, &last, &largest);
+    pb_log_lock(guard);
+    if (rc == 0) {
+        segment->last_time_entry_ms = last.timestamp_ms;
+        segment->largest_timestamp_ms = largest.timestamp_ms;
+        segment->largest_timestamp_offset = largest.offset;
+    }
+    pb_log_unlock(guard);
+    return rc;
+}
+
+/* Newest first, so that a stop half way leaves a log without a hole; `keep` segments stay, but at least one. */
+static int remove_segments(pb_log *log, const pb_log_guard *guard, uint32_t keep, pb_failure *failure)
+{
+    int rc = 0;
+    while (rc == 0 && log->segment_count > (keep > 0 ? keep : 1)) {
+        pb_log_lock(guard);
+        pb_segment *segment = log->segments[--log->segment_count];
+        pb_log_count_sealed(log);
+        pb_log_unlock(guard);
+        rc = pb_log_unlink_segment_files(log, segment->base_offset, "");
+        pb_segment_release(segment);
+    }
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot remove a segment behind the end");
+    /* None of them may come back behind what is appended after the cut. */
+    rc = log->io->ops->directory_sync(log->io, log->directory);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot sync the directory");
+}
+
+/* Nothing stays: the log begins anew at `offset`. */
+static int begin_anew(pb_log *log, const pb_log_guard *guard, int64_t offset)
+{
+    pb_segment *first = log->segments[0];
+    pb_segment *segment = NULL;
+    int rc = pb_log_unlink_segment_files(log, first->base_offset, "");
+    if (rc == 0)
+        rc = pb_log_make_segment(log, offset, log->config.preallocate ? log->config.segment_bytes : 0, &segment);
+    if (rc != 0)
+        return rc;
+    pb_log_lock(guard);
+    log->segments[0] = segment;
+    log->directory_dirty = true;
+    log->start_offset = offset;
+    pb_log_unlock(guard);
+    pb_segment_release(first);
+    return 0;
 }
 
 static int truncate_held(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
     int floor = pb_log_segment_floor(log, offset);
     uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
-    /* Newest first, so that a stop half way leaves a log without a hole. */
-    while (log->segment_count > (keep > 0 ? keep : 1)) {
-        pb_segment *segment = log->segments[log->segment_count - 1];
-        int rc = pb_log_unlink_segment_files(log, segment->base_offset, "");
-        if (rc != 0)
-            return pb_log_fail(log, failure, rc, "cannot remove a segment behind the end");
-        log->segment_count--;
-        pb_segment_release(segment);
-    }
-    int64_t end_offset = offset;
-    /* None of them may come back behind what is appended after the cut. */
-    int rc = log->io->ops->directory_sync(log->io, log->directory);
+    int rc = remove_segments(log, guard, keep, failure);
     if (rc != 0)
-        return pb_log_fail(log, failure, rc, "cannot sync the directory");
-    if (keep > 0) {
-        rc = cut_segment(log, log->segments[keep - 1], offset, &end_offset);
-    } else {
-        pb_segment *first = log->segments[0];
-        rc = pb_log_unlink_segment_files(log, first->base_offset, "");
-        pb_segment *segment = NULL;
-        if (rc == 0)
-            rc = pb_log_make_segment(log, offset, log->config.preallocate ? log->config.segment_bytes : 0, &segment);
-        if (rc == 0) {
-            log->segments[0] = segment;
-            log->directory_dirty = true;
-            pb_segment_release(first);
-            log->start_offset = offset;
-        }
-    }
+        return rc;
+    int64_t end_offset = offset;
+    rc = keep > 0 ? make_active(log, guard, keep - 1) : begin_anew(log, guard, offset);
+    if (rc == 0 && keep > 0)
+        rc = cut_active(log, guard, offset, &end_offset);
     return rc == 0 ? settle(log, guard, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
 }
 
@@ -341,8 +388,10 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     if (offset < log->written_end)
         rc = truncate_held(log, guard, offset, failure);
+    pb_log_lock(guard);
     /* Half a truncation is no state to go on from. */
     log->failed = log->failed || rc != 0;
+    pb_log_unlock(guard);
     pb_log_return_tokens(log, guard);
     return rc;
 }

@@ -127,33 +127,6 @@ static pb_segment *copy_segment(const pb_log *log, const pb_segment *from, const
     return segment;
 }
 
-/* Pending index entries go with the new segment; the old one keeps what it needs to be searched. [lock] */
-static void take_index(pb_index_buffer *to, pb_index_buffer *from)
-{
-    *to = *from;
-    *from = (pb_index_buffer){.flushed_count = to->flushed_count};
-}
-
-/* What is known of a segment passes on. [lock] */
-static void take_over(pb_segment *to, pb_segment *from)
-{
-    to->size_bytes = from->size_bytes;
-    to->largest_timestamp_ms = from->largest_timestamp_ms;
-    to->largest_timestamp_offset = from->largest_timestamp_offset;
-    to->last_time_entry_ms = from->last_time_entry_ms;
-    to->modified_ms = from->modified_ms;
-    to->used = from->used;
-    to->indexes = from->indexes;
-    to->old_magic = from->old_magic;
-    to->damages = from->damages;
-    to->damage_count = from->damage_count;
-    from->damages = NULL;
-    from->damage_count = 0;
-    take_index(&to->offset_index, &from->offset_index);
-    take_index(&to->time_index, &from->time_index);
-    take_index(&to->transaction_index, &from->transaction_index);
-}
-
 static void release_all(pb_segment **segments, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -172,7 +145,7 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
     bool busy = log->syncing;
     for (uint32_t i = 0; !busy && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
-        take_over(segments[i], segment);
+        pb_segment_take_over(segments[i], segment);
         log->segments[i] = segments[i];
         segments[i] = segment;
     }

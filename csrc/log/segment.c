@@ -61,6 +61,32 @@ void pb_segment_release(pb_segment *segment)
     free(segment);
 }
 
+/* Pending index entries go with the new segment; the old one keeps what it needs to be searched. */
+static void take_index(pb_index_buffer *to, pb_index_buffer *from)
+{
+    *to = *from;
+    *from = (pb_index_buffer){.flushed_count = to->flushed_count};
+}
+
+void pb_segment_take_over(pb_segment *to, pb_segment *from)
+{
+    to->size_bytes = from->size_bytes;
+    to->largest_timestamp_ms = from->largest_timestamp_ms;
+    to->largest_timestamp_offset = from->largest_timestamp_offset;
+    to->last_time_entry_ms = from->last_time_entry_ms;
+    to->modified_ms = from->modified_ms;
+    to->used = from->used;
+    to->indexes = from->indexes;
+    to->old_magic = from->old_magic;
+    to->damages = from->damages;
+    to->damage_count = from->damage_count;
+    from->damages = NULL;
+    from->damage_count = 0;
+    take_index(&to->offset_index, &from->offset_index);
+    take_index(&to->time_index, &from->time_index);
+    take_index(&to->transaction_index, &from->transaction_index);
+}
+
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra)
 {
     int length =

@@ -83,6 +83,10 @@ struct pb_segment {
 /* A new segment with one reference; NULL without memory. `directory` must outlive it. */
 pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset);
 
+/* `to` takes the place of `from`, with a file of its own: all that is known, and pending index entries, pass on. [lock]
+ */
+void pb_segment_take_over(pb_segment *to, pb_segment *from);
+
 /* "<directory>/<20 digits><suffix of kind><extra>"; extra "", ".deleted", ".cleaned" or ".swap". -ENAMETOOLONG when it
  * does not fit. */
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra);

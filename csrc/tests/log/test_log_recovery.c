@@ -406,6 +406,57 @@ static int look_and_list(pb_io *io, const char *path, int (*visit)(void *context
     return plain_ops->directory_list(io, path, visit, context);
 }
 
+/* A truncation is removing files: somebody asks for the segments, which all have theirs. */
+static int look_and_unlink(pb_io *io, const char *path)
+{
+    int rc = plain_ops->unlink(io, path);
+    pb_segment_info *infos;
+    int count;
+    int64_t total_bytes = 0;
+    pb_log_lock(&repaired->guard);
+    CHECK_INT(pb_log_segments(repaired->log, &infos, &count), 0);
+    int64_t size_bytes = pb_log_size_bytes(repaired->log);
+    pb_log_unlock(&repaired->guard);
+    for (int i = 0; i < count; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%020lld.log", (long long)infos[i].base_offset);
+        CHECK(file_exists(repaired, name));
+        total_bytes += infos[i].size_bytes;
+    }
+    CHECK_INT(size_bytes, total_bytes);
+    free(infos);
+    looks++;
+    return rc;
+}
+
+TEST(a_truncation_shows_segments_that_are_there_and_leaves_readers_their_file)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 1000;
+    fixture_open(&f);
+    for (int i = 0; i < 20; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.value_length = 300, .timestamp = i}), i);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 7, 10000, INT64_MAX, true, &slice), 0);
+    plain_ops = f.io->ops;
+    pb_io_ops looking = *plain_ops;
+    looking.unlink = look_and_unlink;
+    repaired = &f;
+    looks = 0;
+    f.io->ops = &looking;
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, 7, NULL), 0);
+    f.io->ops = plain_ops;
+    CHECK(looks > 10);
+    CHECK_INT(pb_log_written_end(f.log), 7);
+    CHECK(pb_log_active(f.log)->file != slice.file);
+    uint8_t byte;
+    CHECK_INT(pb_io_read_all(f.io, slice.file, &byte, 1, 0), 0);
+    pb_segment_release(slice.segment);
+    CHECK_INT(log_append(&f, (batch_spec){.value_length = 300, .timestamp = 99}), 7);
+    fixture_free(&f);
+}
+
 TEST(a_repair_keeps_open_transactions_in_sight_and_has_the_files_to_itself)
 {
     fixture f;
