@@ -384,9 +384,9 @@ static int64_t write_slice(pb_partition *partition)
 {
     pb_reactor *reactor = partition->writer;
     int count = cut_slice(partition);
-    /* A worker costs CPU; it is worth that when others wait behind a slice of full size. */
+    /* A worker costs CPU; it is worth that when others wait behind a large write, the last slice of it included. */
     partition->write_op.beside =
-        partition->slice_bytes == PB_WRITE_SLICE_BYTES && reactor->now_ns < reactor->shared_until_ns;
+        partition->write.length >= PB_WRITE_SLICE_BYTES && reactor->now_ns < reactor->shared_until_ns;
     int64_t result =
         reactor->io->ops->write_start(reactor->loop, &partition->write_op, partition->write.file, partition->slice,
                                       count, partition->write.position + partition->write_done);
