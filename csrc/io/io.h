@@ -80,7 +80,27 @@ enum pb_open_flags {
     PB_OPEN_CREATE = 2,
     PB_OPEN_EXCLUSIVE = 4, /* with CREATE: it must not exist */
     PB_OPEN_TRUNCATE = 8,
+    PB_OPEN_DIRECT = 16, /* past the page cache; -EINVAL where the file system cannot */
 };
+
+/* Position, length and memory of reads and writes of a PB_OPEN_DIRECT file are multiples of this. */
+#define PB_DIRECT_BLOCK_BYTES 4096
+
+/* The first bytes of a store, which are mapped once. */
+#define PB_STORE_HEAD_BYTES 4096
+
+/*
+ * A store: a file on tmpfs, mapped. What is in its memory is in its file at once, survives the process, and is gone
+ * with the machine. All of it has its pages, so that no access can fail. Owner: the caller, from store_create to
+ * store_close.
+ */
+typedef struct pb_store {
+    uint8_t *head;     /* PB_STORE_HEAD_BYTES */
+    uint8_t *ring;     /* what follows in the file, twice in a row: any ring_bytes from any place on are contiguous */
+    size_t ring_bytes; /* a multiple of the page */
+} pb_store;
+
+#define PB_BOOT_ID_BYTES 16
 
 /* Called once per directory entry (not . or ..); a non-zero return stops the walk and is its result. */
 typedef int (*pb_directory_visit)(void *context, const char *name, bool is_directory);
@@ -99,6 +119,8 @@ typedef struct pb_io_ops {
     int (*file_close)(pb_io *io, int file);
     int64_t (*file_read)(pb_io *io, int file, void *buffer, size_t length, int64_t position);
     int64_t (*file_write)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
+    /* As file_write, and durable when it returns: the bytes, and what is needed to read them. */
+    int64_t (*file_write_durable)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
     int (*file_sync)(pb_io *io, int file); /* data and what is needed to read it */
     int (*file_truncate)(pb_io *io, int file, int64_t size);
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
@@ -122,6 +144,14 @@ typedef struct pb_io_ops {
     int (*filesystem_open)(pb_io *io, const char *path);
     int (*filesystem_sync)(pb_io *io, int filesystem);
     int (*directory_list)(pb_io *io, const char *path, pb_directory_visit visit, void *context);
+
+    /* Stores. The directory is made when it is missing; one that is not on tmpfs, or that others can write to, is
+     * refused. A store's file must not exist: -EEXIST; -ENOSPC when there is no room for all of it. Closing leaves the
+     * file. Reading the file of an ended process is for file_open. Blocking. */
+    int (*store_directory)(pb_io *io, const char *path, pb_failure *failure);
+    int (*store_create)(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
+    void (*store_close)(pb_io *io, pb_store *store);
+    int (*boot_id)(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]); /* another one each time the machine starts */
 
     /* Threads. The body is a step; real backends run it on a thread, sim steps all bodies in seeded order. */
     /* urgent: it works in short bursts that others wait for, and is let in as soon as it wakes. */

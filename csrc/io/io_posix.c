@@ -65,6 +65,8 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
         mode |= O_EXCL;
     if (flags & PB_OPEN_TRUNCATE)
         mode |= O_TRUNC;
+    if (flags & PB_OPEN_DIRECT)
+        mode |= O_DIRECT;
     return (int)RETRY(open(path, mode, 0644));
 }
 
@@ -86,6 +88,13 @@ int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int co
     (void)io;
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
     return RETRY(pwritev(file, iov, count, position));
+}
+
+int64_t pb_posix_file_write_durable(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    (void)io;
+    PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
+    return RETRY(pwritev2(file, iov, count, position, RWF_DSYNC));
 }
 
 int pb_posix_file_sync(pb_io *io, int file)

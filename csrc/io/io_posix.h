@@ -50,6 +50,7 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags);
 int pb_posix_file_close(pb_io *io, int file);
 int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
+int64_t pb_posix_file_write_durable(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
 int pb_posix_file_sync(pb_io *io, int file);
 int pb_posix_file_truncate(pb_io *io, int file, int64_t size);
 int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length);
@@ -67,6 +68,10 @@ int pb_posix_filesystem_open(pb_io *io, const char *path);
 int pb_posix_filesystem_sync(pb_io *io, int filesystem);
 int pb_posix_directory_sync(pb_io *io, const char *path);
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
+int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure);
+int pb_posix_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
+void pb_posix_store_close(pb_io *io, pb_store *store);
+int pb_posix_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]);
 int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
 void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
@@ -78,20 +83,21 @@ void pb_posix_tune_socket(int fd);
 int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
 
 /* The shared part of a backend's table. */
-#define PB_POSIX_OPS                                                                                             \
-    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,               \
-    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,         \
-    .file_write = pb_posix_file_write, .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, \
-    .file_allocate = pb_posix_file_allocate, .file_size = pb_posix_file_size,                                    \
-    .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                              \
-    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                  \
-    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,               \
-    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                    \
-    .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                    \
-    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                        \
-    .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                  \
-    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                      \
-    .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                    \
-    .socket_peer = pb_posix_socket_peer
+#define PB_POSIX_OPS                                                                                                   \
+    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                     \
+    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,               \
+    .file_write = pb_posix_file_write, .file_write_durable = pb_posix_file_write_durable,                              \
+    .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate, \
+    .file_size = pb_posix_file_size, .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,   \
+    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
+    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
+    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
+    .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                          \
+    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \
+    .store_directory = pb_posix_store_directory, .store_create = pb_posix_store_create,                                \
+    .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id, .thread_start = pb_posix_thread_start,           \
+    .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
+    .thread_join = pb_posix_thread_join, .thread_yield_disk = pb_posix_thread_yield_disk,                              \
+    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
 
 #endif

@@ -33,6 +33,8 @@ int pb_io_sim_open(uint64_t seed, pb_io **out)
         return -ENOMEM;
     machine->io.ops = &sim_ops;
     machine->random = seed;
+    for (int i = 0; i < PB_BOOT_ID_BYTES; i++)
+        machine->boot_id[i] = (uint8_t)((seed + 1) >> i % 8 * 8) ^ (uint8_t)i;
     *out = &machine->io;
     return 0;
 }
@@ -48,6 +50,8 @@ int pb_sim_crash(pb_io *io, enum pb_sim_crash crash, uint64_t seed, pb_io **out)
     if (result < 0)
         return result;
     sim_of(*out)->now_ns = sim_of(io)->now_ns;
+    if (crash == PB_SIM_KILL)
+        memcpy(sim_of(*out)->boot_id, sim_of(io)->boot_id, PB_BOOT_ID_BYTES);
     sim_disk_copy(sim_of(*out), sim_of(io), crash);
     return 0;
 }
@@ -383,6 +387,7 @@ static const pb_io_ops sim_ops = {
     .file_close = sim_file_close,
     .file_read = sim_file_read,
     .file_write = sim_file_write,
+    .file_write_durable = sim_file_write_durable,
     .file_sync = sim_file_sync,
     .file_truncate = sim_file_truncate,
     .file_allocate = sim_file_range,
@@ -400,6 +405,10 @@ static const pb_io_ops sim_ops = {
     .filesystem_open = sim_filesystem_open,
     .filesystem_sync = sim_filesystem_sync,
     .directory_list = sim_directory_list,
+    .store_directory = sim_store_directory,
+    .store_create = sim_store_create,
+    .store_close = sim_store_close,
+    .boot_id = sim_boot_id,
     .thread_start = sim_thread_start,
     .thread_wake = sim_thread_wake,
     .thread_sleep_until = sim_thread_sleep_until,

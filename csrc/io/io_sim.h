@@ -30,8 +30,8 @@ bool pb_sim_step(pb_io *io);
 void pb_sim_settle(pb_io *io);
 
 enum pb_sim_crash {
-    PB_SIM_KILL,      /* SIGKILL: what was written is there */
-    PB_SIM_POWER_CUT, /* what was not synced is there or not, sector by sector, name by name */
+    PB_SIM_KILL,      /* SIGKILL: what was written is there, in files and in stores */
+    PB_SIM_POWER_CUT, /* what was not synced is there or not, sector by sector, name by name; stores are gone */
 };
 /* A new machine with the disk as found after a crash now. */
 int pb_sim_crash(pb_io *io, enum pb_sim_crash crash, uint64_t seed, pb_io **out);

@@ -9,11 +9,14 @@
 
 #include "io/io_sim_machine.h"
 
-static void drop_file(sim_file *file)
+void sim_drop_file(sim_file *file)
 {
     if (file == NULL || --file->references > 0)
         return;
-    free(file->data);
+    if (file->ring_bytes > 0)
+        sim_store_unmap(file);
+    else
+        free(file->data);
     free(file->durable);
     free(file);
 }
@@ -25,7 +28,7 @@ static sim_file *keep_file(sim_file *file)
     return file;
 }
 
-static sim_name *find_name(sim_disk *disk, const char *path)
+sim_name *sim_find_name(sim_disk *disk, const char *path)
 {
     for (size_t i = 0; i < disk->name_count; i++)
         if (strcmp(disk->names[i].path, path) == 0)
@@ -33,15 +36,15 @@ static sim_name *find_name(sim_disk *disk, const char *path)
     return NULL;
 }
 
-static bool exists(const sim_name *name)
+bool sim_exists(const sim_name *name)
 {
     return name != NULL && (name->file != NULL || name->is_directory);
 }
 
-static sim_name *add_name(sim_disk *disk, const char *path)
+sim_name *sim_add_name(sim_disk *disk, const char *path)
 {
     PB_ASSERT(strlen(path) < PB_SIM_PATH_BYTES);
-    sim_name *name = find_name(disk, path);
+    sim_name *name = sim_find_name(disk, path);
     if (name != NULL)
         return name;
     sim_name *names = realloc(disk->names, (disk->name_count + 1) * sizeof *names);
@@ -57,6 +60,7 @@ static void reserve(sim_file *file, int64_t size)
 {
     if (size <= file->capacity)
         return;
+    PB_ASSERT(file->ring_bytes == 0);
     int64_t capacity = size * 2;
     uint8_t *data = realloc(file->data, (size_t)capacity);
     PB_ASSERT(data != NULL);
@@ -76,12 +80,12 @@ static sim_file *file_of(pb_io *io, int handle)
 int sim_file_open(pb_io *io, const char *path, int flags)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    sim_name *name = find_name(disk, path);
-    if (!exists(name) && !(flags & PB_OPEN_CREATE))
+    sim_name *name = sim_find_name(disk, path);
+    if (!sim_exists(name) && !(flags & PB_OPEN_CREATE))
         return -ENOENT;
-    if (exists(name) && (flags & PB_OPEN_EXCLUSIVE))
+    if (sim_exists(name) && (flags & PB_OPEN_EXCLUSIVE))
         return -EEXIST;
-    name = add_name(disk, path);
+    name = sim_add_name(disk, path);
     if (name->is_directory)
         return -EISDIR;
     if (name->file == NULL) {
@@ -97,6 +101,7 @@ int sim_file_open(pb_io *io, const char *path, int flags)
     for (int i = 0; i < PB_SIM_HANDLES; i++)
         if (disk->handles[i] == NULL) {
             disk->handles[i] = keep_file(name->file);
+            disk->direct[i] = (flags & PB_OPEN_DIRECT) != 0;
             return i;
         }
     return -EMFILE;
@@ -104,14 +109,26 @@ int sim_file_open(pb_io *io, const char *path, int flags)
 
 int sim_file_close(pb_io *io, int handle)
 {
-    drop_file(file_of(io, handle));
+    sim_drop_file(file_of(io, handle));
     sim_of(io)->disk.handles[handle] = NULL;
     return 0;
+}
+
+/* Would a kernel take it for a file that was opened past the page cache? */
+static bool aligned(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position)
+{
+    uint64_t all = (uint64_t)position;
+    for (int i = 0; i < count; i++)
+        all |= (uint64_t)(uintptr_t)iov[i].iov_base | iov[i].iov_len;
+    return !sim_of(io)->disk.direct[handle] || all % PB_DIRECT_BLOCK_BYTES == 0;
 }
 
 int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position)
 {
     const sim_file *file = file_of(io, handle);
+    struct iovec whole = {buffer, length};
+    if (!aligned(io, handle, &whole, 1, position))
+        return -EINVAL;
     if (position >= file->size)
         return 0;
     int64_t left = file->size - position;
@@ -126,6 +143,8 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
 {
     sim_machine *machine = sim_of(io);
     sim_file *file = file_of(io, handle);
+    if (!aligned(io, handle, iov, count, position))
+        return -EINVAL;
     int64_t total = 0;
     for (int i = 0; i < count; i++)
         total += (int64_t)iov[i].iov_len;
@@ -133,6 +152,8 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
     bool fails = sim_chance(machine, machine->faults.write_error);
     if (fails)
         allowed = (int64_t)(sim_random(machine) % (uint64_t)(total + 1));
+    if (machine->disk.direct[handle])
+        allowed -= allowed % PB_SIM_SECTOR_BYTES;
     int64_t done = 0;
     for (int i = 0; i < count && done < allowed; i++) {
         int64_t part = (int64_t)iov[i].iov_len;
@@ -170,6 +191,31 @@ int sim_file_sync(pb_io *io, int handle)
     return 0;
 }
 
+/* Only what was written becomes durable, and the length with it. */
+static void make_range_durable(sim_file *file, int64_t position, int64_t end)
+{
+    if (end > file->durable_size) {
+        uint8_t *durable = realloc(file->durable, (size_t)end);
+        PB_ASSERT(durable != NULL);
+        memset(durable + file->durable_size, 0, (size_t)(end - file->durable_size));
+        file->durable = durable;
+        file->durable_size = end;
+    }
+    memcpy(file->durable + position, file->data + position, (size_t)(end - position));
+}
+
+int64_t sim_file_write_durable(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position)
+{
+    sim_machine *machine = sim_of(io);
+    int64_t wrote = sim_file_write(io, handle, iov, count, position);
+    if (wrote <= 0)
+        return wrote;
+    if (sim_chance(machine, machine->faults.sync_error))
+        return -EIO;
+    make_range_durable(file_of(io, handle), position, position + wrote);
+    return wrote;
+}
+
 int sim_file_truncate(pb_io *io, int handle, int64_t size)
 {
     sim_file *file = file_of(io, handle);
@@ -202,7 +248,7 @@ int64_t sim_file_modified_ms(pb_io *io, int handle)
 
 int64_t sim_path_size(pb_io *io, const char *path)
 {
-    const sim_name *name = find_name(&sim_of(io)->disk, path);
+    const sim_name *name = sim_find_name(&sim_of(io)->disk, path);
     return name == NULL || name->file == NULL ? -ENOENT : name->file->size;
 }
 
@@ -222,9 +268,9 @@ static void tie_names(sim_disk *disk, sim_name *one, sim_name *other)
 int sim_rename(pb_io *io, const char *from, const char *to)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    sim_name *target = add_name(disk, to); /* first: it may move the names */
-    sim_name *source = find_name(disk, from);
-    if (!exists(source))
+    sim_name *target = sim_add_name(disk, to); /* first: it may move the names */
+    sim_name *source = sim_find_name(disk, from);
+    if (!sim_exists(source))
         return -ENOENT;
     if (source->is_directory) {
         size_t length = strlen(from);
@@ -241,7 +287,7 @@ int sim_rename(pb_io *io, const char *from, const char *to)
         target->is_directory = true;
         return 0;
     }
-    drop_file(target->file);
+    sim_drop_file(target->file);
     target->file = source->file;
     source->file = NULL;
     tie_names(disk, source, target);
@@ -250,19 +296,19 @@ int sim_rename(pb_io *io, const char *from, const char *to)
 
 int sim_unlink(pb_io *io, const char *path)
 {
-    sim_name *name = find_name(&sim_of(io)->disk, path);
-    if (!exists(name))
+    sim_name *name = sim_find_name(&sim_of(io)->disk, path);
+    if (!sim_exists(name))
         return -ENOENT;
-    drop_file(name->file);
+    sim_drop_file(name->file);
     name->file = NULL;
     return 0;
 }
 
 int sim_directory_make(pb_io *io, const char *path)
 {
-    if (exists(find_name(&sim_of(io)->disk, path)))
+    if (sim_exists(sim_find_name(&sim_of(io)->disk, path)))
         return -EEXIST;
-    add_name(&sim_of(io)->disk, path)->is_directory = true;
+    sim_add_name(&sim_of(io)->disk, path)->is_directory = true;
     return 0;
 }
 
@@ -279,11 +325,11 @@ static const char *inside(const sim_name *name, const char *directory)
 int sim_directory_remove(pb_io *io, const char *path)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    sim_name *name = find_name(disk, path);
+    sim_name *name = sim_find_name(disk, path);
     if (name == NULL || !name->is_directory)
         return -ENOENT;
     for (size_t i = 0; i < disk->name_count; i++)
-        if (exists(&disk->names[i]) && inside(&disk->names[i], path) != NULL)
+        if (sim_exists(&disk->names[i]) && inside(&disk->names[i], path) != NULL)
             return -ENOTEMPTY;
     name->is_directory = false;
     return 0;
@@ -294,7 +340,7 @@ static void make_name_durable(sim_name *name)
     sim_file *before = name->durable;
     name->durable = keep_file(name->file);
     name->group = 0;
-    drop_file(before);
+    sim_drop_file(before);
 }
 
 int sim_directory_sync(pb_io *io, const char *path)
@@ -310,7 +356,7 @@ int sim_directory_sync(pb_io *io, const char *path)
 int sim_filesystem_open(pb_io *io, const char *path)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    if (!exists(find_name(disk, path)))
+    if (!sim_exists(sim_find_name(disk, path)))
         return -ENOENT;
     for (int i = 0; i < PB_SIM_HANDLES; i++)
         if (disk->handles[i] == NULL) {
@@ -340,11 +386,11 @@ int sim_filesystem_sync(pb_io *io, int filesystem)
 int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    if (!exists(find_name(disk, path)))
+    if (!sim_exists(sim_find_name(disk, path)))
         return -ENOENT;
     int result = 0;
     for (size_t i = 0; i < disk->name_count && result == 0; i++) {
-        const char *rest = exists(&disk->names[i]) ? inside(&disk->names[i], path) : NULL;
+        const char *rest = sim_exists(&disk->names[i]) ? inside(&disk->names[i], path) : NULL;
         if (rest == NULL)
             continue;
         char entry[PB_SIM_PATH_BYTES]; /* the visitor may add names, which moves them */
@@ -389,7 +435,9 @@ void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash c
     uint64_t grouped = sim_random(to);
     for (size_t i = 0; i < from->disk.name_count; i++) {
         const sim_name *old = &from->disk.names[i];
-        sim_name *name = add_name(&to->disk, old->path);
+        if (crash == PB_SIM_POWER_CUT && sim_on_tmpfs(old->path))
+            continue;
+        sim_name *name = sim_add_name(&to->disk, old->path);
         name->is_directory = old->is_directory;
         /* One choice for all of a group, another one each for the rest. */
         uint64_t choice =
@@ -414,10 +462,12 @@ void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash c
 void sim_disk_free(sim_disk *disk)
 {
     for (size_t i = 0; i < disk->name_count; i++) {
-        drop_file(disk->names[i].file);
-        drop_file(disk->names[i].durable);
+        sim_drop_file(disk->names[i].file);
+        sim_drop_file(disk->names[i].durable);
     }
-    for (int i = 0; i < PB_SIM_HANDLES; i++)
-        drop_file(disk->handles[i]);
+    for (int i = 0; i < PB_SIM_HANDLES; i++) {
+        sim_drop_file(disk->handles[i]);
+        sim_drop_file(disk->stores[i]);
+    }
     free(disk->names);
 }

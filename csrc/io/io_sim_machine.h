@@ -9,9 +9,13 @@
 #define PB_SIM_THREADS 64
 #define PB_SIM_SECTOR_BYTES 512
 
-/* A file's bytes as written and as a power cut would find them. Counted by names and handles. */
+/* What lies here is on tmpfs: a kill leaves it, a power cut takes all of it. */
+#define PB_SIM_TMPFS "/dev/shm"
+
+/* A file's bytes as written and as a power cut would find them. Counted by names, handles and stores. */
 typedef struct sim_file {
     int references;
+    size_t ring_bytes; /* of a store: `data` is a mapping with the ring twice; 0: plain memory */
     uint8_t *data;
     int64_t size;
     int64_t capacity;
@@ -35,6 +39,8 @@ typedef struct sim_disk {
     size_t name_count;
     uint32_t group_count;              /* given out */
     sim_file *handles[PB_SIM_HANDLES]; /* index = handle */
+    bool direct[PB_SIM_HANDLES];       /* opened with PB_OPEN_DIRECT */
+    sim_file *stores[PB_SIM_HANDLES];  /* mapped */
 } sim_disk;
 
 /* One direction of a connection. */
@@ -83,6 +89,7 @@ typedef struct sim_machine {
     pb_io io;
     uint64_t random;
     int64_t now_ns;
+    uint8_t boot_id[PB_BOOT_ID_BYTES];
     pb_sim_faults faults;
     sim_disk disk;
     sim_network network;
@@ -108,6 +115,7 @@ int sim_file_open(pb_io *io, const char *path, int flags);
 int sim_file_close(pb_io *io, int handle);
 int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position);
 int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);
+int64_t sim_file_write_durable(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);
 int sim_file_sync(pb_io *io, int handle);
 int sim_file_truncate(pb_io *io, int handle, int64_t size);
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length);
@@ -124,6 +132,18 @@ int sim_filesystem_sync(pb_io *io, int filesystem);
 int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash crash);
 void sim_disk_free(sim_disk *disk);
+
+/* Stores. */
+sim_name *sim_find_name(sim_disk *disk, const char *path);
+sim_name *sim_add_name(sim_disk *disk, const char *path);
+bool sim_exists(const sim_name *name);
+void sim_drop_file(sim_file *file);
+bool sim_on_tmpfs(const char *path);
+int sim_store_directory(pb_io *io, const char *path, pb_failure *failure);
+int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
+void sim_store_close(pb_io *io, pb_store *store);
+void sim_store_unmap(sim_file *file);
+int sim_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]);
 
 /* Network. `try` moves bytes of a started operation: its result, or -EAGAIN. */
 int sim_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);

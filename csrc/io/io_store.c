@@ -1,0 +1,118 @@
+/*
+ * Stores for the real backends: files on tmpfs, mapped with their ring twice in a row. Any thread; no state.
+ *
+ * All pages of a store are allocated and mapped when it is made: writing to a page that tmpfs then had no room for
+ * would be a SIGBUS, and a fault in the middle of an append costs more than the append.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "io/io_posix.h"
+
+/* Records lie in it: nobody else may read, and nobody else may put files there. */
+static int check_directory(int fd, const char *path, pb_failure *failure)
+{
+    struct stat status;
+    struct statfs system;
+    if (fstat(fd, &status) < 0 || fstatfs(fd, &system) < 0)
+        return pb_fail(failure, -errno, "cannot look at the tail ring directory %s", path);
+    if (system.f_type != TMPFS_MAGIC)
+        return pb_fail(failure, -EINVAL,
+                       "the tail ring directory %s is not on tmpfs: set pybroker.tail.ring.directory to one that is, "
+                       "such as a directory in /dev/shm",
+                       path);
+    if (status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return pb_fail(
+            failure, -EPERM,
+            "the tail ring directory %s belongs to user %u and has mode %o: it must be the broker's own, and "
+            "nobody else may write to it",
+            path, (unsigned)status.st_uid, (unsigned)(status.st_mode & 07777));
+    return 0;
+}
+
+int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure)
+{
+    (void)io;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return pb_fail(failure, -errno, "cannot make the tail ring directory %s", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return pb_fail(failure, -errno, "cannot open the tail ring directory %s", path);
+    int result = check_directory(fd, path, failure);
+    close(fd);
+    return result;
+}
+
+/* Everything once, and the ring once more behind it. */
+static int map_store(int fd, size_t ring_bytes, pb_store *out)
+{
+    size_t once = PB_STORE_HEAD_BYTES + ring_bytes;
+    uint8_t *base = mmap(NULL, once + ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    if (mmap(base, once, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED ||
+        mmap(base + once, ring_bytes, PROT_READ | PROT_WRITE, flags, fd, PB_STORE_HEAD_BYTES) == MAP_FAILED) {
+        int result = -errno;
+        munmap(base, once + ring_bytes);
+        return result;
+    }
+    *out = (pb_store){.head = base, .ring = base + PB_STORE_HEAD_BYTES, .ring_bytes = ring_bytes};
+    return 0;
+}
+
+int pb_posix_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out)
+{
+    PB_ASSERT(ring_bytes > 0 && ring_bytes % PB_DIRECT_BLOCK_BYTES == 0);
+    if (ring_bytes % (size_t)sysconf(_SC_PAGESIZE) != 0 || PB_STORE_HEAD_BYTES % sysconf(_SC_PAGESIZE) != 0)
+        return -EOPNOTSUPP; /* pages larger than the head cannot be mapped like this */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    int result = fallocate(fd, 0, 0, (off_t)(PB_STORE_HEAD_BYTES + ring_bytes)) < 0 ? -errno : 0;
+    if (result == 0)
+        result = map_store(fd, ring_bytes, out);
+    close(fd);
+    if (result != 0)
+        (void)pb_posix_unlink(io, path);
+    return result;
+}
+
+void pb_posix_store_close(pb_io *io, pb_store *store)
+{
+    (void)io;
+    PB_ASSERT(store->head != NULL);
+    munmap(store->head, PB_STORE_HEAD_BYTES + 2 * store->ring_bytes);
+    *store = (pb_store){0};
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int pb_posix_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES])
+{
+    char text[64];
+    int fd = pb_posix_file_open(io, "/proc/sys/kernel/random/boot_id", PB_OPEN_READ);
+    if (fd < 0)
+        return fd;
+    int64_t length = pb_posix_file_read(io, fd, text, sizeof text, 0);
+    close(fd);
+    int digits = 0;
+    for (int64_t i = 0; i < length && digits < 2 * PB_BOOT_ID_BYTES; i++) {
+        int digit = hex_digit(text[i]);
+        if (digit < 0)
+            continue;
+        uint8_t *byte = &id[digits / 2];
+        *byte = (uint8_t)(digits % 2 == 0 ? digit << 4 : *byte | digit);
+        digits++;
+    }
+    return length < 0 ? (int)length : digits == 2 * PB_BOOT_ID_BYTES ? 0 : -EBADMSG;
+}
