@@ -551,4 +551,103 @@ int32_t pb_walk_next(pb_walk *walk, pb_walk_row *rows, int32_t capacity, pb_nati
 void pb_walk_sum(const pb_walk *walk, pb_walk_totals *out);
 void pb_walk_close(pb_walk *walk);
 
+/* ---- measuring this machine, for tools ---------------------------------------------------------------------------
+ */
+
+/* What disk, CPU and loopback device do, found out by doing it on the I/O backend a broker would take. The handle is of
+ * the thread that opens and closes it; runs are blocking, and those over a file may run at once, on threads of their
+ * own. No broker may run in a process that measures CRC32C. */
+typedef struct pb_measure pb_measure;
+
+/* When a run ends: by time, by bytes (0: no bound), or when somebody sets *stop (NULL: nobody does). */
+typedef struct pb_measure_limits {
+    int64_t budget_ns;
+    int64_t max_bytes;
+    const int32_t *stop;
+} pb_measure_limits;
+
+/* What a run came to. CPU time is of the thread that ran it. Latencies are of single operations, right to 3 %. */
+typedef struct pb_measure_result {
+    int64_t operations;
+    int64_t bytes;
+    int64_t elapsed_ns;
+    int64_t cpu_ns;
+    int64_t min_ns;
+    int64_t p50_ns;
+    int64_t p90_ns;
+    int64_t p99_ns;
+    int64_t p999_ns;
+    int64_t max_ns;
+} pb_measure_result;
+
+int32_t pb_measure_open(const char *backend, pb_measure **out, pb_native_failure *failure);
+void pb_measure_close(pb_measure *measure);
+/* "io_uring" or "epoll". */
+const char *pb_measure_backend(const pb_measure *measure);
+
+/* Make the file that runs go over, without a name, in `directory`. Once. */
+int32_t pb_measure_use_directory(pb_measure *measure, const char *directory, pb_native_failure *failure);
+/* Write all of it back, then forget it in the page cache. Blocking. */
+int32_t pb_measure_drop(pb_measure *measure, pb_native_failure *failure);
+
+enum pb_measure_file_operation {
+    PB_MEASURE_WRITE = 1,
+    PB_MEASURE_WRITE_DURABLE = 2, /* each write is durable when it returns */
+    PB_MEASURE_WRITE_SYNC = 3,    /* each write is followed by a sync, and timed with it */
+    PB_MEASURE_SYNC = 4,          /* the same, but only the syncs are timed, and no bytes are counted */
+    PB_MEASURE_READ = 5,
+};
+
+/* Over [position, position + length) of the file, again from the begin when the end is reached. */
+typedef struct pb_measure_file_run {
+    int32_t operation;
+    int32_t is_direct;    /* past the page cache: -EINVAL where the file system refuses; blocks and positions are
+                             multiples of 4096 */
+    int32_t is_random;    /* blocks in no order */
+    int32_t syncs_at_end; /* WRITE: a sync at the end counts into the time */
+    int64_t block_bytes;
+    int64_t position;
+    int64_t length;     /* a multiple of block_bytes */
+    int64_t pace_bytes; /* WRITE: after so many bytes writeback begins, and what is well behind is dropped; 0: never */
+    pb_measure_limits limits;
+} pb_measure_file_run;
+int32_t pb_measure_file(pb_measure *measure, const pb_measure_file_run *run, pb_measure_result *out,
+                        pb_native_failure *failure);
+
+enum pb_measure_cpu_work { PB_MEASURE_CRC32C = 1, PB_MEASURE_COPY = 2, PB_MEASURE_COPY_CRC32C = 3 };
+/* crc32c: an implementation's name, or NULL for the one in use. */
+int32_t pb_measure_cpu(pb_measure *measure, int32_t work, const char *crc32c, int64_t block_bytes,
+                       const pb_measure_limits *limits, pb_measure_result *out, pb_native_failure *failure);
+/* Names of the implementations of CRC32C that this CPU runs, fastest first; NULL behind the last. */
+const char *pb_measure_crc32c_name(int32_t index);
+
+/* Start a server on 127.0.0.1 that receives frames and answers each with one of answer_bytes, which come from memory,
+ * or by sendfile from the first file_bytes of the file. One at a time. */
+int32_t pb_measure_serve(pb_measure *measure, int64_t answer_bytes, int64_t spin_us, int64_t file_bytes, int32_t *port,
+                         pb_native_failure *failure);
+/* End it; what its thread used, and how many frames it took. Blocking. */
+void pb_measure_serve_end(pb_measure *measure, int64_t *cpu_ns, int64_t *frames);
+
+/* Sends frames made beforehand to a server and times the answers. Frames have their four bytes of length in front.
+ * Connection i sends frame i modulo frame_count. */
+typedef struct pb_measure_exchange {
+    const char *host;
+    int32_t port;
+    int32_t connection_count; /* at most 64 */
+    int32_t in_flight;        /* on each; at most 64 */
+    int32_t frame_count;
+    const uint8_t *frames;
+    int64_t frame_bytes;      /* of each */
+    int64_t counter_position; /* in a frame, of a big-endian int64 that counts on; -1: none */
+    int64_t counter_step;     /* request n of a connection has (n modulo counter_count) * counter_step there */
+    int64_t counter_count;
+    int64_t error_position; /* in an answer, behind its length, of an error code that ends the run unless it is 0; -1 */
+    int64_t answer_min_bytes;
+    int64_t spin_us;
+    pb_measure_limits limits;
+} pb_measure_exchange;
+/* Operations are requests with their answers, bytes those of both directions. */
+int32_t pb_measure_exchange_run(pb_measure *measure, const pb_measure_exchange *exchange, pb_measure_result *out,
+                                pb_native_failure *failure);
+
 #endif

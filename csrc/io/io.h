@@ -194,6 +194,9 @@ int pb_io_open(const char *name, pb_io **out, pb_failure *failure);
 int pb_io_uring_open(pb_io **out, pb_failure *failure);
 int pb_io_epoll_open(pb_io **out, pb_failure *failure);
 
+/* A socket connected to a listening one, for a loop of a real backend. Blocking. */
+int pb_io_connect(const char *host, int port, pb_failure *failure);
+
 /* Write all of `iov` at `position` with the blocking call, going on after short writes. `iov` is used up. */
 int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t position);
 /* Read exactly `length` bytes; -ENODATA when the file ends before. */

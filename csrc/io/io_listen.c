@@ -1,4 +1,4 @@
-/* Listening, tuning and naming sockets of the real backends. Any thread. */
+/* Listening, connecting, tuning and naming sockets of the real backends. Any thread. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -61,6 +61,30 @@ int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_por
         return pb_fail(failure, fd, "cannot listen on %s:%d", host[0] != '\0' ? host : "*", port);
     *bound_port = bound_port_of(fd);
     return fd;
+}
+
+int pb_io_connect(const char *host, int port, pb_failure *failure)
+{
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *addresses = NULL;
+    int error = getaddrinfo(host, service, &hints, &addresses);
+    if (error != 0)
+        return pb_fail(failure, -EINVAL, "cannot look up the host '%s' (%s)", host, gai_strerror(error));
+    int fd = -EADDRNOTAVAIL;
+    for (const struct addrinfo *it = addresses; it != NULL && fd < 0; it = it->ai_next) {
+        fd = socket(it->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            fd = -errno;
+        } else if (connect(fd, it->ai_addr, it->ai_addrlen) < 0) {
+            error = errno;
+            close(fd);
+            fd = -error;
+        }
+    }
+    freeaddrinfo(addresses);
+    return fd < 0 ? pb_fail(failure, fd, "cannot connect to %s:%d", host, port) : fd;
 }
 
 int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size)

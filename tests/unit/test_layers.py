@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
-LAYERS = ("base", "cpu", "io", "net", "wire", "record", "log", "replica", "server", "abi")
+LAYERS = ("base", "cpu", "io", "measure", "net", "wire", "record", "log", "replica", "server", "abi")
 PUBLIC_HEADER = "pybroker.h"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
