@@ -19,6 +19,7 @@
 static const pb_crc32c_impl *const implementations[] = {
 #if defined(__x86_64__)
     &pb_crc32c_avx512,
+    &pb_crc32c_pclmul,
     &pb_crc32c_sse42,
 #elif defined(__aarch64__)
     &pb_crc32c_arm,
@@ -31,16 +32,22 @@ enum { IMPLEMENTATION_COUNT = sizeof(implementations) / sizeof(implementations[0
 static const pb_crc32c_impl *selected;
 static const char *supported_names[IMPLEMENTATION_COUNT + 1];
 
+static void use(const pb_crc32c_impl *implementation)
+{
+    if (implementation->prepare != NULL)
+        implementation->prepare();
+    selected = implementation;
+}
+
 __attribute__((constructor)) static void choose_implementation(void)
 {
-    pb_crc32c_portable_init();
     pb_cpu_features features = pb_cpu_features_detect();
     size_t name_count = 0;
     for (size_t i = 0; i < IMPLEMENTATION_COUNT; i++) {
         if (!implementations[i]->supported(&features))
             continue;
         if (selected == NULL)
-            selected = implementations[i];
+            use(implementations[i]);
         supported_names[name_count++] = implementations[i]->name;
     }
     PB_ASSERT(selected != NULL);
@@ -63,7 +70,7 @@ bool pb_crc32c_select(const char *name)
             continue;
         for (size_t j = 0; j < IMPLEMENTATION_COUNT; j++)
             if (implementations[j]->name == supported_names[i])
-                selected = implementations[j];
+                use(implementations[j]);
         return true;
     }
     return false;
@@ -103,9 +110,14 @@ static uint32_t power_of_bytes(uint64_t bytes)
     return power;
 }
 
+uint32_t pb_crc32c_after_zeros(uint32_t state, uint64_t bytes)
+{
+    return state == 0 ? 0 : multiply(state, power_of_bytes(bytes));
+}
+
 uint32_t pb_crc32c_patch(const void *difference, size_t length, uint64_t trailing)
 {
     /* The register starts at 0, not at ~0: the CRC is linear in the difference, its start value cancels out. */
     uint32_t state = selected->update(0, difference, length);
-    return state == 0 ? 0 : multiply(state, power_of_bytes(trailing));
+    return pb_crc32c_after_zeros(state, trailing);
 }

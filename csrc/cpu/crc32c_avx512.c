@@ -7,10 +7,9 @@
  * higher powers (the bits are reversed), so with the product's one-bit offset and 32-bit keys held in 64 bits the keys
  * are x^(D + 31) for the low and x^(D - 33) for the high quadword, mod P.
  */
-#include "cpu/crc32c_impl.h"
+#include "cpu/crc32c_word.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 /* Keys for D bits: {for the low quadword, for the high one}. */
 #define FOLD_2048 0xdcb17aa4, 0xb9e02b86
@@ -45,7 +44,7 @@ static inline __m512i broadcast(const uint64_t keys[2])
 }
 
 /* Loads a register and, when there is a destination, stores it there too. */
-static inline __attribute__((always_inline)) __m512i take(uint8_t *destination, const uint8_t *source, size_t position)
+PB_CRC32C_INLINE __m512i take(uint8_t *destination, const uint8_t *source, size_t position)
 {
     __m512i data = _mm512_loadu_si512(source + position);
     if (destination != NULL)
@@ -66,20 +65,7 @@ static inline uint64_t reduce(__m512i lanes)
     return _mm_crc32_u64(state, (uint64_t)_mm_extract_epi64(last, 1));
 }
 
-static inline uint32_t tail(uint64_t state, const uint8_t *data, size_t length)
-{
-    for (; length >= 8; data += 8, length -= 8) {
-        uint64_t word;
-        memcpy(&word, data, sizeof(word));
-        state = _mm_crc32_u64(state, word);
-    }
-    for (; length > 0; data++, length--)
-        state = _mm_crc32_u8((uint32_t)state, *data);
-    return (uint32_t)state;
-}
-
-static inline __attribute__((always_inline)) uint32_t run(uint32_t start, uint8_t *destination, const uint8_t *source,
-                                                          size_t length)
+PB_CRC32C_INLINE uint32_t run(uint32_t start, uint8_t *destination, const uint8_t *source, size_t length)
 {
     uint64_t state = start;
     size_t position = 0;
@@ -102,19 +88,7 @@ static inline __attribute__((always_inline)) uint32_t run(uint32_t start, uint8_
             a = fold(a, keys, take(destination, source, position));
         state = reduce(a);
     }
-    if (destination != NULL && length > position)
-        memcpy(destination + position, source + position, length - position);
-    return tail(state, source + position, length - position);
+    return finish(state, destination == NULL ? NULL : destination + position, source + position, length - position);
 }
 
-static uint32_t update(uint32_t state, const uint8_t *data, size_t length)
-{
-    return run(state, NULL, data, length);
-}
-
-static uint32_t update_copy(uint32_t state, uint8_t *destination, const uint8_t *source, size_t length)
-{
-    return run(state, destination, source, length);
-}
-
-const pb_crc32c_impl pb_crc32c_avx512 = {"avx512", supported, update, update_copy};
+PB_CRC32C_IMPLEMENTATION(pb_crc32c_avx512, "avx512", NULL);

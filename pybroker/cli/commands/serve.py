@@ -95,6 +95,8 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
         await daemon.stop()
         return 0
     starting.result()
+    for note in profile.notes:
+        logger.info("%s", note)
     _spare_the_collector()
     try:
         click.echo(ready_line(daemon, _process_age_ms()))

@@ -1,0 +1,124 @@
+"""Block devices as /sys shows them: from a device number or name to its queue, and to the disks beneath it."""
+
+from __future__ import annotations
+
+import re
+
+from pybroker.profiles.facts.tree import Tree, chosen_of
+from pybroker.profiles.machine import BlockDevice
+
+_SECTOR_BYTES = 512
+#: What in a disk's path below /sys/devices says how it is connected, the first that is found. A disk of a virtual
+#: controller counts as virtual, whatever protocol it speaks.
+_TRANSPORTS = (
+    (re.compile(r"/virtio\d+/"), "virtio"),
+    (re.compile(r"/vbd-\d+/|/xvd[a-z]+$"), "xen"),
+    (re.compile(r"/vmbus|/VMBUS", re.IGNORECASE), "hyperv"),
+    (re.compile(r"/usb\d+/"), "usb"),
+    (re.compile(r"/nvme\d+n\d+$|/nvme\d+c\d+n\d+$"), "nvme"),
+    (re.compile(r"/ata\d+/"), "sata"),
+    (re.compile(r"/end_device-[\d:]+/"), "sas"),
+    (re.compile(r"/session\d+/"), "iscsi"),
+    (re.compile(r"/rport-[\d:-]+/"), "fibre channel"),
+    (re.compile(r"/mmc_host/"), "mmc"),
+    (re.compile(r"/(nbd|rbd|drbd)\d+$"), "network"),
+    (re.compile(r"/sd[a-z]+$"), "scsi"),
+)  # fmt: skip
+_MAPPER_KINDS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
+_MEMORY = re.compile(r"/(ram|zram|pmem)\d+[a-z]?$")
+#: No stack of devices is deeper.
+_MOST_LEVELS = 8
+
+
+def find_device(tree: Tree, number: str, source: str) -> str | None:
+    """The directory in /sys of a device by its number, else by what the mount calls it. A partition has no queue of its
+    own: the disk it lies on stands for it."""
+    path = f"/sys/dev/block/{number}"
+    if not tree.exists(path):
+        named = _by_source(tree, source)
+        if named is None:
+            return None
+        path = named
+    path = tree.resolve(path)
+    return path.rpartition("/")[0] if tree.exists(f"{path}/partition") else path
+
+
+def read_device(tree: Tree, path: str) -> BlockDevice:
+    """The device with this directory in /sys."""
+    scheduler, schedulers = chosen_of(tree.text(f"{path}/queue/scheduler"))
+    rotational = tree.number(f"{path}/queue/rotational")
+    fua = tree.number(f"{path}/queue/fua")
+    sectors = tree.number(f"{path}/size")
+    dma_mask = tree.number(f"{path}/queue/dma_alignment")
+    read_ahead_kib = tree.number(f"{path}/queue/read_ahead_kb")
+    kind = _kind(tree, path)
+    return BlockDevice(
+        name=path.rpartition("/")[2],
+        number=tree.text(f"{path}/dev") or "",
+        kind=kind,
+        transport=_transport(tree, path) if kind == "disk" else None,
+        model=tree.text(f"{path}/device/model") or tree.text(f"{path}/dm/name") or None,
+        size_bytes=None if sectors is None else sectors * _SECTOR_BYTES,
+        rotational=None if rotational is None else rotational != 0,
+        scheduler=scheduler,
+        schedulers=schedulers,
+        write_cache=tree.text(f"{path}/queue/write_cache"),
+        fua=None if fua is None else fua != 0,
+        request_count=tree.number(f"{path}/queue/nr_requests"),
+        logical_block_bytes=tree.number(f"{path}/queue/logical_block_size"),
+        physical_block_bytes=tree.number(f"{path}/queue/physical_block_size"),
+        dma_alignment_bytes=None if dma_mask is None else dma_mask + 1,
+        read_ahead_bytes=None if read_ahead_kib is None else read_ahead_kib << 10,
+    )
+
+
+def lower_devices(tree: Tree, path: str) -> list[str]:
+    """The directories of the devices that hold this one's bytes: itself for a disk, through any number of levels."""
+    level, lowest = [path], []
+    for _ in range(_MOST_LEVELS):
+        below: list[str] = []
+        for each in level:
+            slaves = [tree.resolve(f"{each}/slaves/{name}") for name in tree.names(f"{each}/slaves")]
+            below += [_whole(tree, slave) for slave in slaves]
+            if not slaves:
+                lowest.append(each)
+        level = below
+    return list(dict.fromkeys(lowest))
+
+
+def backing_file(tree: Tree, path: str) -> str | None:
+    """The file that a loop device keeps its bytes in."""
+    return tree.text(f"{path}/loop/backing_file")
+
+
+def _whole(tree: Tree, path: str) -> str:
+    return path.rpartition("/")[0] if tree.exists(f"{path}/partition") else path
+
+
+def _by_source(tree: Tree, source: str) -> str | None:
+    if not source.startswith("/dev/"):
+        return None
+    name = source.removeprefix("/dev/")
+    if tree.exists(f"/sys/class/block/{name}"):
+        return f"/sys/class/block/{name}"
+    mapped = name.removeprefix("mapper/")
+    for each in tree.names("/sys/class/block"):
+        if each.startswith("dm-") and tree.text(f"/sys/class/block/{each}/dm/name") == mapped:
+            return f"/sys/class/block/{each}"
+    return None
+
+
+def _kind(tree: Tree, path: str) -> str:
+    if tree.exists(f"{path}/dm"):
+        return _MAPPER_KINDS.get((tree.text(f"{path}/dm/uuid") or "").partition("-")[0], "dm")
+    if tree.exists(f"{path}/md"):
+        return "md"
+    if tree.exists(f"{path}/loop"):
+        return "loop"
+    return "memory" if _MEMORY.search(path) else "disk"
+
+
+def _transport(tree: Tree, path: str) -> str | None:
+    found = next((name for pattern, name in _TRANSPORTS if pattern.search(path)), None)
+    # Disks with a SATA connector behind a SAS controller.
+    return "sata" if found == "sas" and tree.text(f"{path}/device/vendor") == "ATA" else found

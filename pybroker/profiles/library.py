@@ -1,0 +1,65 @@
+"""Where profiles and measurements lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pybroker.config.definition import ConfigError
+from pybroker.profiles.document import ProfileDocument, read_document
+
+GENERIC = "generic"
+
+#: Below the machine's root: the profile tuned for this machine, which `auto` takes where its rules hold.
+TUNED_PROFILE = Path("etc/pybroker/profile.toml")
+#: Below the machine's root: what was measured by root, or by a service.
+SYSTEM_MEASUREMENT = Path("var/lib/pybroker/measurement.json")
+
+_IN_A_CHECKOUT = "hw-profiles"
+_IN_AN_INSTALLATION = "share/pybroker/hw-profiles"
+
+
+def shipped_profiles() -> list[ProfileDocument]:
+    """The profiles that come with pybroker, by name. ConfigError."""
+    paths = {path.stem: path for directory in reversed(_directories()) for path in directory.glob("*.toml")}
+    if GENERIC not in paths:
+        raise ConfigError(f"{_IN_AN_INSTALLATION}/{GENERIC}.toml is missing; install pybroker again")
+    return [read_document(paths[name]) for name in sorted(paths)]
+
+
+def tuned_profile(root: Path) -> ProfileDocument | None:
+    """The profile tuned for this machine, if there is one. ConfigError when it cannot be used."""
+    path = root / TUNED_PROFILE
+    return read_document(path) if path.exists() else None
+
+
+def named_profile(asked: str) -> ProfileDocument:
+    """The profile that `pybroker.profile` names: a shipped one, or a file (with a slash, or `.toml` at its end).
+    ConfigError."""
+    if "/" in asked or asked.endswith(".toml"):
+        return read_document(Path(asked))
+    shipped = {document.name: document for document in shipped_profiles()}
+    if asked not in shipped:
+        raise ConfigError(
+            f"pybroker.profile is {asked!r}; accepted: {', '.join(['auto', *shipped])}, or the path of a .toml file"
+        )
+    return shipped[asked]
+
+
+def user_measurement() -> Path:
+    """What this user has measured, by the XDG base directories."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "pybroker" / "measurement.json"
+
+
+def measurement_paths(root: Path) -> list[Path]:
+    """Where a saved measurement may be, the first one found counts. Of a captured machine only the system's."""
+    return [*([user_measurement()] if root == Path("/") else []), root / SYSTEM_MEASUREMENT]
+
+
+def _directories() -> list[Path]:
+    """Beside the package in a checkout; below the prefix that the package was installed in."""
+    places = [
+        parent / each for parent in Path(__file__).resolve().parents for each in (_IN_A_CHECKOUT, _IN_AN_INSTALLATION)
+    ]
+    return [place for place in places if place.is_dir()]

@@ -1,0 +1,165 @@
+"""What is known of the machine: values only, as the kernel names them. `facts` reads them.
+
+None is "not told": a container hides much, and older kernels lack some. Immutable, so any thread may read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The running kernel and what its settings allow."""
+
+    #: As uname -r says it, and its first two numbers: (6, 18).
+    release: str
+    version: tuple[int, int]
+    #: x86_64, aarch64, ...
+    architecture: str
+    #: kernel.io_uring_disabled: 0 all may use it, 1 one group (and CAP_SYS_ADMIN), 2 nobody. None before Linux 6.6.
+    io_uring_disabled: int | None
+    clock_source: str | None
+    clock_sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The CPUs, all of one kind."""
+
+    model: str
+    online_count: int
+    #: Those this process may run on.
+    allowed_count: int
+    #: Of the instruction sets that the data plane has code for.
+    features: tuple[str, ...]
+    numa_node_count: int
+    #: Of the frequency, each that is in use; none in most virtual machines.
+    governors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory, and the settings under vm.* that a log notices."""
+
+    total_bytes: int | None
+    swap_bytes: int | None
+    transparent_huge_pages: str | None
+    transparent_huge_pages_shmem: str | None
+    #: As the kernel has them: a ratio is in per cent, and holds while the value in bytes beside it is 0.
+    dirty_ratio: int | None
+    dirty_bytes: int | None
+    dirty_background_ratio: int | None
+    dirty_background_bytes: int | None
+    dirty_expire_centisecs: int | None
+    dirty_writeback_centisecs: int | None
+    swappiness: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the kernel runs on."""
+
+    #: kvm, xen, vmware, ...; "unknown" when there is one without a name; None on bare metal.
+    hypervisor: str | None
+    is_container: bool
+    vendor: str | None
+    product: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of this process; None is unlimited."""
+
+    open_files: int | None
+    open_files_hard: int | None
+    locked_memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IoLimit:
+    """What a control group allows on one block device; None is unlimited."""
+
+    #: major:minor
+    device: str
+    read_bytes_per_second: int | None
+    write_bytes_per_second: int | None
+    reads_per_second: int | None
+    writes_per_second: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGroup:
+    """The bounds of this process's control group, the tightest of it and its ancestors; None is unbounded."""
+
+    #: 1, 2, or 0 where none is mounted.
+    version: int
+    #: CPUs' worth of time.
+    cpu_quota: float | None
+    memory_max_bytes: int | None
+    #: Beyond it the kernel slows the group down (version 2 only).
+    memory_high_bytes: int | None
+    io: tuple[IoLimit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDevice:
+    """A block device: the one a file system lies on, or a disk beneath it."""
+
+    name: str
+    #: major:minor
+    number: str
+    #: disk, md, dm (LVM, crypt, multipath), loop, memory (RAM disks, zram).
+    kind: str
+    #: What connects a disk: nvme, sata, sas, scsi, usb, virtio, xen, hyperv, mmc, ...; None for what is no disk.
+    transport: str | None
+    model: str | None
+    size_bytes: int | None
+    rotational: bool | None
+    #: The scheduler in use, and all there are.
+    scheduler: str | None
+    schedulers: tuple[str, ...]
+    #: "write back": there is a cache that loses its content without power, and a flush empties it.
+    write_cache: str | None
+    #: Takes a single write around its cache (force unit access).
+    fua: bool | None
+    request_count: int | None
+    logical_block_bytes: int | None
+    physical_block_bytes: int | None
+    #: Alignment of memory that O_DIRECT asks for.
+    dma_alignment_bytes: int | None
+    read_ahead_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What one log dir lies on."""
+
+    path: str
+    mount_point: str
+    file_system: str
+    #: Of the mount and of the file system, in this order.
+    options: tuple[str, ...]
+    source: str
+    #: The device of the file system; None where there is none, or the kernel does not say.
+    device: BlockDevice | None
+    #: The disks beneath it, itself when it is one.
+    disks: tuple[BlockDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All of it, with one `Storage` per log dir."""
+
+    kernel: Kernel
+    cpu: Cpu
+    memory: Memory
+    host: Host
+    limits: Limits
+    control_group: ControlGroup
+    storage: tuple[Storage, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as objects of JSON."""
+        return asdict(self)
