@@ -91,7 +91,8 @@ verify: bootstrap-verify venv build extension-asan ## every acceptance check (lo
 soak: bootstrap-verify venv build ## the tests that run for hours
 	@$(PYTEST) tests/soak $(ARGS)
 
-bench-smoke: venv build ## every benchmark once, for its errors and not for its figures
+bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors and not for its figures
+	@$(BIN)/python -m bench.micro.crc32c --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
 # --- lint -------------------------------------------------------------------------------------------------------------

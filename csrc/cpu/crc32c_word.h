@@ -64,13 +64,14 @@ PB_CRC32C_INLINE void step(crc_lanes *lanes, uint8_t *destination, const uint8_t
 /* The last bytes, too few to be worth lanes. */
 PB_CRC32C_INLINE uint32_t finish(uint64_t state, uint8_t *destination, const uint8_t *source, size_t length)
 {
-    if (destination != NULL && length > 0)
-        memcpy(destination, source, length);
     size_t position = 0;
     for (; length - position >= 8; position += 8)
-        state = crc_word(state, take_word(NULL, source, position));
-    for (; position < length; position++)
+        state = crc_word(state, take_word(destination, source, position));
+    for (; position < length; position++) {
+        if (destination != NULL)
+            destination[position] = source[position];
         state = crc_byte(state, source[position]);
+    }
     return (uint32_t)state;
 }
 

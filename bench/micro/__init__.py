@@ -1,0 +1,1 @@
+"""Parts of the data plane measured by themselves, inside C."""
