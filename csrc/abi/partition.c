@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
+#include "log/tail.h"
 #include "server/local_append.h"
 #include "server/pacing.h"
 #include "wire/generated/kafka_errors.h"
@@ -247,7 +248,7 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out,
     if ((uint64_t)slice.length > capacity)
         result = -E2BIG; /* one batch larger than the buffer */
     else
-        result = pb_io_read_all(partition->io, slice.file, out, (size_t)slice.length, slice.position);
+        result = pb_tail_read(slice.segment, slice.file, out, (size_t)slice.length, slice.position);
     pb_segment_release(slice.segment);
     pb_partition_report_read(partition, result);
     return result < 0 ? result : whole_batches(out, slice.length);

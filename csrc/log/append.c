@@ -17,6 +17,8 @@
 #include "log/transaction_index.h"
 #include "record/batch.h"
 
+enum { HOT_WRITE_MAX_BYTES = 1 << 20 }; /* copied in one go, while a reactor does nothing else */
+
 /* Kafka's rules for when a batch begins a new segment. */
 static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t timestamp_ms, int64_t last_offset)
 {
@@ -242,16 +244,18 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     write->position = first->place.position;
     bool rolls = lies_behind(log, log->rolls.next, first->base_offset);
     const pb_link *next_roll = rolls ? log->rolls.next->next : log->rolls.next;
+    write->rolls = rolls;
     write->file = rolls ? -1 : active->file;
     write->sealed_file = active->file;
     write->sealed_bytes = active->size_bytes;
     PB_ASSERT(rolls || (active->file >= 0 && write->position == active->size_bytes));
     log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
+    const int64_t most_bytes = log->hot != NULL ? HOT_WRITE_MAX_BYTES : log->engine->write_max_bytes;
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
     while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
         pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);
-        if (append != first && (lies_behind(log, next_roll, append->base_offset) ||
-                                write->length + append->length > log->engine->write_max_bytes))
+        if (append != first &&
+            (lies_behind(log, next_roll, append->base_offset) || write->length + append->length > most_bytes))
             break;
         PB_ASSERT(append->place.position == write->position + write->length);
         pb_list_remove(&append->link);
@@ -265,9 +269,13 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
 
 int pb_log_write_prepare(pb_log *log, pb_log_write *write)
 {
+    if (log->hot != NULL && ((write->rolls && log->rolling == NULL) || !pb_hot_has_room(log->hot, write)))
+        return PB_LOG_WAITS;
+    if (log->rolling != NULL)
+        write->file = log->rolling->file;
     if (write->file >= 0)
         return 0;
-    PB_ASSERT(write->position == 0 && log->rolling == NULL);
+    PB_ASSERT(write->position == 0 && write->rolls);
     /* The last chance to see that somebody has cut the file behind our back, before it is sealed. */
     if (log->io->ops->file_size(log->io, write->sealed_file) != write->sealed_bytes)
         return -ESTALE;

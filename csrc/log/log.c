@@ -37,6 +37,7 @@ static void log_free(pb_log *log)
         free(old);
     }
     free(log->directory);
+    pthread_mutex_destroy(&log->flush_lock);
     free(log);
 }
 
@@ -78,6 +79,10 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     pb_list_init(&log->old_directories);
     pb_leader_epochs_init(&log->epochs);
     pb_log_clear_hints(log);
+    pthread_mutex_init(&log->flush_lock, NULL);
+    log->rings = options->rings;
+    if (log->rings != NULL)
+        log->ring_identity = *options->ring_identity;
     log->directory = strdup(options->directory);
     int rc = log->directory == NULL ? pb_fail(failure, -ENOMEM, "cannot open the log in %s", options->directory) : 0;
     if (rc == 0)
@@ -116,8 +121,12 @@ static int close_derived(pb_log *log, pb_failure *failure)
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
-    int rc = 0;
-    if (clean && (log->broken || log->failed))
+    /* What a log that has failed still has in its ring comes into the file when it is opened again. */
+    int rc = log->failed ? 0 : pb_log_cool_held(log, NULL);
+    if (rc != 0)
+        rc = pb_log_fail(log, failure, rc, "cannot write the newest batches");
+    pb_log_abandon_ring(log);
+    if (clean && rc == 0 && (log->broken || log->failed))
         rc = pb_log_repair(log, NULL, failure);
     if (clean && rc == 0) {
         /* A queued roll without a batch has made no file. */

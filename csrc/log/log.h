@@ -27,6 +27,8 @@
 
 typedef struct pb_log pb_log;
 typedef struct pb_segment pb_segment;
+typedef struct pb_ring_pool pb_ring_pool;
+struct pb_ring_identity;
 
 /* Settings of one log; times in ms, sizes in bytes, -1 = no limit where Kafka says so. Replaced whole by
  * pb_log_configure. */
@@ -50,9 +52,11 @@ typedef struct pb_log_options {
     const uint8_t
         *topic_id; /* 16 bytes; written to partition.metadata when that is missing, compared when it is there */
     pb_log_config config;
-    bool clean;               /* the log dir was shut down cleanly: trust the files */
-    int64_t recovery_point;   /* from recovery-point-offset-checkpoint; 0 when unknown */
-    int64_t log_start_offset; /* from log-start-offset-checkpoint; -1 when unknown */
+    bool clean;                                   /* the log dir was shut down cleanly: trust the files */
+    int64_t recovery_point;                       /* from recovery-point-offset-checkpoint; 0 when unknown */
+    int64_t log_start_offset;                     /* from log-start-offset-checkpoint; -1 when unknown */
+    pb_ring_pool *rings;                          /* the log may become hot, see log/hot.h; NULL: it is paced */
+    const struct pb_ring_identity *ring_identity; /* with rings */
 } pb_log_options;
 
 /* What recovery did, for the log line and the metrics. */
@@ -187,11 +191,13 @@ void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
  * INVALID_PRODUCER_EPOCH, ...): not queued. */
 int pb_log_append(pb_log *log, pb_append *append);
 
-/* One write: what has gathered for one segment. */
+/* One write: what has gathered for one segment. A cold log's is the caller's to make, at `position` of `file`; a hot
+ * one's goes into the ring. */
 typedef struct pb_log_write {
     struct iovec iov[64];
     int iov_count;
     int file;
+    bool rolls; /* it begins a segment */
     int64_t position;
     int64_t length;
     int sealed_file; /* when it begins a segment: the one before */
@@ -201,8 +207,14 @@ typedef struct pb_log_write {
 /* Take the write token and what is queued (bounded by the iovecs, and by the end of a segment). [lock] false: nothing
  * queued or someone else writes. */
 bool pb_log_write_begin(pb_log *log, pb_log_write *write);
-/* Roll when what was taken belongs into a new segment; names file and position. [writer] */
+/* pb_log_write_prepare's answer besides 0 and -errno: there is no room in the ring, or a hot log has to roll. */
+#define PB_LOG_WAITS (INT32_MAX - 1)
+/* Roll when what was taken belongs into a new segment; names file and position. PB_LOG_WAITS: a background thread shall
+ * call pb_log_write_unblock, and the writer prepare again then. [writer] */
 int pb_log_write_prepare(pb_log *log, pb_log_write *write);
+/* Instead of a write to the file, when the log is hot after prepare: take it into the ring. The bytes written. [writer]
+ */
+int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write);
 /* result: bytes written, or < 0. Moves finished appends (error set when failed) to `finished`; gives the token back.
  * [lock] After a failure everything queued fails too and the caller runs pb_log_repair before the next append. */
 void pb_log_write_end(pb_log *log, pb_log_write *write, int64_t result, pb_link *finished);
@@ -216,6 +228,9 @@ typedef struct pb_log_guard {
     void (*unlock)(void *context);
     void *context;
 } pb_log_guard;
+
+/* Flush, roll or cool, so that the writer that waits gets on. Blocking. 0, or the log has failed. */
+int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_write *write);
 
 /* Cut files, indexes, epochs and producer state back to the finished prefix. Blocking, off the reactor; appends are
  * refused meanwhile, readers go on. -EBUSY: other upkeep is under way. */
@@ -300,6 +315,18 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, pb_failure *failure);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
+/* ---- hot logs: see log/hot.h ---- */
+bool pb_log_is_hot(const pb_log *log); /* [lock] or [writer] */
+/* What the ring has and the file has not. [lock] */
+int64_t pb_log_gathered_bytes(const pb_log *log);
+/* Become hot, or cold again. Blocking. -EBUSY: somebody writes. heat: -EAGAIN: there is no ring; -EINVAL, -EOPNOTSUPP:
+ * this file system does not do it, or the log has no rings to take from; -ENOSPC. Appends that came meanwhile wait for
+ * the next write: begin one. A cool that fails leaves the log failed. */
+int pb_log_heat(pb_log *log, const pb_log_guard *guard);
+int pb_log_cool(pb_log *log, const pb_log_guard *guard);
+/* Bring what has gathered into the file. Blocking; one thread at a time does it, others wait. After a failure the log
+ * has failed. */
+int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* True when enough has been written since the last pacing. [lock] */
 bool pb_log_needs_pacing(const pb_log *log);
 /* Let the append engine start writeback. Blocking; one thread at a time, beside anything else. */

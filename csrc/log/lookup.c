@@ -47,7 +47,8 @@ static void probe_free(batch_probe *probe)
 }
 
 /* Read the batch at `position` whole and make a codec when it needs one. */
-static int probe_load(batch_probe *probe, pb_io *io, int file, int64_t position, const pb_batch_header *header)
+static int probe_load(batch_probe *probe, pb_segment *segment, int file, int64_t position,
+                      const pb_batch_header *header)
 {
     if (header->size_bytes > probe->capacity) {
         uint8_t *grown = realloc(probe->bytes, header->size_bytes);
@@ -61,7 +62,7 @@ static int probe_load(batch_probe *probe, pb_io *io, int file, int64_t position,
         if (rc != 0)
             return rc;
     }
-    return pb_io_read_all(io, file, probe->bytes, header->size_bytes, position);
+    return pb_tail_read(segment, file, probe->bytes, header->size_bytes, position);
 }
 
 /* [lock] */
@@ -143,7 +144,7 @@ static int search_segment(pb_log *log, const pb_log_guard *guard, segment_view *
         rc = pb_log_open_segment(log, guard, view->segment, &file);
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, view->segment->io, file, view->size_bytes, buffer, sizeof(buffer));
+    pb_scan_init_segment(&scan, view->segment, file, view->size_bytes, buffer, sizeof(buffer));
     if (rc == 0)
         rc = pb_scan_trust(&scan, view->segment->base_offset, from, &position);
     batch_probe probe = {0};
@@ -153,7 +154,7 @@ static int search_segment(pb_log *log, const pb_log_guard *guard, segment_view *
         if (rc == 0 && header.magic == PB_BATCH_MAGIC && header.max_timestamp >= timestamp_ms &&
             pb_batch_last_offset(&header) >= view->start_offset) {
             pb_record_position record;
-            rc = probe_load(&probe, view->segment->io, file, position, &header);
+            rc = probe_load(&probe, view->segment, file, position, &header);
             if (rc == 0)
                 rc = pb_batch_find_timestamp(probe.codec, probe.bytes, &header, timestamp_ms, view->start_offset,
                                              &record, NULL);
@@ -216,7 +217,7 @@ static int search_largest(pb_log *log, const pb_log_guard *guard, const segment_
         rc = pb_log_open_segment(log, guard, view->segment, &file);
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, view->segment->io, file, view->size_bytes, buffer, sizeof(buffer));
+    pb_scan_init_segment(&scan, view->segment, file, view->size_bytes, buffer, sizeof(buffer));
     if (rc == 0)
         rc = pb_scan_trust(&scan, view->segment->base_offset, view->largest_timestamp_offset, &position);
     batch_probe probe = {0};
@@ -228,7 +229,7 @@ static int search_largest(pb_log *log, const pb_log_guard *guard, const segment_
             continue;
         }
         pb_record_position record = {0};
-        rc = header.magic == PB_BATCH_MAGIC ? probe_load(&probe, view->segment->io, file, position, &header) : 0;
+        rc = header.magic == PB_BATCH_MAGIC ? probe_load(&probe, view->segment, file, position, &header) : 0;
         if (rc == 0 && header.magic == PB_BATCH_MAGIC)
             rc = pb_batch_find_max_timestamp(probe.codec, probe.bytes, &header, &record, NULL);
         if (rc == 0 && record.found)

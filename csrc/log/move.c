@@ -29,6 +29,8 @@ static expected_file *expected_files(const pb_log *log, const pb_log_guard *guar
     expected_file *files = calloc(*count, sizeof(*files));
     for (uint32_t i = 0; files != NULL && i < *count; i++)
         files[i] = (expected_file){log->segments[i]->base_offset, log->segments[i]->size_bytes};
+    if (files != NULL && log->hot != NULL) /* the rest is in the ring */
+        files[*count - 1].size_bytes = atomic_load(&pb_log_active(log)->tail.sealed_position);
     pb_log_unlock(guard);
     return files;
 }
@@ -88,7 +90,11 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     pb_log_unlock(guard);
     if (busy || failed)
         return pb_log_fail(log, failure, failed ? -EIO : -EBUSY, "cannot hold the log");
-    int rc = pb_log_flush_derived(log, guard, false, failure);
+    int rc = pb_log_cool_held(log, guard);
+    if (rc != 0)
+        rc = pb_log_fail(log, failure, rc, "cannot write the newest batches");
+    else
+        rc = pb_log_flush_derived(log, guard, false, failure);
     /* What a full disk keeps back stays in memory and moves along: to leave such a disk is why many logs move. */
     if (pb_error_passes(rc))
         return 0;

@@ -150,7 +150,7 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
         return 0;
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, plan->segment->io, plan->file, plan->size_bytes, buffer, sizeof(buffer));
+    pb_scan_init_segment(&scan, plan->segment, plan->file, plan->size_bytes, buffer, sizeof(buffer));
     if (mark->flushed) {
         int64_t indexed;
         int rc = pb_offset_index_find_flushed(plan->segment, plan->flushed_count, mark->offset, &indexed);
@@ -193,7 +193,7 @@ static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int
         return 0;
     uint8_t buffer[PB_SCAN_SMALL_BYTES];
     pb_scan scan;
-    pb_scan_init(&scan, plan->segment->io, plan->file, plan->limit.position, buffer, sizeof(buffer));
+    pb_scan_init_segment(&scan, plan->segment, plan->file, plan->limit.position, buffer, sizeof(buffer));
     int64_t taken = 0;
     *next_offset = -1;
     for (int i = 0; i < READ_TRIM_HEADERS; i++) {

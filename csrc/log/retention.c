@@ -107,7 +107,9 @@ int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     int64_t preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
     pb_log_unlock(guard);
     pb_segment *segment = NULL;
-    if (base_offset >= 0)
+    if (rc == 0)
+        rc = pb_log_cool_held(log, guard);
+    if (rc == 0 && base_offset >= 0)
         rc = pb_log_make_segment(log, base_offset, preallocate_bytes, &segment);
     if (segment != NULL) {
         pb_log_lock(guard);

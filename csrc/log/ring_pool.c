@@ -139,6 +139,17 @@ void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring)
     pthread_mutex_unlock(&pool->lock);
 }
 
+void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)
+{
+    pool->io->ops->store_close(pool->io, &ring->store);
+    free(ring->path);
+    free(ring);
+    pthread_mutex_lock(&pool->lock);
+    PB_ASSERT(pool->taken_count > 0);
+    pool->taken_count--; /* its file still counts against the budget */
+    pthread_mutex_unlock(&pool->lock);
+}
+
 void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out)
 {
     pthread_mutex_lock(&pool->lock);

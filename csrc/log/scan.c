@@ -9,6 +9,21 @@
 #include "base/assert.h"
 #include "base/kafka_error.h"
 #include "cpu/crc32c.h"
+#include "log/segment.h"
+
+void pb_scan_init_segment(pb_scan *scan, pb_segment *segment, int file, int64_t limit, uint8_t *buffer, size_t capacity)
+{
+    pb_scan_init(scan, segment->io, file, limit, buffer, capacity);
+    scan->segment = segment;
+}
+
+/* Fill the buffer. */
+static int fill_buffer(pb_scan *scan, size_t length, int64_t position)
+{
+    if (scan->segment != NULL)
+        return pb_tail_read(scan->segment, scan->file, scan->buffer, length, position);
+    return pb_io_read_all(scan->io, scan->file, scan->buffer, length, position);
+}
 
 int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t **bytes, size_t *length)
 {
@@ -21,7 +36,7 @@ int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t 
     if (position < scan->position || position + (int64_t)wanted > scan->position + (int64_t)scan->length) {
         size_t fill = left < (int64_t)scan->capacity ? (size_t)left : scan->capacity;
         scan->length = 0;
-        int rc = pb_io_read_all(scan->io, scan->file, scan->buffer, fill, position);
+        int rc = fill_buffer(scan, fill, position);
         if (rc != 0)
             return rc;
         scan->position = position;

@@ -10,20 +10,27 @@
 
 enum { PB_SCAN_SMALL_BYTES = 4096, PB_SCAN_LARGE_BYTES = 1 << 20 };
 
+typedef struct pb_segment pb_segment;
+
 typedef struct pb_scan {
     pb_io *io;
     int file;
-    int64_t limit;    /* where the file's batches end at the latest */
-    uint8_t *buffer;  /* the caller's */
-    size_t capacity;  /* at least PB_BATCH_HEADER_BYTES */
-    int64_t position; /* of the buffer's first byte */
-    size_t length;    /* bytes in the buffer */
+    pb_segment *segment; /* whose file it is, when some of it may lie in a ring; else NULL */
+    int64_t limit;       /* where the file's batches end at the latest */
+    uint8_t *buffer;     /* the caller's */
+    size_t capacity;     /* at least PB_BATCH_HEADER_BYTES */
+    int64_t position;    /* of the buffer's first byte */
+    size_t length;       /* bytes in the buffer */
 } pb_scan;
 
 static inline void pb_scan_init(pb_scan *scan, pb_io *io, int file, int64_t limit, uint8_t *buffer, size_t capacity)
 {
     *scan = (pb_scan){.io = io, .file = file, .limit = limit, .buffer = buffer, .capacity = capacity};
 }
+
+/* The bytes of a segment, wherever they are; `file` is its. The caller holds a reference. */
+void pb_scan_init_segment(pb_scan *scan, pb_segment *segment, int file, int64_t limit, uint8_t *buffer,
+                          size_t capacity);
 
 /* `*bytes` points at min(wanted, capacity, limit - position) bytes at `position`; *length says how many. 0 or -errno.
  */

@@ -17,6 +17,7 @@
 #include "log/damage.h"
 #include "log/index_buffer.h"
 #include "log/log.h"
+#include "log/tail.h"
 
 enum {
     PB_OFFSET_INDEX_ENTRY_BYTES = 8,
@@ -77,7 +78,8 @@ struct pb_segment {
     pb_damage *damages; /* known ones, by position */
     uint32_t damage_count;
     pb_saved indexes;
-    bool old_magic; /* begins with a batch older than magic 2: cannot be served */
+    pb_tail_view tail; /* what is not to be read from the file */
+    bool old_magic;    /* begins with a batch older than magic 2: cannot be served */
 };
 
 /* A new segment with one reference; NULL without memory. `directory` must outlive it. */

@@ -3,17 +3,21 @@
  *
  * Who may touch what: everything is guarded by the partition's lock, except that
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
+ *  - `hot` changes under the lock, by the holder of the write token or for him; what is in it is hot.h's;
  *  - `engine_state` belongs to whoever paces
  *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
  *    (`maintaining`): upkeep, deletion, purge, truncation, repair and roll exclude each other by it and answer -EBUSY;
- *  - `io`, `engine` never change; `directory` only under both tokens, and its old values live as long as the log.
- * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
+ *  - `io`, `engine`, `rings` never change; `directory` only under both tokens, and its old values live as long as the
+ * log. Functions called without the lock copy what they need under it and hold a reference on each segment they use.
  */
 #ifndef PB_LOG_STATE_H
 #define PB_LOG_STATE_H
 
+#include <pthread.h>
+
 #include "log/clean.h"
 #include "log/engine.h"
+#include "log/hot.h"
 #include "log/leader_epochs.h"
 #include "log/log.h"
 #include "log/producer_state.h"
@@ -118,6 +122,11 @@ struct pb_log {
     pb_engine_state engine_state;
     pb_link removed; /* pb_removed */
     pb_clean_control clean;
+
+    pb_ring_pool *rings; /* NULL: the log is never hot */
+    pb_ring_identity ring_identity;
+    pb_hot *hot;                /* NULL: cold */
+    pthread_mutex_t flush_lock; /* one flushes at a time; taken before the partition's lock, held across I/O */
 };
 
 static inline void pb_log_lock(const pb_log_guard *guard)

@@ -40,7 +40,11 @@ bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round)
 static int sync_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segment)
 {
     int file;
-    int rc = pb_log_open_segment(log, guard, segment, &file);
+    bool done;
+    int rc = pb_log_flush_durable(log, guard, segment, &done);
+    if (rc != 0 || done)
+        return rc;
+    rc = pb_log_open_segment(log, guard, segment, &file);
     if (rc != 0)
         return rc == -ENOENT && atomic_load(&segment->names) == PB_NAMES_GONE ? 0 : rc;
     rc = log->io->ops->file_sync(log->io, file);

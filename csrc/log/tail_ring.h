@@ -143,6 +143,8 @@ void pb_ring_pool_close(pb_ring_pool *pool);
 int pb_ring_pool_take(pb_ring_pool *pool, pb_tail_ring **out);
 /* What is in it is wanted no more. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
+/* What is in it stays in its file, for the next start. */
+void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
 void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out);
 int64_t pb_ring_pool_ring_bytes(const pb_ring_pool *pool);
 

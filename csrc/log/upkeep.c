@@ -164,6 +164,8 @@ int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_activ
 
 bool pb_log_needs_pacing(const pb_log *log)
 {
+    if (log->hot != NULL)
+        return false;
     const pb_segment *active = pb_log_active(log);
     int64_t paced = log->paced_base == active->base_offset ? log->paced_position : 0;
     return active->size_bytes - paced >= log->engine->pace_bytes;

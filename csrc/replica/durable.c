@@ -13,6 +13,7 @@
 
 #include <errno.h>
 
+#include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
 static bool ends_after(const pb_append *append, int64_t end)
@@ -161,6 +162,22 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result)
     return again;
 }
 
+void pb_durable_fail(pb_partition *partition, int result)
+{
+    pthread_mutex_lock(&partition->lock);
+    if (!partition->syncing) {
+        partition->syncing = true;
+        partition->readers++;
+        (void)conclude(partition, 0, result);
+        return;
+    }
+    bool broke = !partition->broken;
+    partition->broken = true;
+    pthread_mutex_unlock(&partition->lock);
+    if (broke)
+        partition->failed(partition, PB_SYNC_FAILED, result);
+}
+
 void pb_durable_stop_syncs(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
@@ -219,6 +236,7 @@ bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, in
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
     pb_log_sync_end(partition->log, round, result);
+    pb_hot_after_round(partition);
     bool again = conclude(partition, count_durable(partition, round, result), result);
     pb_log_sync_release(round);
     return again;

@@ -19,6 +19,8 @@ void pb_durable_advance(pb_partition *partition, int64_t visible_bytes);
 /* true: the caller shall call sync_due, without the lock. */
 bool pb_durable_begin(pb_partition *partition);
 
+/* Without the lock: the log has failed outside of a sync. What waits for one ends, now or with the round under way. */
+void pb_durable_fail(pb_partition *partition, int result);
 /* Without the lock: call `done` of all that has ended. */
 void pb_durable_settle(pb_link *finished, pb_reactor *here);
 /* Without the lock: let no sync begin, and wait for the one under way; and the end of it. Blocking. */

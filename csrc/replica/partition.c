@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
 #define PACE_INTERVAL_NS 50000000 /* not more often than this */
@@ -51,6 +52,8 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     pthread_mutex_init(&partition->lock, NULL);
     pthread_cond_init(&partition->quiet, NULL);
     pb_list_init(&partition->sync_link);
+    pb_list_init(&partition->flush_link);
+    pb_list_init(&partition->hot_link);
     pb_list_init(&partition->unsynced);
     pb_list_init(&partition->duplicates);
     pb_list_init(&partition->waiters);
@@ -264,6 +267,7 @@ typedef struct write_outcome {
     bool broke;
     bool pace; /* pacing is due */
     bool sync; /* a sync is */
+    bool flush;
 } write_outcome;
 
 /* Count what has been written; its bytes. The lock is held. */
@@ -299,6 +303,7 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
     pb_durable_advance(partition, appended_bytes);
     outcome.sync = pb_durable_begin(partition);
     outcome.pace = begin_pacing(partition, now_ns);
+    outcome.flush = pb_hot_after_write(partition, appended_bytes, now_ns);
     pthread_cond_broadcast(&partition->quiet);
     pthread_mutex_unlock(&partition->lock);
     return outcome;
@@ -313,6 +318,8 @@ static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t r
         partition->sync_due(partition);
     if (outcome.pace)
         partition->pacing_due(partition);
+    if (outcome.flush)
+        partition->flush_due(partition);
     if (outcome.broke)
         partition->failed(partition, PB_WRITE_FAILED,
                           result < 0 ? (int)result : -ENOSPC); /* why files take only a part */
@@ -324,7 +331,7 @@ static bool begin_write(pb_partition *partition)
     pthread_mutex_lock(&partition->lock);
     partition->queued = false;
     /* Whoever was told of the last write may have closed the log since. */
-    bool begun = !partition->writing && !partition->held && partition->log != NULL &&
+    bool begun = !partition->writing && !partition->held && !partition->switching && partition->log != NULL &&
                  pb_log_write_begin(partition->log, &partition->write);
     partition->writing = partition->writing || begun;
     if (!begun)
@@ -408,11 +415,36 @@ static void after_slice(pb_partition *partition, int64_t result)
     pb_partition_release(partition);
 }
 
+/* Into the ring whole, or into the file slice by slice. PB_IO_PENDING also while the ring has no room. */
+static int64_t start_write(pb_partition *partition)
+{
+    int result = pb_log_write_prepare(partition->log, &partition->write);
+    if (result == PB_LOG_WAITS) {
+        pb_hot_wait(partition);
+        return PB_IO_PENDING;
+    }
+    if (result != 0)
+        return result;
+    if (pb_log_is_hot(partition->log))
+        return pb_log_write_ring(partition->log, &partition->write);
+    partition->write_begun = true;
+    return write_slice(partition);
+}
+
+/* After waiting: unless the log has failed meanwhile. */
+static int64_t start_again(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool failed = pb_log_failed(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    return failed ? -EIO : start_write(partition);
+}
+
 static void go_on(pb_task *task, pb_reactor *reactor)
 {
     (void)reactor;
     pb_partition *partition = PB_CONTAINER(task, pb_partition, go_on);
-    after_slice(partition, write_slice(partition));
+    after_slice(partition, partition->write_begun ? write_slice(partition) : start_again(partition));
 }
 
 static void written(pb_op *op, int64_t result)
@@ -427,10 +459,9 @@ static void pump_on(pb_partition *partition, pb_reactor *reactor)
     while (begin_write(partition)) {
         partition->write_next = 0;
         partition->write_done = 0;
+        partition->write_begun = false;
         partition->writer = reactor;
-        int64_t result = pb_log_write_prepare(partition->log, &partition->write);
-        if (result == 0)
-            result = write_slice(partition);
+        int64_t result = start_write(partition);
         if (result == PB_IO_PENDING) {
             reactor->holds++;
             pb_partition_retain(partition);

@@ -78,6 +78,17 @@ typedef void (*pb_partition_pacing_due)(pb_partition *partition);
  * the lock. */
 typedef void (*pb_partition_sync_due)(pb_partition *partition);
 
+/* A background thread shall call pb_partition_flush, once. Any thread, without the lock. */
+typedef void (*pb_partition_flush_due)(pb_partition *partition);
+
+/* How busy a cold log is: enough makes it hot. */
+typedef struct pb_heat {
+    int64_t since_ns; /* it is counted from here on */
+    int64_t bytes;
+    int32_t writes;
+    int64_t not_before_ns; /* the last attempt has failed */
+} pb_heat;
+
 /* What a power cut may cost: bytes that are written and not known to be durable, counted as appended_bytes is. */
 typedef struct pb_exposure {
     int64_t durable_bytes;
@@ -99,6 +110,9 @@ struct pb_partition {
     pb_task pump;                       /* of pump_due */
     pb_partition_sync_due sync_due;     /* may be NULL without durable acks */
     pb_link sync_link;                  /* sync_due's, while `syncing` */
+    pb_partition_flush_due flush_due;   /* may be NULL, where no log becomes hot */
+    pb_link flush_link;                 /* flush_due's, while `flushing` */
+    pb_link hot_link;                   /* of those that flush: in their list of hot ones */
     atomic_int references;
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
@@ -114,7 +128,13 @@ struct pb_partition {
     bool pacing;           /* pacing_due was told, and counts as a reader */
     int64_t pace_after_ns; /* not sooner */
     bool broken;           /* a write failed; appends are refused until repaired */
-    bool syncing;          /* a sync is due or under way, or the log is being cut: one at a time */
+    bool flushing;         /* flush_due was told, and counts as a reader */
+    bool waits;            /* the write under way waits for pb_partition_flush */
+    bool switching;        /* the log is about to become hot or cold: no write begins */
+    bool flush_asked;      /* little has gathered, but some time ago */
+    int64_t last_write_ns;
+    pb_heat heat;
+    bool syncing; /* a sync is due or under way, or the log is being cut: one at a time */
     int64_t high_watermark;
     pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
     pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
@@ -129,6 +149,7 @@ struct pb_partition {
     pb_log_write write;
     int write_next;     /* the first iovec that is not written whole */
     int64_t write_done; /* bytes of it that are */
+    bool write_begun;   /* prepared, and on its way into the file */
     struct iovec slice[PB_WRITE_SLICE_IOVECS];
     int64_t slice_bytes;
     pb_op write_op;
@@ -182,6 +203,22 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);
 /* Write what has gathered. On a reactor. */
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
+
+/* ---- hot.c ---- */
+
+typedef struct pb_flush_outcome {
+    bool became_hot;
+    bool wants_ring; /* it would have, but there was none */
+} pb_flush_outcome;
+/* After flush_due, background thread: flush a hot log, send on the writer that waits for that, make a log hot or cold;
+ * until nothing is due. */
+pb_flush_outcome pb_partition_flush(pb_partition *partition);
+/* Little has gathered, and nothing else will have it flushed. true: the caller shall have pb_partition_flush called. */
+bool pb_partition_ask_flush(pb_partition *partition);
+/* The same to make it cold, because its ring is wanted elsewhere. */
+bool pb_partition_ask_cool(pb_partition *partition);
+/* Is it hot, or may it be soon? And when was it written to last? */
+bool pb_partition_is_hot(pb_partition *partition, int64_t *last_write_ns);
 
 /* Background thread, after pacing_due: start writeback. */
 void pb_partition_pace(pb_partition *partition);

@@ -97,6 +97,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_worker_init(&broker->worker, broker->io, "pb-cold-reads");
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
     pb_syncer_init(&broker->syncer, broker->io);
+    pb_flusher_init(&broker->flusher, broker->io);
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;
@@ -139,6 +140,8 @@ int pb_broker_run(pb_broker *broker, pb_failure *failure)
         result = pb_worker_start(&broker->pacing, failure);
     if (result == 0)
         result = pb_syncer_start(&broker->syncer, failure);
+    if (result == 0)
+        result = pb_flusher_start(&broker->flusher, failure);
     if (result < 0)
         return result;
     for (int i = 0; i < broker->listener_count; i++)
@@ -171,6 +174,7 @@ void pb_broker_halt(pb_broker *broker)
     pb_worker_stop(&broker->worker);
     pb_worker_stop(&broker->pacing);
     pb_syncer_stop(&broker->syncer);
+    pb_flusher_stop(&broker->flusher);
     atomic_store(&broker->halted, true);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_drain(&broker->reactors[i].reactor);
@@ -189,6 +193,7 @@ void pb_broker_destroy(pb_broker *broker)
             free(home->histograms[api]);
     }
     pb_syncer_destroy(&broker->syncer);
+    pb_flusher_destroy(&broker->flusher);
     pb_fetch_sessions_destroy(&broker->sessions);
     pb_events_destroy(&broker->events);
     pb_registry_destroy(&broker->registry);

@@ -13,6 +13,7 @@
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
 #include "server/events.h"
+#include "server/flusher.h"
 #include "server/sync.h"
 #include "server/worker.h"
 #include "wire/generated/apis.h"
@@ -82,9 +83,10 @@ struct pb_broker {
     pb_registry registry;
     pb_fetch_sessions sessions;
     pb_events events;
-    pb_worker worker; /* cold reads */
-    pb_worker pacing; /* writeback of growing logs */
-    pb_syncer syncer; /* durable acks */
+    pb_worker worker;   /* cold reads */
+    pb_worker pacing;   /* writeback of growing logs */
+    pb_syncer syncer;   /* durable acks */
+    pb_flusher flusher; /* hot logs */
     pb_clean_throttle clean_throttle;
     pb_server_reactor reactors[PB_MAX_REACTORS];
     pb_listener listeners[PB_MAX_LISTENERS];

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "log/tail.h"
 #include "wire/generated/kafka_errors.h"
 
 /* A read that keeps missing appends by a hair is answered with what it found. */
@@ -50,9 +51,11 @@ static void warm(pb_job *job)
     for (int32_t i = 0; i < fetch->item_count; i++) {
         fetch_item *item = &fetch->items[i];
         const pb_log_slice *slice = &item->slice;
-        int64_t at = slice->position, end = slice->position + slice->length;
+        int64_t at = slice->position, end = at;
         int result = 0;
-        while (slice->segment != NULL && at < end && result == 0) {
+        if (slice->segment != NULL)
+            end += pb_tail_file_bytes(slice->segment, at, slice->length);
+        while (at < end && result == 0) {
             size_t length = end - at < WARM_SLICE_BYTES ? (size_t)(end - at) : WARM_SLICE_BYTES;
             result = pb_io_read_all(io, slice->file, scratch, length, at);
             at += (int64_t)length;

@@ -21,6 +21,7 @@ typedef struct fetch_item {
     pb_partition *partition;      /* retained; NULL: unknown */
     int error;
     pb_log_slice slice; /* what is sent; pinned */
+    pb_chunk *copy;     /* of it, where the file has not got all of it; NULL: none */
     pb_partition_ends ends;
     pb_fetch_response_epoch_end_offset diverging;
     pb_aborted_transaction *aborted; /* malloc'd */

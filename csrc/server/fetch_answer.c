@@ -1,16 +1,22 @@
 /*
  * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header,
- * because one send is cheaper than two calls. Reactor thread.
+ * because one send is cheaper than two calls. What a hot log has in its ring only is copied too: nobody waits there for
+ * a consumer that does not read. Reactor thread.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "log/tail.h"
+#include "record/batch.h"
+#include "record/bytes.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
 /* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end,
  * so they are counted against the buffer budget; beyond it records leave by sendfile, however small. */
 #define COPY_BYTES (32 * 1024)
+/* Of a ring no more than this at once, unless a batch is larger. */
+#define RING_COPY_BYTES (4 * 1024 * 1024)
 
 /* Twice: once as read, once in the answer. */
 static bool reserve_copy(fetch_state *fetch, int64_t length)
@@ -21,28 +27,77 @@ static bool reserve_copy(fetch_state *fetch, int64_t length)
     return true;
 }
 
-/* What goes into the records field: a copy, or a gap that a file range fills. */
-static pb_slice records_of(fetch_state *fetch, fetch_item *item)
+/* Copy `length` bytes of the item's slice, and let go of it; a failure is the item's error. */
+static void copy_slice(fetch_item *item, void *copy, int64_t length)
 {
-    if (item->slice.segment == NULL)
-        return PB_EMPTY_SLICE;
-    PB_ASSERT(item->slice.length > 0 && item->slice.length <= INT32_MAX);
-    if (item->slice.length > COPY_BYTES || !reserve_copy(fetch, item->slice.length))
-        return (pb_slice){NULL, (int32_t)item->slice.length};
-    pb_io *io = fetch->request->home->broker->io;
-    void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)item->slice.length);
-    int result = copy == NULL
-                     ? -ENOMEM
-                     : pb_io_read_all(io, item->slice.file, copy, (size_t)item->slice.length, item->slice.position);
-    pb_slice records = {copy, (int32_t)item->slice.length};
+    pb_log_slice *slice = &item->slice;
+    int result =
+        copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
     if (result != 0) {
         pb_partition_report_read(item->partition, result);
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
-        records = PB_EMPTY_SLICE;
     }
-    pb_segment_release(item->slice.segment);
-    memset(&item->slice, 0, sizeof item->slice);
-    return records;
+    pb_segment_release(slice->segment);
+    *slice = (pb_log_slice){.length = result == 0 ? length : 0};
+}
+
+/* The same for a copy that goes beside the header. */
+static pb_slice copy_to(fetch_item *item, void *copy, int64_t length)
+{
+    copy_slice(item, copy, length);
+    item->slice.length = 0;
+    return item->error == 0 ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
+}
+
+/* How much of a slice is copied at most: RING_COPY_BYTES or `most_bytes`, but its first batch whole. */
+static int64_t copy_length(const pb_log_slice *slice, int64_t most_bytes)
+{
+    uint8_t head[PB_BATCH_LOG_OVERHEAD_BYTES];
+    if (slice->length <= most_bytes)
+        return slice->length;
+    if (pb_tail_read(slice->segment, slice->file, head, sizeof head, slice->position) != 0)
+        return most_bytes;
+    int64_t first_bytes = PB_BATCH_LOG_OVERHEAD_BYTES + (int64_t)pb_be32_load(head + 8);
+    most_bytes = first_bytes > most_bytes ? first_bytes : most_bytes;
+    return slice->length < most_bytes ? slice->length : most_bytes;
+}
+
+/* Into a chunk of the pool; without one, a batch beside its budget, so that the reader gets on. */
+static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
+{
+    int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
+    item->copy = pb_pool_take(&fetch->request->home->broker->pool, (uint32_t)length, false);
+    if (item->copy != NULL) {
+        copy_slice(item, item->copy->data, length);
+        return item->error == 0 ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
+    }
+    length = copy_length(&item->slice, 1);
+    void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
+    return copy_to(item, copy, length);
+}
+
+/* What goes into the records field: a copy, or a gap that a file range or a chunk fills. */
+static pb_slice records_of(fetch_state *fetch, fetch_item *item)
+{
+    pb_log_slice *slice = &item->slice;
+    if (slice->segment == NULL)
+        return PB_EMPTY_SLICE;
+    PB_ASSERT(slice->length > 0 && slice->length <= INT32_MAX);
+    if (slice->length <= COPY_BYTES && reserve_copy(fetch, slice->length)) {
+        void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
+        return copy_to(item, copy, slice->length);
+    }
+    if (pb_tail_holds(slice->segment, slice->position + slice->length))
+        return copy_ring(fetch, item);
+    return (pb_slice){NULL, (int32_t)slice->length};
+}
+
+/* What fills the gap of an item's records. */
+static pb_gap_filling filling_of(const fetch_item *item)
+{
+    if (item->copy != NULL)
+        return (pb_gap_filling){.data = item->copy->data, .length = item->slice.length};
+    return (pb_gap_filling){.file = item->slice.file, .position = item->slice.position, .length = item->slice.length};
 }
 
 static int fill_aborted(fetch_state *fetch, const fetch_item *item, pb_fetch_response_partition_data *data)
@@ -124,12 +179,12 @@ void pb_fetch_answer(fetch_state *fetch)
     out.session_id = fetch->session != NULL ? fetch->session->id : PB_FETCH_SESSIONLESS;
     size_t room = (size_t)fetch->item_count;
     fetch_item **answered = pb_arena_alloc_array(&request->arena, room, sizeof(fetch_item *));
-    pb_log_slice *files = pb_arena_alloc_array(&request->arena, room, sizeof *files);
+    pb_gap_filling *fillings = pb_arena_alloc_array(&request->arena, room, sizeof *fillings);
     int32_t count = 0;
     for (int32_t i = 0; answered != NULL && i < fetch->item_count; i++)
         if (is_answered(fetch, &fetch->items[i]))
             answered[count++] = &fetch->items[i];
-    if (answered == NULL || files == NULL || fill_topics(fetch, answered, count, &out) < 0) {
+    if (answered == NULL || fillings == NULL || fill_topics(fetch, answered, count, &out) < 0) {
         pb_events_notice(&request->home->broker->events,
                          "no memory for the answer to a Fetch request from %s; closing its connection",
                          request->connection->host);
@@ -137,10 +192,10 @@ void pb_fetch_answer(fetch_state *fetch)
         return;
     }
     for (int32_t i = 0; i < count; i++)
-        files[i] = answered[i]->slice;
+        fillings[i] = filling_of(answered[i]);
     pb_request_begin_answer(request);
     pb_fetch_response_write(&request->writer, request->header.request_api_version, &out);
-    pb_request_finish_answer(request, files, count);
+    pb_request_finish_answer(request, fillings, count);
 }
 
 void pb_fetch_answer_error(fetch_state *fetch, int error)

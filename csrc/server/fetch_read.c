@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "log/tail.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -105,6 +106,9 @@ void pb_fetch_unpin_item(fetch_item *item)
     if (item->slice.segment != NULL)
         pb_segment_release(item->slice.segment);
     memset(&item->slice, 0, sizeof item->slice);
+    if (item->copy != NULL)
+        pb_chunk_release(item->copy);
+    item->copy = NULL;
     free(item->aborted);
     item->aborted = NULL;
     item->aborted_count = 0;
@@ -121,7 +125,10 @@ bool pb_fetch_is_cold(fetch_state *fetch)
     pb_io *io = fetch->request->home->broker->io;
     for (int32_t i = 0; i < fetch->item_count; i++) {
         const pb_log_slice *slice = &fetch->items[i].slice;
-        if (slice->segment != NULL && io->ops->file_resident(io, slice->file, slice->position, slice->length) == 0)
+        if (slice->segment == NULL)
+            continue;
+        int64_t file_bytes = pb_tail_file_bytes(slice->segment, slice->position, slice->length);
+        if (io->ops->file_resident(io, slice->file, slice->position, file_bytes) == 0)
             return true;
     }
     return false;

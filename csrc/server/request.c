@@ -125,25 +125,25 @@ void pb_request_begin_answer(pb_request *request)
     pb_response_header_write(&request->writer, pb_response_header_version(request->api, version), &header);
 }
 
-/* Outputs: runs of memory between the gaps, and the file ranges that fill them. */
-static bool lay_out(pb_request *request, const pb_log_slice *files, int file_count)
+/* Outputs: runs of memory between the gaps, and what fills them. */
+static bool lay_out(pb_request *request, const pb_gap_filling *fillings, int filling_count)
 {
     pb_writer *writer = &request->writer;
     pb_output *outputs = pb_arena_alloc_array(&request->arena, 2 * writer->gap_count + 1, sizeof *outputs);
     if (outputs == NULL)
         return false;
     size_t position = 0;
-    int count = 0, file = 0;
+    int count = 0, next = 0;
     for (size_t i = 0; i < writer->gap_count; i++) {
         const pb_gap *gap = &writer->gaps[i];
         outputs[count++] = (pb_output){.data = writer->data + position, .length = (int64_t)(gap->position - position)};
-        while (file < file_count && files[file].segment == NULL)
-            file++;
-        PB_ASSERT(file < file_count && files[file].length == gap->length);
-        outputs[count++] =
-            (pb_output){.file = files[file].file, .position = files[file].position, .length = gap->length};
+        while (next < filling_count && fillings[next].length == 0)
+            next++;
+        PB_ASSERT(next < filling_count && fillings[next].length == gap->length);
+        const pb_gap_filling *filling = &fillings[next++];
+        outputs[count++] = (pb_output){
+            .data = filling->data, .file = filling->file, .position = filling->position, .length = gap->length};
         position = gap->position;
-        file++;
     }
     outputs[count++] = (pb_output){.data = writer->data + position, .length = (int64_t)(writer->length - position)};
     request->response.outputs = outputs;
@@ -151,11 +151,11 @@ static bool lay_out(pb_request *request, const pb_log_slice *files, int file_cou
     return true;
 }
 
-void pb_request_finish_answer(pb_request *request, const pb_log_slice *files, int file_count)
+void pb_request_finish_answer(pb_request *request, const pb_gap_filling *fillings, int count)
 {
     pb_writer *writer = &request->writer;
     size_t frame_bytes = writer->length + writer->gap_bytes - sizeof(int32_t);
-    if (writer->error != 0 || frame_bytes > INT32_MAX || !lay_out(request, files, file_count)) {
+    if (writer->error != 0 || frame_bytes > INT32_MAX || !lay_out(request, fillings, count)) {
         pb_events_notice(&request->home->broker->events,
                          "no memory for the answer to a %s request from %s; closing its connection", request->api->name,
                          request->connection->host);

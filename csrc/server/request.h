@@ -43,8 +43,15 @@ int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length)
 void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk);
 /* Start the answer: size, response header. The body is written next. */
 void pb_request_begin_answer(pb_request *request);
-/* The answer is whole in `writer` (gaps: `files` in the same order): set the outputs and let it go. */
-void pb_request_finish_answer(pb_request *request, const pb_log_slice *files, int file_count);
+/* What fills a gap: a range of a file, or memory that lives as long as the request. */
+typedef struct pb_gap_filling {
+    const uint8_t *data; /* NULL: from the file */
+    int file;
+    int64_t position;
+    int64_t length; /* 0: it fills none */
+} pb_gap_filling;
+/* The answer is whole in `writer` (gaps: `fillings` in the same order): set the outputs and let it go. */
+void pb_request_finish_answer(pb_request *request, const pb_gap_filling *fillings, int count);
 /* Nothing is answered (acks=0); the next request may go on. */
 void pb_request_finish_silent(pb_request *request);
 /* The connection is to be closed because of this request. */

@@ -256,8 +256,12 @@ static UNUSED bool log_write_limited(fixture *f, int64_t result_limit, pb_link *
     pb_log_write write;
     if (!pb_log_write_begin(f->log, &write))
         return false;
-    int64_t result = pb_log_write_prepare(f->log, &write);
-    if (result == 0) {
+    int64_t result;
+    while ((result = pb_log_write_prepare(f->log, &write)) == PB_LOG_WAITS)
+        CHECK_INT(pb_log_write_unblock(f->log, &f->guard, &write), 0);
+    if (result == 0 && pb_log_is_hot(f->log)) {
+        result = pb_log_write_ring(f->log, &write);
+    } else if (result == 0) {
         struct iovec iov[64];
         memcpy(iov, write.iov, sizeof(iov));
         int rc = pb_io_write_all(f->io, write.file, iov, write.iov_count, write.position);

@@ -1,0 +1,372 @@
+/*
+ * Hot logs: the ring's way into the file, and the ways into and out of being hot. See hot.h for the states. Blocking
+ * calls of background threads, but for those that a writer makes on its reactor.
+ */
+#include "log/hot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/state.h"
+
+enum {
+    FLUSH_BYTES = 2 << 20,     /* one write takes no more */
+    ALLOCATE_BYTES = 64 << 20, /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,    /* when fewer than these are left ahead: more than a ring */
+};
+
+static int64_t block_floor(int64_t position)
+{
+    return position - position % PB_DIRECT_BLOCK_BYTES;
+}
+
+/* ---- the writer's side ---- */
+
+bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write)
+{
+    int64_t end = write->position + write->length;
+    return write->length <= pb_tail_ring_free_bytes(hot->ring) && end <= atomic_load(&hot->allocated_end);
+}
+
+int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
+{
+    pb_tail_ring *ring = log->hot->ring;
+    int64_t position = write->position;
+    PB_ASSERT(log->writing && position == pb_tail_ring_end(ring) && pb_hot_has_room(log->hot, write));
+    int64_t end = position + write->length;
+    pb_tail_forget(log->hot->segment, end - pb_tail_ring_bytes(ring));
+    for (int i = 0; i < write->iov_count; i++) {
+        memcpy(pb_tail_ring_at(ring, position), write->iov[i].iov_base, write->iov[i].iov_len);
+        position += (int64_t)write->iov[i].iov_len;
+    }
+    PB_ASSERT(position == end);
+    pb_tail_ring_publish(ring, end);
+    return write->length;
+}
+
+bool pb_log_is_hot(const pb_log *log)
+{
+    return log->hot != NULL;
+}
+
+int64_t pb_log_gathered_bytes(const pb_log *log)
+{
+    return log->hot != NULL ? pb_tail_ring_end(log->hot->ring) - pb_tail_ring_start(log->hot->ring) : 0;
+}
+
+/* ---- flushing ---- */
+
+/* Blocks ahead of what may be taken into the ring. A disk that is full keeps the writer waiting, and then cools. */
+static int allocate_ahead(const pb_log *log, pb_hot *hot)
+{
+    int64_t allocated = atomic_load(&hot->allocated_end);
+    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
+        return 0;
+    int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, ALLOCATE_BYTES);
+    if (rc == 0)
+        atomic_store(&hot->allocated_end, allocated + ALLOCATE_BYTES);
+    return rc;
+}
+
+/* One write of what lies below `end`. */
+static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
+{
+    _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t last[PB_DIRECT_BLOCK_BYTES];
+    int64_t start = block_floor(hot->flushed_end);
+    if (end - start > FLUSH_BYTES)
+        end = start + FLUSH_BYTES;
+    int64_t whole = block_floor(end) - start;
+    struct iovec iov[2];
+    int count = 0;
+    if (whole > 0)
+        iov[count++] = (struct iovec){pb_tail_ring_at(hot->ring, start), (size_t)whole};
+    if (start + whole < end) { /* what follows in the ring is being written, or old */
+        size_t length = (size_t)(end - start - whole);
+        memcpy(last, pb_tail_ring_at(hot->ring, start + whole), length);
+        memset(last + length, 0, sizeof(last) - length);
+        iov[count++] = (struct iovec){last, sizeof(last)};
+    }
+    PB_ASSERT(count > 0);
+    int64_t wanted = whole + (start + whole < end ? (int64_t)sizeof(last) : 0);
+    const pb_io_ops *ops = log->io->ops;
+    int64_t wrote = durable ? ops->file_write_durable(log->io, hot->file, iov, count, start)
+                            : ops->file_write(log->io, hot->file, iov, count, start);
+    if (wrote != wanted)
+        return wrote < 0 ? (int)wrote : -EIO;
+    hot->unsynced = hot->unsynced || !durable;
+    hot->flushed_end = end;
+    pb_tail_seal(hot->segment, block_floor(end));
+    pb_tail_ring_advance(hot->ring, end);
+    return 0;
+}
+
+/* Under flush_lock. */
+static int flush_held(const pb_log *log, pb_hot *hot, bool durable)
+{
+    int64_t end = pb_tail_ring_end(hot->ring);
+    bool each = durable && !hot->unsynced;
+    int rc = 0;
+    while (rc == 0 && hot->flushed_end < end)
+        rc = flush_some(log, hot, end, each);
+    if (rc == 0 && durable && hot->unsynced && (rc = log->io->ops->file_sync(log->io, hot->file)) == 0)
+        hot->unsynced = false;
+    return rc;
+}
+
+/* The hot log's state with flush_lock held; NULL, and not held: it is cold. */
+static pb_hot *begin_flush(pb_log *log, const pb_log_guard *guard)
+{
+    pthread_mutex_lock(&log->flush_lock);
+    pb_log_lock(guard);
+    pb_hot *hot = log->hot;
+    pb_log_unlock(guard);
+    if (hot == NULL)
+        pthread_mutex_unlock(&log->flush_lock);
+    return hot;
+}
+
+static int end_flush(pb_log *log, const pb_log_guard *guard, int rc)
+{
+    pthread_mutex_unlock(&log->flush_lock);
+    if (rc != 0) {
+        pb_log_lock(guard);
+        log->failed = true;
+        pb_log_unlock(guard);
+    }
+    return rc;
+}
+
+int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
+{
+    pb_hot *hot = begin_flush(log, guard);
+    if (hot == NULL)
+        return 0;
+    /* Before the disk is full nobody has to know. */
+    (void)allocate_ahead(log, hot);
+    int rc = end_flush(log, guard, flush_held(log, hot, false));
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
+}
+
+int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done)
+{
+    pb_hot *hot = begin_flush(log, guard);
+    *done = hot != NULL && hot->segment == segment;
+    if (hot == NULL)
+        return 0;
+    int rc = *done ? flush_held(log, hot, true) : 0;
+    (void)allocate_ahead(log, hot);
+    pthread_mutex_unlock(&log->flush_lock);
+    return rc;
+}
+
+/* ---- cold -> hot ---- */
+
+static int open_direct(const pb_log *log, int64_t base_offset)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
+    return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
+}
+
+/* Point `hot` to a segment of which `size_bytes` are in its file. The last block, when it is not full, comes into the
+ * ring. */
+static int enter_segment(const pb_log *log, pb_hot *hot, pb_segment *segment, int64_t size_bytes)
+{
+    int64_t block = block_floor(size_bytes);
+    int file = open_direct(log, segment->base_offset);
+    if (file < 0)
+        return file;
+    hot->file = file;
+    int rc = log->io->ops->file_allocate(log->io, file, block, ALLOCATE_BYTES);
+    if (rc == 0 && block < size_bytes)
+        rc = pb_io_read_all(log->io, segment->file, pb_tail_ring_at(hot->ring, block), (size_t)(size_bytes - block),
+                            block);
+    if (rc != 0) {
+        log->io->ops->file_close(log->io, file);
+        return rc;
+    }
+    pb_tail_ring_begin(hot->ring, &log->ring_identity, segment->base_offset, size_bytes);
+    pb_segment_retain(segment);
+    hot->segment = segment;
+    hot->flushed_end = size_bytes;
+    hot->unsynced = true; /* what was written through the page cache */
+    atomic_store(&hot->allocated_end, block + ALLOCATE_BYTES);
+    return 0;
+}
+
+/* With the write token. */
+static int heat_held(pb_log *log, const pb_log_guard *guard)
+{
+    pb_hot *hot = calloc(1, sizeof(*hot));
+    if (hot == NULL)
+        return -ENOMEM;
+    pb_segment *active = pb_log_active(log);
+    int rc = pb_ring_pool_take(log->rings, &hot->ring);
+    if (rc != 0) {
+        free(hot);
+        return rc;
+    }
+    rc = enter_segment(log, hot, active, active->size_bytes);
+    if (rc != 0) {
+        pb_ring_pool_give(log->rings, hot->ring);
+        free(hot);
+        return rc;
+    }
+    pb_log_lock(guard);
+    pb_tail_attach(active, pb_tail_ring_at(hot->ring, 0), (size_t)pb_tail_ring_bytes(hot->ring),
+                   block_floor(active->size_bytes));
+    log->hot = hot;
+    pb_log_unlock(guard);
+    return 0;
+}
+
+int pb_log_heat(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    int rc = log->writing || log->broken || log->failed || log->hot != NULL ? -EBUSY : 0;
+    if (log->rings == NULL)
+        rc = -EOPNOTSUPP;
+    if (rc == 0)
+        log->writing = true;
+    pb_log_unlock(guard);
+    if (rc != 0)
+        return rc;
+    rc = heat_held(log, guard);
+    pb_log_lock(guard);
+    log->writing = false;
+    pb_log_unlock(guard);
+    return rc;
+}
+
+/* ---- hot -> cold ---- */
+
+/* Under flush_lock, all flushed: let go of the segment, whose file is cut to its length. */
+static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
+{
+    int64_t size_bytes = pb_tail_ring_end(hot->ring);
+    const pb_io_ops *ops = log->io->ops;
+    int64_t file_bytes = ops->file_size(log->io, hot->file);
+    /* The last chance to see that somebody has cut the file behind our back. */
+    int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;
+    if (rc == 0)
+        rc = ops->file_truncate(log->io, hot->file, size_bytes);
+    if (rc != 0)
+        return rc;
+    pb_log_lock(guard);
+    pb_tail_detach(hot->segment);
+    pb_log_unlock(guard);
+    ops->file_close(log->io, hot->file);
+    pb_segment_release(hot->segment);
+    hot->segment = NULL;
+    return 0;
+}
+
+/* Under flush_lock: the log is cold. */
+static void end_hot(pb_log *log, const pb_log_guard *guard)
+{
+    pb_hot *hot = log->hot;
+    pb_log_lock(guard);
+    log->hot = NULL;
+    pb_log_unlock(guard);
+    PB_ASSERT(hot->segment == NULL);
+    pb_ring_pool_give(log->rings, hot->ring);
+    free(hot);
+}
+
+int pb_log_cool_held(pb_log *log, const pb_log_guard *guard)
+{
+    pb_hot *hot = begin_flush(log, guard);
+    if (hot == NULL)
+        return 0;
+    int rc = flush_held(log, hot, false);
+    if (rc == 0)
+        rc = leave_segment(log, guard, hot);
+    if (rc == 0)
+        end_hot(log, guard);
+    return end_flush(log, guard, rc);
+}
+
+int pb_log_cool(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    int rc = log->writing || log->broken || log->failed ? -EBUSY : 0;
+    if (rc == 0)
+        log->writing = true;
+    pb_log_unlock(guard);
+    if (rc != 0)
+        return rc;
+    rc = pb_log_cool_held(log, guard);
+    pb_log_lock(guard);
+    log->writing = false;
+    pb_log_unlock(guard);
+    return rc;
+}
+
+void pb_log_abandon_ring(pb_log *log)
+{
+    pb_hot *hot = log->hot;
+    if (hot == NULL)
+        return;
+    log->hot = NULL;
+    pb_tail_detach(hot->segment);
+    log->io->ops->file_close(log->io, hot->file);
+    pb_segment_release(hot->segment);
+    pb_ring_pool_leave(log->rings, hot->ring);
+    free(hot);
+}
+
+/* ---- for a writer that waits ---- */
+
+/* Go over to a new segment. A failure leaves the log cold, so that the writer meets it; one of the old segment is the
+ * log's. */
+static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
+{
+    int rc = flush_held(log, hot, false);
+    if (rc == 0)
+        rc = leave_segment(log, guard, hot);
+    if (rc != 0)
+        return rc;
+    const pb_roll *roll = PB_CONTAINER(log->rolls.next, pb_roll, link);
+    pb_segment *segment;
+    bool begun = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &segment) == 0;
+    if (begun) {
+        log->rolling = segment;
+        begun = enter_segment(log, hot, segment, 0) == 0;
+    }
+    if (!begun) {
+        end_hot(log, guard);
+        return 0;
+    }
+    hot->unsynced = false;
+    pb_log_lock(guard);
+    pb_tail_attach(segment, pb_tail_ring_at(hot->ring, 0), (size_t)pb_tail_ring_bytes(hot->ring), 0);
+    pb_log_unlock(guard);
+    return 0;
+}
+
+int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_write *write)
+{
+    pb_log_lock(guard);
+    bool failed = log->failed;
+    pb_log_unlock(guard);
+    pb_hot *hot = failed ? NULL : begin_flush(log, guard);
+    if (hot == NULL)
+        return failed ? -EIO : 0;
+    int rc;
+    if (write->rolls && log->rolling == NULL) {
+        rc = roll_held(log, guard, hot);
+    } else {
+        rc = allocate_ahead(log, hot);
+        bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
+        bool allocated = rc == 0 || write->position + write->length <= atomic_load(&hot->allocated_end);
+        rc = flush_held(log, hot, false);
+        if (rc == 0 && !(fits && allocated)) {
+            rc = leave_segment(log, guard, hot);
+            if (rc == 0)
+                end_hot(log, guard);
+        }
+    }
+    return end_flush(log, guard, rc);
+}

@@ -1,0 +1,47 @@
+/*
+ * A hot log: the append engine `direct`. What is appended goes into a ring of memory on tmpfs, which survives the
+ * process, and from there into the segment's file past the page cache, in large writes.
+ *
+ *     COLD -> HOT   pb_log_heat: the ring begins at the last whole block of the active segment
+ *     HOT -> HOT    at a roll: pb_log_write_unblock empties the ring into the old segment, and begins the new one
+ *     HOT -> COLD   pb_log_cool, or whoever has the log to himself: empties the ring, cuts the file to its length
+ *
+ * A cold log is written through the page cache. A change needs the write token, or is made for the writer that holds it
+ * and waits. The ring is emptied ("flushed") by one thread at a time, `flush_lock`, in blocks: the last block, when it
+ * is not full, is written with zeros behind its end and once more later, so writes in flight never share a block. The
+ * file may be longer than the segment meanwhile, and has its blocks ahead of what is taken into the ring, so that what
+ * was acknowledged finds room on the disk.
+ *
+ * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
+ * written when the log is opened again.
+ */
+#ifndef PB_LOG_HOT_H
+#define PB_LOG_HOT_H
+
+#include "log/log.h"
+#include "log/tail_ring.h"
+
+/* What a hot log has besides. Owner: the log. */
+typedef struct pb_hot {
+    pb_tail_ring *ring;
+    pb_segment *segment; /* retained; the active one, or the one that is about to be */
+    int file;            /* of the segment, past the page cache */
+    /* Under flush_lock. */
+    int64_t flushed_end;           /* the file has all below */
+    bool unsynced;                 /* and some of it is not durable */
+    _Atomic int64_t allocated_end; /* the file has blocks up to here */
+} pb_hot;
+
+/* Empty the ring, cut the file, give the ring back. The caller holds the write token. After a failure the log has
+ * failed, and keeps the ring until it is closed. Nothing to do for a cold log. */
+int pb_log_cool_held(pb_log *log, const pb_log_guard *guard);
+/* Make what the ring has of this segment durable. *done: it was hot, and nothing else of it needs a sync. */
+int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done);
+/* Take the write of a hot log's writer into the ring. [writer] */
+int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write);
+/* Is there room for it? [writer] */
+bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write);
+/* Let go of the ring at the end of the log: what is in it and not in the file stays in its store. [quiet] */
+void pb_log_abandon_ring(pb_log *log);
+
+#endif

@@ -1,0 +1,200 @@
+/*
+ * Hot logs, the partition's side: which become hot, who flushes them, and the writer that waits for room.
+ *
+ * `flushing` is the token of the background thread that looks after the log: taken when a write leaves something to do,
+ * given back when nothing is left. A writer that finds no room in the ring keeps the write token of its log and waits
+ * (`waits`); the holder of `flushing` makes room and sends it on. With durable acks syncs flush, see durable.c: then a
+ * writer that waits for room goes on at the end of the round under way.
+ */
+#include "replica/hot.h"
+
+#include <errno.h>
+
+#include "replica/durable.h"
+
+#define SECOND_NS INT64_C(1000000000)
+
+enum {
+    FLUSH_BYTES = 1 << 20, /* a hot log is flushed when these have gathered */
+    HEAT_BYTES = 1 << 20,  /* a log becomes hot that is written at this rate a second, */
+    HEAT_WRITES = 16,      /* or, where every write waits for the disk, with so many writes */
+};
+
+/* What the holder of `flushing` does next. */
+enum work { WORK_NONE, WORK_UNBLOCK, WORK_FLUSH, WORK_SWITCH };
+
+/* ---- the writer's side; the lock is held, unless said otherwise ---- */
+
+static bool take_token(pb_partition *partition)
+{
+    if (partition->flush_due == NULL || partition->flushing || partition->log == NULL)
+        return false;
+    partition->flushing = true;
+    partition->readers++;
+    return true;
+}
+
+/* Has a cold log been busy enough? Counts by periods of a second at most. */
+static bool is_warm(pb_partition *partition, int64_t bytes, int64_t now_ns)
+{
+    pb_heat *heat = &partition->heat;
+    if (now_ns - heat->since_ns > SECOND_NS)
+        *heat = (pb_heat){.since_ns = now_ns, .not_before_ns = heat->not_before_ns};
+    heat->bytes += bytes;
+    heat->writes++;
+    return heat->bytes >= HEAT_BYTES || (partition->rules.durable_acks && heat->writes >= HEAT_WRITES);
+}
+
+bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
+{
+    partition->last_write_ns = now_ns;
+    if (partition->flush_due == NULL || partition->flushing || !partition->serving || partition->broken)
+        return false;
+    if (pb_log_is_hot(partition->log))
+        return !partition->rules.durable_acks && pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES &&
+               take_token(partition);
+    if (!is_warm(partition, bytes, now_ns) || now_ns < partition->heat.not_before_ns || partition->held)
+        return false;
+    partition->switching = take_token(partition);
+    return partition->switching;
+}
+
+void pb_hot_wait(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->writing && !partition->waits);
+    partition->waits = true;
+    bool round = partition->rules.durable_acks && partition->syncing && !partition->write.rolls;
+    bool due = !round && take_token(partition);
+    pthread_mutex_unlock(&partition->lock);
+    if (due)
+        partition->flush_due(partition);
+}
+
+void pb_hot_after_round(pb_partition *partition)
+{
+    if (!partition->waits || partition->flushing)
+        return;
+    partition->waits = false;
+    pb_reactor_post(partition->writer, &partition->go_on);
+}
+
+/* ---- the background thread ---- */
+
+static enum work next_work(const pb_partition *partition)
+{
+    if (partition->waits)
+        return WORK_UNBLOCK;
+    if (pb_log_failed(partition->log))
+        return WORK_NONE;
+    if (partition->switching)
+        return partition->writing ? WORK_NONE : WORK_SWITCH;
+    if (!pb_log_is_hot(partition->log) || partition->rules.durable_acks)
+        return WORK_NONE;
+    int64_t gathered_bytes = pb_log_gathered_bytes(partition->log);
+    return gathered_bytes >= FLUSH_BYTES || (partition->flush_asked && gathered_bytes > 0) ? WORK_FLUSH : WORK_NONE;
+}
+
+/* When to try again to make a log hot. */
+static int64_t retry_after_ns(int error)
+{
+    if (error == -EINVAL || error == -EOPNOTSUPP)
+        return INT64_MAX / 2; /* the file system does not do it */
+    return error == -EBUSY || error == -EAGAIN ? SECOND_NS : 10 * SECOND_NS;
+}
+
+static void switch_log(pb_partition *partition, const pb_log_guard *guard, pb_flush_outcome *outcome)
+{
+    int64_t now_ns = partition->io->ops->monotonic_ns(partition->io);
+    pthread_mutex_lock(&partition->lock);
+    bool cools = pb_log_is_hot(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    int result = cools ? pb_log_cool(partition->log, guard) : pb_log_heat(partition->log, guard);
+    pthread_mutex_lock(&partition->lock);
+    partition->switching = false;
+    partition->heat = (pb_heat){.since_ns = now_ns, .not_before_ns = now_ns + (cools ? SECOND_NS : 0)};
+    if (!cools && result != 0)
+        partition->heat.not_before_ns = now_ns + retry_after_ns(result);
+    pthread_mutex_unlock(&partition->lock);
+    outcome->became_hot = outcome->became_hot || (!cools && result == 0);
+    outcome->wants_ring = outcome->wants_ring || (!cools && result == -EAGAIN);
+    pb_partition_catch_up(partition);
+}
+
+/* Also after a failure, which the writer then meets. */
+static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
+{
+    int result = pb_log_write_unblock(partition->log, guard, &partition->write);
+    if (result != 0)
+        pb_durable_fail(partition, result);
+    int64_t now_ns = partition->io->ops->monotonic_ns(partition->io);
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->waits);
+    partition->waits = false;
+    /* A log that went cold for this is not made hot at once again. */
+    partition->heat.not_before_ns = now_ns + 10 * SECOND_NS;
+    pthread_mutex_unlock(&partition->lock);
+    pb_reactor_post(partition->writer, &partition->go_on);
+}
+
+static void flush(pb_partition *partition, const pb_log_guard *guard)
+{
+    int result = pb_log_flush(partition->log, guard, NULL);
+    if (result != 0)
+        pb_durable_fail(partition, result);
+}
+
+pb_flush_outcome pb_partition_flush(pb_partition *partition)
+{
+    pb_log_guard guard = pb_partition_guard(partition);
+    pb_flush_outcome outcome = {0};
+    for (;;) {
+        pthread_mutex_lock(&partition->lock);
+        PB_ASSERT(partition->flushing);
+        enum work work = next_work(partition);
+        partition->flush_asked = false;
+        if (work == WORK_NONE) {
+            partition->flushing = false;
+            partition->switching = false;
+            pthread_mutex_unlock(&partition->lock);
+            pb_partition_leave(partition);
+            return outcome;
+        }
+        pthread_mutex_unlock(&partition->lock);
+        if (work == WORK_UNBLOCK)
+            send_writer_on(partition, &guard);
+        else if (work == WORK_FLUSH)
+            flush(partition, &guard);
+        else
+            switch_log(partition, &guard, &outcome);
+    }
+}
+
+bool pb_partition_ask_flush(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool due = partition->log != NULL && pb_log_is_hot(partition->log) && !partition->rules.durable_acks &&
+               pb_log_gathered_bytes(partition->log) > 0 && take_token(partition);
+    partition->flush_asked = due;
+    pthread_mutex_unlock(&partition->lock);
+    return due;
+}
+
+bool pb_partition_is_hot(pb_partition *partition, int64_t *last_write_ns)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool hot = partition->log != NULL && (pb_log_is_hot(partition->log) || partition->flushing);
+    *last_write_ns = partition->last_write_ns;
+    pthread_mutex_unlock(&partition->lock);
+    return hot;
+}
+
+bool pb_partition_ask_cool(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool due = partition->log != NULL && pb_log_is_hot(partition->log) && !partition->writing && !partition->held &&
+               take_token(partition);
+    partition->switching = due;
+    pthread_mutex_unlock(&partition->lock);
+    return due;
+}

@@ -1,0 +1,15 @@
+/* Between the files of a partition: what hot.c does for partition.c and durable.c. The lock is held, unless said
+ * otherwise. */
+#ifndef PB_REPLICA_HOT_H
+#define PB_REPLICA_HOT_H
+
+#include "replica/partition.h"
+
+/* `bytes` have been written. true: the caller shall call flush_due, without the lock. */
+bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns);
+/* A sync round has ended: a writer that waits for room looks again. */
+void pb_hot_after_round(pb_partition *partition);
+/* Without the lock: the writer waits until go_on is posted to it. */
+void pb_hot_wait(pb_partition *partition);
+
+#endif

@@ -1,0 +1,180 @@
+/* The threads that flush hot logs. See flusher.h; a partition's lock is taken inside the flusher's, never around it. */
+#include "server/flusher.h"
+
+#include <string.h>
+
+#include "server/broker.h"
+
+#define LOOK_INTERVAL_NS INT64_C(500000000) /* what has gathered waits no longer than this, */
+#define IDLE_NS INT64_C(3000000000)         /* and a ring is anybody's that was not written to for so long */
+
+static int64_t now_ns(const pb_flusher *flusher)
+{
+    return flusher->io->ops->monotonic_ns(flusher->io);
+}
+
+/* The lock is held. */
+static void put(pb_flusher *flusher, pb_partition *partition)
+{
+    pb_partition_retain(partition);
+    pb_list_push_back(&flusher->due, &partition->flush_link);
+}
+
+/* A thread to wake, or NULL. The lock is held. */
+static pb_thread *pick_sleeper(pb_flusher *flusher)
+{
+    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
+        if (!flusher->threads[i].idle)
+            continue;
+        flusher->threads[i].idle = false; /* the next one wakes another */
+        return flusher->threads[i].thread;
+    }
+    return NULL;
+}
+
+/* One that has gone cold, or has been closed, is forgotten. The lock is held. */
+static void forget_cold(pb_flusher *flusher)
+{
+    pb_link *next;
+    for (pb_link *link = flusher->hot.next; link != &flusher->hot; link = next) {
+        next = link->next;
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, hot_link);
+        int64_t last_write_ns;
+        if (pb_partition_is_hot(partition, &last_write_ns))
+            continue;
+        pb_list_remove(link);
+        pb_partition_release(partition);
+    }
+}
+
+/* Flush what has gathered without becoming much. The lock is held. */
+static void look(pb_flusher *flusher)
+{
+    forget_cold(flusher);
+    for (pb_link *link = flusher->hot.next; link != &flusher->hot; link = link->next) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, hot_link);
+        if (pb_partition_ask_flush(partition))
+            put(flusher, partition);
+    }
+    flusher->next_look_ns = now_ns(flusher) + LOOK_INTERVAL_NS;
+}
+
+/* Have the one cooled that was not written to for longest. The lock is held. */
+static void free_ring(pb_flusher *flusher)
+{
+    int64_t oldest_ns = now_ns(flusher) - IDLE_NS;
+    pb_partition *oldest = NULL;
+    for (pb_link *link = flusher->hot.next; link != &flusher->hot; link = link->next) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, hot_link);
+        int64_t last_write_ns;
+        if (pb_partition_is_hot(partition, &last_write_ns) && last_write_ns < oldest_ns) {
+            oldest_ns = last_write_ns;
+            oldest = partition;
+        }
+    }
+    if (oldest != NULL && pb_partition_ask_cool(oldest))
+        put(flusher, oldest);
+}
+
+static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_outcome outcome)
+{
+    pthread_mutex_lock(&flusher->lock);
+    if (outcome.became_hot && pb_list_empty(&partition->hot_link)) {
+        pb_partition_retain(partition);
+        pb_list_push_back(&flusher->hot, &partition->hot_link);
+    }
+    if (outcome.wants_ring)
+        free_ring(flusher);
+    pthread_mutex_unlock(&flusher->lock);
+    pb_partition_release(partition);
+}
+
+static enum pb_step flush_step(void *argument)
+{
+    pb_flush_thread *self = argument;
+    pb_flusher *flusher = self->flusher;
+    pthread_mutex_lock(&flusher->lock);
+    if (!pb_list_empty(&flusher->hot) && now_ns(flusher) >= flusher->next_look_ns)
+        look(flusher);
+    pb_link *link = pb_list_pop_front(&flusher->due);
+    self->idle = link == NULL;
+    bool stopping = flusher->stopping;
+    bool looks = !pb_list_empty(&flusher->hot);
+    int64_t next_look_ns = flusher->next_look_ns;
+    pthread_mutex_unlock(&flusher->lock);
+    if (link != NULL) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, flush_link);
+        after_flush(flusher, partition, pb_partition_flush(partition));
+        return PB_STEP_AGAIN;
+    }
+    if (stopping)
+        return PB_STEP_END;
+    if (looks)
+        flusher->io->ops->thread_sleep_until(self->thread, next_look_ns);
+    return PB_STEP_IDLE;
+}
+
+void pb_flusher_init(pb_flusher *flusher, pb_io *io)
+{
+    memset(flusher, 0, sizeof *flusher);
+    flusher->io = io;
+    pthread_mutex_init(&flusher->lock, NULL);
+    pb_list_init(&flusher->due);
+    pb_list_init(&flusher->hot);
+}
+
+void pb_flusher_destroy(pb_flusher *flusher)
+{
+    PB_ASSERT(pb_list_empty(&flusher->due) && !flusher->running);
+    pthread_mutex_destroy(&flusher->lock);
+}
+
+int pb_flusher_start(pb_flusher *flusher, pb_failure *failure)
+{
+    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
+        pb_flush_thread *thread = &flusher->threads[i];
+        thread->flusher = flusher;
+        int result = flusher->io->ops->thread_start(flusher->io, "pb-flush", true, flush_step, thread, &thread->thread);
+        if (result < 0)
+            return pb_fail(failure, result, "cannot start a thread for flushing");
+    }
+    pthread_mutex_lock(&flusher->lock);
+    flusher->running = true;
+    pthread_mutex_unlock(&flusher->lock);
+    return 0;
+}
+
+void pb_flusher_stop(pb_flusher *flusher)
+{
+    pthread_mutex_lock(&flusher->lock);
+    flusher->stopping = true;
+    flusher->running = false;
+    pthread_mutex_unlock(&flusher->lock);
+    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
+        pb_thread *thread = flusher->threads[i].thread;
+        if (thread == NULL)
+            continue;
+        flusher->io->ops->thread_wake(thread);
+        flusher->io->ops->thread_join(thread);
+        flusher->threads[i].thread = NULL;
+    }
+    pb_link *link;
+    while ((link = pb_list_pop_front(&flusher->hot)) != NULL)
+        pb_partition_release(PB_CONTAINER(link, pb_partition, hot_link));
+}
+
+void pb_flusher_submit(pb_partition *partition)
+{
+    pb_broker *broker = partition->owner;
+    pb_flusher *flusher = &broker->flusher;
+    pthread_mutex_lock(&flusher->lock);
+    bool running = flusher->running;
+    if (running)
+        put(flusher, partition);
+    pb_thread *sleeper = running ? pick_sleeper(flusher) : NULL;
+    pthread_mutex_unlock(&flusher->lock);
+    if (sleeper != NULL)
+        flusher->io->ops->thread_wake(sleeper);
+    if (!running)
+        (void)pb_partition_flush(partition);
+}

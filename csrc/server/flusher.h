@@ -1,0 +1,45 @@
+/*
+ * Hot logs: background threads that bring what has gathered in their rings to the disk, and make logs hot and cold.
+ *
+ * A partition is in the queue, or with one of the threads, while something of it is due. Those that are hot are
+ * remembered: a log that is written little is flushed by the clock, and one that is not written at all gives its ring
+ * to another that is.
+ */
+#ifndef PB_SERVER_FLUSHER_H
+#define PB_SERVER_FLUSHER_H
+
+#include "replica/partition.h"
+
+#define PB_FLUSH_THREADS 2
+
+typedef struct pb_flusher pb_flusher;
+
+/* One thread. Owner: its flusher. */
+typedef struct pb_flush_thread {
+    pb_flusher *flusher;
+    pb_thread *thread;
+    bool idle; /* under the lock: it sleeps, or is about to */
+} pb_flush_thread;
+
+struct pb_flusher {
+    pb_io *io;
+    pb_flush_thread threads[PB_FLUSH_THREADS];
+    pthread_mutex_t lock;
+    /* Under the lock. */
+    pb_link due; /* partitions, retained */
+    pb_link hot; /* partitions that are hot, or have been until lately; retained */
+    int64_t next_look_ns;
+    bool running;
+    bool stopping;
+};
+
+void pb_flusher_init(pb_flusher *flusher, pb_io *io);
+void pb_flusher_destroy(pb_flusher *flusher);
+int pb_flusher_start(pb_flusher *flusher, pb_failure *failure);
+/* Ends the threads when nothing is due any more. */
+void pb_flusher_stop(pb_flusher *flusher);
+
+/* A partition's `flush_due`; its owner is the broker. Before start and after stop it does the work at once. */
+void pb_flusher_submit(pb_partition *partition);
+
+#endif

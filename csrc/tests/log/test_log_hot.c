@@ -1,0 +1,342 @@
+/* Hot logs: what goes through the ring is what a cold log would have, at every place and at every time. */
+#include <dirent.h>
+#include <stdatomic.h>
+
+#include "log/tail_ring.h"
+#include "tests/log/log_fixture.h"
+
+enum { RING_BYTES = 64 << 10, MOST_BATCHES = 4096 };
+
+typedef struct hot_fixture {
+    fixture f;
+    char rings[64];
+    pb_ring_identity identity;
+    /* Every batch that was appended, as it should be read. */
+    uint8_t *bytes[MOST_BATCHES];
+    uint32_t lengths[MOST_BATCHES];
+    int count; /* batch i has offset i */
+} hot_fixture;
+
+static void hot_open(hot_fixture *h, int64_t ring_bytes)
+{
+    memset(h, 0, sizeof(*h));
+    fixture_init(&h->f);
+    strcpy(h->rings, "/dev/shm/pb-hot-test-XXXXXX");
+    CHECK(mkdtemp(h->rings) != NULL);
+    const pb_ring_pool_options options = {
+        .io = h->f.io, .directory = h->rings, .budget_bytes = 1 << 20, .ring_bytes = ring_bytes};
+    CHECK_INT(pb_ring_pool_open(&options, &h->f.options.rings, NULL), 0);
+    strcpy(h->identity.topic, "hot");
+    h->f.options.ring_identity = &h->identity;
+    h->f.options.config.index_interval_bytes = 10000;
+    fixture_open(&h->f);
+}
+
+static int count_files(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return 0;
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+static void hot_free(hot_fixture *h)
+{
+    pb_ring_pool *rings = h->f.options.rings;
+    if (h->f.log != NULL)
+        fixture_close(&h->f, false);
+    pb_ring_pool_close(rings);
+    CHECK_INT(count_files(h->rings), 0);
+    fixture_free(&h->f);
+    for (int i = 0; i < h->count; i++)
+        free(h->bytes[i]);
+}
+
+static void hot_append(hot_fixture *h, int value_length)
+{
+    CHECK(h->count < MOST_BATCHES);
+    pb_append *append = append_make((batch_spec){.timestamp = 1000 + h->count, .value_length = value_length});
+    memset(append->bytes + append->length - value_length, 'a' + h->count % 26, (size_t)value_length);
+    uint8_t *copy = malloc(append->length);
+    h->lengths[h->count] = append->length;
+    CHECK_INT(pb_log_append(h->f.log, append), 0);
+    memcpy(copy, append->bytes, append->length);
+    CHECK_INT(append->base_offset, h->count);
+    h->bytes[h->count++] = copy;
+    log_write(&h->f);
+}
+
+/* Read from a batch on, and compare what comes. */
+static void hot_read(hot_fixture *h, int from, int64_t max_bytes)
+{
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(h->f.log, &h->f.guard, from, max_bytes, h->count, true, &slice), 0);
+    CHECK(slice.segment != NULL && slice.base_offset == from);
+    uint8_t *buffer = malloc((size_t)slice.length);
+    CHECK_INT(pb_tail_read(slice.segment, slice.file, buffer, (size_t)slice.length, slice.position), 0);
+    int64_t at = 0;
+    for (int i = from; at < slice.length; i++) {
+        int64_t length = slice.length - at < h->lengths[i] ? slice.length - at : h->lengths[i];
+        CHECK(i < h->count && memcmp(buffer + at, h->bytes[i], (size_t)length) == 0);
+        at += length;
+    }
+    free(buffer);
+    pb_segment_release(slice.segment);
+}
+
+static void hot_read_all(hot_fixture *h)
+{
+    for (int i = 0; i < h->count; i++)
+        hot_read(h, i, 1);
+}
+
+static int64_t file_bytes(hot_fixture *h, const char *name)
+{
+    char path[256];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/%s", h->f.directory, name);
+    CHECK_INT(stat(path, &status), 0);
+    return status.st_size;
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+TEST(a_log_that_changes_between_hot_and_cold_reads_as_it_was_written)
+{
+    for (uint32_t seed = 1; seed <= 6; seed++) {
+        hot_fixture *h = malloc(sizeof(*h));
+        hot_open(h, RING_BYTES);
+        h->f.options.config.segment_bytes = seed % 2 ? 1 << 30 : 300000;
+        pb_log_configure(h->f.log, &h->f.options.config);
+        uint32_t state = seed;
+        for (int step = 0; step < 600; step++) {
+            uint32_t what = next_random(&state) % 100;
+            if (what < 70)
+                hot_append(h, 1 + (int)(next_random(&state) % (what < 10 ? 40000 : 3000)));
+            else if (what < 80)
+                CHECK_INT(pb_log_flush(h->f.log, &h->f.guard, NULL), 0);
+            else if (what < 82 && !pb_log_is_hot(h->f.log))
+                CHECK_INT(pb_log_heat(h->f.log, &h->f.guard), 0);
+            else if (what < 84)
+                CHECK_INT(pb_log_cool(h->f.log, &h->f.guard), 0);
+            else if (what < 85)
+                CHECK_INT(pb_log_roll(h->f.log, &h->f.guard, NULL), 0);
+            else if (what < 88)
+                CHECK_INT(pb_log_sync(h->f.log, &h->f.guard, NULL), 0);
+            else if (h->count > 0)
+                hot_read(h, (int)(next_random(&state) % (uint32_t)h->count), 1 + next_random(&state) % 100000);
+            if (what >= 84 && what < 88 && !pb_log_is_hot(h->f.log))
+                CHECK_INT(pb_log_heat(h->f.log, &h->f.guard), 0);
+            CHECK_INT(pb_log_check_files(h->f.log, &h->f.guard, NULL), 0);
+        }
+        hot_read_all(h);
+        fixture_close(&h->f, true);
+        fixture_open(&h->f);
+        CHECK_INT(pb_log_written_end(h->f.log), h->count);
+        CHECK_INT(h->f.recovery.truncated_bytes, 0);
+        hot_read_all(h);
+        hot_free(h);
+        free(h);
+    }
+}
+
+TEST(a_hot_log_has_whole_blocks_in_its_file_and_the_rest_when_it_is_closed)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    hot_append(&h, 5000);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), -EBUSY);
+    hot_append(&h, 5000);
+    int64_t size = pb_log_size_bytes(h.f.log);
+    CHECK_INT(pb_log_gathered_bytes(h.f.log), h.lengths[1]);
+    CHECK(file_bytes(&h, "00000000000000000000.log") < size);
+    CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    CHECK_INT(pb_log_gathered_bytes(h.f.log), 0);
+    CHECK_INT(file_bytes(&h, "00000000000000000000.log"), (size + 4095) / 4096 * 4096);
+    fixture_close(&h.f, true);
+    CHECK_INT(file_bytes(&h, "00000000000000000000.log"), size);
+    fixture_open(&h.f);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
+TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 1000);
+    hot_append(&h, 2 * RING_BYTES);
+    CHECK(!pb_log_is_hot(h.f.log));
+    hot_append(&h, 1000);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
+static int refuse_allocation(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    (void)file;
+    (void)length;
+    return position == 0 ? 0 : -ENOSPC;
+}
+
+TEST(a_full_disk_makes_a_hot_log_cold_before_anything_is_taken_that_has_no_room)
+{
+    static hot_fixture h;
+    hot_open(&h, 32 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), -EAGAIN); /* beyond the budget */
+    hot_free(&h);
+    hot_open(&h, 512 << 10);
+    pb_io_ops full = *h.f.io->ops;
+    full.file_allocate = refuse_allocation;
+    h.f.io->ops = &full;
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    while (pb_log_is_hot(h.f.log))
+        hot_append(&h, 400000);
+    CHECK(pb_log_size_bytes(h.f.log) > 64 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), -ENOSPC);
+    hot_append(&h, 1000);
+    hot_read(&h, h.count - 3, 1 << 20);
+    hot_free(&h);
+}
+
+static int64_t refuse_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    (void)io;
+    (void)file;
+    (void)iov;
+    (void)count;
+    (void)position;
+    return -EIO;
+}
+
+TEST(a_flush_that_fails_ends_the_log_and_leaves_its_ring)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 1000);
+    pb_io_ops broken = *h.f.io->ops;
+    const pb_io_ops *whole = h.f.io->ops;
+    broken.file_write = refuse_write;
+    h.f.io->ops = &broken;
+    pb_failure failure;
+    CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, &failure), -EIO);
+    CHECK(pb_log_failed(h.f.log));
+    hot_read_all(&h); /* what was acknowledged is still read */
+    pb_append *append = append_make((batch_spec){.timestamp = 5});
+    CHECK(pb_log_append(h.f.log, append) > 0);
+    append_free(append);
+    CHECK(pb_log_close(h.f.log, true, &failure) < 0);
+    h.f.log = NULL;
+    h.f.io->ops = whole;
+    CHECK_INT(count_files(h.rings), 1);
+    pb_ring_pool_close(h.f.options.rings);
+    CHECK_INT(count_files(h.rings), 1);
+    fixture_remove(h.rings);
+    fixture_free(&h.f);
+}
+
+/* ---- a reader beside a writer and a flusher ---- */
+
+typedef struct readers_state {
+    hot_fixture *h;
+    _Atomic int written;
+    atomic_bool stop;
+} readers_state;
+
+static void *flush_on(void *argument)
+{
+    readers_state *s = argument;
+    while (!atomic_load(&s->stop))
+        CHECK_INT(pb_log_flush(s->h->f.log, &s->h->f.guard, NULL), 0);
+    return NULL;
+}
+
+static void *read_on(void *argument)
+{
+    readers_state *s = argument;
+    hot_fixture *h = s->h;
+    uint32_t state = 3;
+    while (!atomic_load(&s->stop)) {
+        int written = atomic_load(&s->written);
+        int back = (int)(next_random(&state) % 40);
+        int from = written > back ? written - back - 1 : 0;
+        if (written == 0)
+            continue;
+        pb_log_slice slice;
+        CHECK_INT(pb_log_read(h->f.log, &h->f.guard, from, 20000, written, true, &slice), 0);
+        uint8_t *buffer = malloc((size_t)slice.length);
+        CHECK_INT(pb_tail_read(slice.segment, slice.file, buffer, (size_t)slice.length, slice.position), 0);
+        CHECK_INT((int64_t)pb_be64_load(buffer), from);
+        if (slice.length >= h->lengths[from])
+            CHECK(memcmp(buffer, h->bytes[from], h->lengths[from]) == 0);
+        free(buffer);
+        pb_segment_release(slice.segment);
+    }
+    return NULL;
+}
+
+static void locked_append(readers_state *s, int value_length)
+{
+    hot_fixture *h = s->h;
+    pb_append *append = append_make((batch_spec){.timestamp = 1000 + h->count, .value_length = value_length});
+    memset(append->bytes + append->length - value_length, 'a' + h->count % 26, (size_t)value_length);
+    pb_link finished;
+    pb_list_init(&finished);
+    pb_log_write write;
+    fixture_lock(&h->f.mutex);
+    CHECK_INT(pb_log_append(h->f.log, append), 0);
+    h->lengths[h->count] = append->length;
+    h->bytes[h->count] = malloc(append->length);
+    memcpy(h->bytes[h->count], append->bytes, append->length);
+    CHECK(pb_log_write_begin(h->f.log, &write));
+    fixture_unlock(&h->f.mutex);
+    int rc;
+    while ((rc = pb_log_write_prepare(h->f.log, &write)) == PB_LOG_WAITS)
+        CHECK_INT(pb_log_write_unblock(h->f.log, &h->f.guard, &write), 0);
+    CHECK_INT(rc, 0);
+    int64_t result = pb_log_write_ring(h->f.log, &write);
+    fixture_lock(&h->f.mutex);
+    pb_log_write_end(h->f.log, &write, result, &finished);
+    h->count++;
+    fixture_unlock(&h->f.mutex);
+    atomic_store(&s->written, h->count);
+    append_free(PB_CONTAINER(pb_list_pop_front(&finished), pb_append, link));
+}
+
+TEST(readers_beside_a_writer_never_see_what_was_overwritten)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    h.f.options.config.segment_bytes = 3 << 20;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    readers_state s = {.h = &h};
+    pthread_t flusher, readers[2];
+    CHECK_INT(pthread_create(&flusher, NULL, flush_on, &s), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(pthread_create(&readers[i], NULL, read_on, &s), 0);
+    uint32_t state = 9;
+    for (int i = 0; i < MOST_BATCHES; i++)
+        locked_append(&s, 1 + (int)(next_random(&state) % 4000));
+    atomic_store(&s.stop, true);
+    pthread_join(flusher, NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(readers[i], NULL);
+    CHECK(h.f.log->segment_count > 2);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
+CHECK_MAIN()
