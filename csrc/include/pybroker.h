@@ -425,6 +425,56 @@ void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second);
 int32_t pb_partition_first_timestamp(pb_partition *partition, int64_t from_offset, int64_t upper_offset,
                                      int64_t *timestamp_ms, pb_native_failure *failure);
 
+/* ---- tail rings: abi/rings.c ---------------------------------------------------------------------------------------
+ */
+
+/* How the logs of a broker use rings. Sizes in bytes. */
+typedef struct pb_broker_rings {
+    const char *directory;     /* on tmpfs, nobody else's; made when it is missing */
+    const uint8_t *session_id; /* PB_UUID_BYTES: another one for each run */
+    int64_t budget_bytes;      /* for all rings */
+    int64_t ring_bytes;        /* of each; a multiple of 4096 */
+} pb_broker_rings;
+/* Let logs have tail rings: those that are opened from now on, in the log dirs added. At most once. -EINVAL: the
+ * directory is not on tmpfs. Blocking. */
+int32_t pb_broker_use_rings(pb_broker *broker, const pb_broker_rings *rings, pb_native_failure *failure);
+/* `path` is a log dir; what lies directly below it has directory.id `directory_id` (PB_UUID_BYTES). After use_rings. */
+int32_t pb_broker_add_log_dir(pb_broker *broker, const char *path, const uint8_t *directory_id);
+/* Rings now. */
+typedef struct pb_broker_ring_stats {
+    int64_t budget_bytes; /* 0: no rings are used */
+    int64_t used_bytes;
+    int32_t ring_count;
+    int32_t taken_count; /* hot logs */
+} pb_broker_ring_stats;
+void pb_broker_ring_stats_read(pb_broker *broker, pb_broker_ring_stats *out);
+
+/* Without a broker, while none has the log dir open: what an ended process has left. */
+
+/* What the file of a ring says of itself. */
+typedef struct pb_ring_file {
+    int64_t segment_base;
+    int64_t start_position; /* in the segment's file below it */
+    int64_t end_position;   /* in the ring below it */
+    int32_t sealed;         /* 0: nothing is in it, and only session and boot id are true */
+    int32_t partition;
+    uint8_t directory_id[16];
+    uint8_t topic_id[16];
+    uint8_t boot_id[16]; /* of the machine when it was written */
+    uint8_t session_id[16];
+    char topic[256];
+} pb_ring_file;
+/* -ENODATA: it was never finished, and holds nothing. -EBADMSG, -EPROTONOSUPPORT: it is no ring, or not of this
+ * version. Blocking. */
+int32_t pb_ring_file_read(const char *path, pb_ring_file *out, pb_native_failure *failure);
+/* Bring what the ring at `path` holds into the log in `log_directory`, and sync it; *moved_bytes: how many its segment
+ * had not got. `look`: change nothing. The ring's file stays as it is. -ESTALE: the log is not as the ring's writer
+ * left it. Blocking. */
+int32_t pb_ring_file_replay(const char *path, const char *log_directory, int32_t look, int64_t *moved_bytes,
+                            pb_native_failure *failure);
+/* PB_UUID_BYTES that change each time the machine starts. */
+int32_t pb_machine_boot_id(uint8_t *out);
+
 /* ---- metrics -------------------------------------------------------------------------------------------------------
  */
 

@@ -36,13 +36,18 @@ static bool all_zero(const uint8_t *bytes, size_t length)
     return true;
 }
 
+/* The topic's name becomes part of a path. */
+static bool identity_sane(const pb_ring_identity *identity)
+{
+    return identity->partition >= 0 && memchr(identity->topic, 0, sizeof(identity->topic)) != NULL &&
+           identity->topic[0] != 0 && strchr(identity->topic, '/') == NULL;
+}
+
 static bool positions_sane(const pb_ring_header *header, const pb_ring_content *content)
 {
-    return header->begin_position >= 0 && content->segment_base >= 0 && content->identity.partition >= 0 &&
+    return header->begin_position >= 0 && content->segment_base >= 0 &&
            content->start_position >= header->begin_position && content->end_position >= content->start_position &&
-           content->end_position - content->start_position <= content->ring_bytes &&
-           memchr(content->identity.topic, 0, sizeof(content->identity.topic)) != NULL &&
-           content->identity.topic[0] != 0;
+           content->end_position - content->start_position <= content->ring_bytes;
 }
 
 int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_content *out)
@@ -72,7 +77,8 @@ int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_conten
         return -EBADMSG;
     if (!out->sealed)
         return 0;
-    if (header.checksum != pb_ring_header_checksum(&header) || !positions_sane(&header, out))
+    if (header.checksum != pb_ring_header_checksum(&header) || !positions_sane(&header, out) ||
+        !identity_sane(&out->identity))
         return -EBADMSG;
     return 0;
 }

@@ -8,6 +8,13 @@
 #include "base/assert.h"
 #include "log/ring_header.h"
 
+/* A log dir whose logs may have rings. */
+typedef struct known_log_dir {
+    pb_link link;
+    char *path;
+    uint8_t id[PB_RING_UUID_BYTES];
+} known_log_dir;
+
 struct pb_ring_pool {
     pb_io *io;
     char *directory;
@@ -15,11 +22,12 @@ struct pb_ring_pool {
     int64_t ring_bytes;
     uint8_t session_id[PB_RING_UUID_BYTES];
     uint8_t boot_id[PB_BOOT_ID_BYTES];
+    _Atomic uint32_t next_number;
     pthread_mutex_t lock; /* of what follows */
     pb_link free;
+    pb_link log_dirs;   /* known_log_dir */
     int32_t ring_count; /* with those that are being made */
     int32_t taken_count;
-    uint32_t next_number;
 };
 
 static int64_t file_bytes(const pb_ring_pool *pool)
@@ -49,6 +57,7 @@ int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, p
     memcpy(pool->session_id, options->session_id, sizeof(pool->session_id));
     pthread_mutex_init(&pool->lock, NULL);
     pb_list_init(&pool->free);
+    pb_list_init(&pool->log_dirs);
     *out = pool;
     return 0;
 }
@@ -68,6 +77,11 @@ void pb_ring_pool_close(pb_ring_pool *pool)
     PB_ASSERT(pool->taken_count == 0);
     while ((link = pb_list_pop_front(&pool->free)) != NULL)
         destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link));
+    while ((link = pb_list_pop_front(&pool->log_dirs)) != NULL) {
+        known_log_dir *known = PB_CONTAINER(link, known_log_dir, link);
+        free(known->path);
+        free(known);
+    }
     /* Not when rings of others lie there. */
     (void)pool->io->ops->directory_remove(pool->io, pool->directory);
     pthread_mutex_destroy(&pool->lock);
@@ -100,26 +114,72 @@ static int make_ring(pb_ring_pool *pool, uint32_t number, pb_tail_ring **out)
     return 0;
 }
 
-int pb_ring_pool_take(pb_ring_pool *pool, pb_tail_ring **out)
+/* The one that `path` is, or that lies directly above it. [lock] */
+static const known_log_dir *find_log_dir(const pb_ring_pool *pool, const char *path, size_t length)
 {
+    for (const pb_link *link = pool->log_dirs.next; link != &pool->log_dirs; link = link->next) {
+        const known_log_dir *known = PB_CONTAINER(link, known_log_dir, link);
+        if (strlen(known->path) == length && memcmp(known->path, path, length) == 0)
+            return known;
+    }
+    return NULL;
+}
+
+int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t *directory_id)
+{
+    known_log_dir *made = calloc(1, sizeof(*made));
+    char *copy = strdup(path);
+    int rc = made == NULL || copy == NULL ? -ENOMEM : 0;
     pthread_mutex_lock(&pool->lock);
-    pb_link *link = pb_list_pop_front(&pool->free);
-    bool make = link == NULL && (pool->ring_count + 1) * file_bytes(pool) <= pool->budget_bytes;
-    uint32_t number = pool->next_number;
-    if (make) {
-        pool->ring_count++;
-        pool->next_number++;
+    const known_log_dir *known = find_log_dir(pool, path, strlen(path));
+    if (rc == 0 && known == NULL) {
+        made->path = copy;
+        memcpy(made->id, directory_id, sizeof(made->id));
+        pb_list_push_back(&pool->log_dirs, &made->link);
+        made = NULL;
+        copy = NULL;
+    } else if (rc == 0 && memcmp(known->id, directory_id, sizeof(known->id)) != 0) {
+        rc = -EEXIST;
     }
-    if (link != NULL || make)
-        pool->taken_count++;
     pthread_mutex_unlock(&pool->lock);
-    if (link != NULL) {
+    free(copy);
+    free(made);
+    return rc;
+}
+
+/* Make room for one more in use: *out is one that was given back, or NULL when a new one has to be made. */
+static int reserve_ring(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out)
+{
+    const char *slash = strrchr(log_directory, '/');
+    int rc = 0;
+    *out = NULL;
+    pthread_mutex_lock(&pool->lock);
+    const known_log_dir *known =
+        slash != NULL ? find_log_dir(pool, log_directory, (size_t)(slash - log_directory)) : NULL;
+    pb_link *link = known != NULL ? pb_list_pop_front(&pool->free) : NULL;
+    if (known == NULL) {
+        rc = -EXDEV;
+    } else if (link != NULL) {
         *out = PB_CONTAINER(link, pb_tail_ring, link);
-        return 0;
+    } else if ((pool->ring_count + 1) * file_bytes(pool) > pool->budget_bytes) {
+        rc = -EAGAIN;
+    } else {
+        pool->ring_count++;
     }
-    if (!make)
-        return -EAGAIN;
-    int rc = make_ring(pool, number, out);
+    if (rc == 0) {
+        pool->taken_count++;
+        memcpy(identity->directory_id, known->id, sizeof(known->id));
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return rc;
+}
+
+int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out)
+{
+    int rc = reserve_ring(pool, log_directory, identity, out);
+    if (rc != 0 || *out != NULL)
+        return rc;
+    rc = make_ring(pool, atomic_fetch_add(&pool->next_number, 1), out);
     if (rc != 0) {
         pthread_mutex_lock(&pool->lock);
         pool->ring_count--;

@@ -139,8 +139,12 @@ typedef struct pb_ring_pool_stats {
 int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, pb_failure *failure);
 /* Every ring has been given back: their files go, and the directory when nothing else lies in it. Blocking. */
 void pb_ring_pool_close(pb_ring_pool *pool);
-/* -EAGAIN: the budget is used up, or no ring of this size fits in. -ENOSPC: tmpfs has no more room. */
-int pb_ring_pool_take(pb_ring_pool *pool, pb_tail_ring **out);
+/* The log dir at `path` has this directory.id. -EEXIST: it is known by another one. */
+int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t *directory_id);
+/* A ring for the log in `log_directory`, which says what directory id belongs into the identity: a log may move.
+ * -EXDEV: that log dir is not known. -EAGAIN: the budget is used up, or no ring of this size fits in. -ENOSPC: tmpfs
+ * has no more room. */
+int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out);
 /* What is in it is wanted no more. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
 /* What is in it stays in its file, for the next start. */

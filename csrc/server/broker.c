@@ -198,6 +198,8 @@ void pb_broker_destroy(pb_broker *broker)
     pb_events_destroy(&broker->events);
     pb_registry_destroy(&broker->registry);
     pb_pool_destroy(&broker->pool);
+    if (broker->rings != NULL)
+        pb_ring_pool_close(broker->rings);
     broker->io->ops->close(broker->io);
     free(broker);
 }

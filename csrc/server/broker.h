@@ -9,6 +9,7 @@
 
 #include "base/histogram.h"
 #include "log/clean_throttle.h"
+#include "log/tail_ring.h"
 #include "net/connection.h"
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
@@ -88,6 +89,7 @@ struct pb_broker {
     pb_syncer syncer;   /* durable acks */
     pb_flusher flusher; /* hot logs */
     pb_clean_throttle clean_throttle;
+    pb_ring_pool *rings; /* NULL: every log is paced */
     pb_server_reactor reactors[PB_MAX_REACTORS];
     pb_listener listeners[PB_MAX_LISTENERS];
     int listener_count;

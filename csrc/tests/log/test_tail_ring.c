@@ -31,6 +31,17 @@ static pb_ring_pool *open_pool(pb_io *io, int rings)
     return pool;
 }
 
+static const uint8_t LOG_DIR_ID[PB_RING_UUID_BYTES] = {1};
+
+static int take(pb_ring_pool *pool, pb_tail_ring **out)
+{
+    pb_ring_identity identity = {0};
+    CHECK_INT(pb_ring_pool_add_log_dir(pool, "/data/one", LOG_DIR_ID), 0);
+    int rc = pb_ring_pool_take(pool, "/data/one/topic-3", &identity, out);
+    CHECK(rc != 0 || memcmp(identity.directory_id, LOG_DIR_ID, sizeof(LOG_DIR_ID)) == 0);
+    return rc;
+}
+
 static pb_ring_identity identity_of(int32_t partition)
 {
     pb_ring_identity identity = {.topic = "topic", .partition = partition};
@@ -61,7 +72,7 @@ TEST(a_ring_tells_whose_bytes_it_holds)
     pb_ring_content content;
     CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
     pb_ring_pool *pool = open_pool(io, 1);
-    CHECK_INT(pb_ring_pool_take(pool, &ring), 0);
+    CHECK_INT(take(pool, &ring), 0);
     CHECK_INT(parse_file(io, ring->path, &content, NULL), 0);
     CHECK(!content.sealed);
     pb_ring_identity identity = identity_of(3);
@@ -96,16 +107,22 @@ TEST(a_pool_keeps_to_its_budget_and_uses_rings_again)
     pb_ring_pool_stats stats;
     CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
     pb_ring_pool *pool = open_pool(io, 2);
-    CHECK_INT(pb_ring_pool_take(pool, &rings[0]), 0);
-    CHECK_INT(pb_ring_pool_take(pool, &rings[1]), 0);
-    CHECK_INT(pb_ring_pool_take(pool, &rings[2]), -EAGAIN);
+    CHECK_INT(take(pool, &rings[0]), 0);
+    CHECK_INT(take(pool, &rings[1]), 0);
+    CHECK_INT(take(pool, &rings[2]), -EAGAIN);
     pb_ring_pool_give(pool, rings[0]);
     pb_ring_pool_stats_read(pool, &stats);
     CHECK_INT(stats.ring_count, 2);
     CHECK_INT(stats.taken_count, 1);
     CHECK_INT(stats.used_bytes, 2 * (PB_STORE_HEAD_BYTES + RING_BYTES));
-    CHECK_INT(pb_ring_pool_take(pool, &rings[2]), 0);
+    CHECK_INT(take(pool, &rings[2]), 0);
     CHECK(rings[2] == rings[0]);
+    pb_tail_ring *none;
+    pb_ring_identity identity;
+    const uint8_t other[PB_RING_UUID_BYTES] = {2};
+    CHECK_INT(pb_ring_pool_take(pool, "/data/one/more/topic-3", &identity, &none), -EXDEV);
+    CHECK_INT(pb_ring_pool_take(pool, "/data/two/topic-3", &identity, &none), -EXDEV);
+    CHECK_INT(pb_ring_pool_add_log_dir(pool, "/data/one", other), -EEXIST);
     pb_ring_pool_give(pool, rings[1]);
     pb_ring_pool_give(pool, rings[2]);
     pb_ring_pool_close(pool);
@@ -160,7 +177,7 @@ TEST(a_kill_at_any_moment_leaves_a_header_that_is_true_or_says_nothing)
         pb_tail_ring *ring;
         pb_ring_content content;
         pb_ring_pool *pool = open_pool(io, 1);
-        CHECK_INT(pb_ring_pool_take(pool, &ring), 0);
+        CHECK_INT(take(pool, &ring), 0);
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0)
