@@ -143,6 +143,7 @@ typedef struct pb_io_ops {
      * since it was opened, makes one sync of it fail. -ENOSYS: this kernel's does not tell. */
     int (*filesystem_open)(pb_io *io, const char *path);
     int (*filesystem_sync)(pb_io *io, int filesystem);
+    int (*filesystem_holds)(pb_io *io, int filesystem, const char *path); /* 1: `path` lies on it, 0: on another one */
     int (*directory_list)(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 
     /* Stores. The directory is made when it is missing; one that is not on tmpfs, or that others can write to, is

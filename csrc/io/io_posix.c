@@ -232,6 +232,15 @@ int pb_posix_filesystem_sync(pb_io *io, int filesystem)
     return (int)RETRY(syncfs(filesystem));
 }
 
+int pb_posix_filesystem_holds(pb_io *io, int filesystem, const char *path)
+{
+    (void)io;
+    struct stat ours, theirs;
+    if (fstat(filesystem, &ours) < 0 || stat(path, &theirs) < 0)
+        return -errno;
+    return ours.st_dev == theirs.st_dev;
+}
+
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
 {
     (void)io;

@@ -66,6 +66,7 @@ int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
 int pb_posix_filesystem_open(pb_io *io, const char *path);
 int pb_posix_filesystem_sync(pb_io *io, int filesystem);
+int pb_posix_filesystem_holds(pb_io *io, int filesystem, const char *path);
 int pb_posix_directory_sync(pb_io *io, const char *path);
 int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure);

@@ -404,6 +404,7 @@ static const pb_io_ops sim_ops = {
     .directory_sync = sim_directory_sync,
     .filesystem_open = sim_filesystem_open,
     .filesystem_sync = sim_filesystem_sync,
+    .filesystem_holds = sim_filesystem_holds,
     .directory_list = sim_directory_list,
     .store_directory = sim_store_directory,
     .store_create = sim_store_create,

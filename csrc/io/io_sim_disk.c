@@ -383,6 +383,12 @@ int sim_filesystem_sync(pb_io *io, int filesystem)
     return 0;
 }
 
+int sim_filesystem_holds(pb_io *io, int filesystem, const char *path)
+{
+    (void)file_of(io, filesystem);
+    return exists(find_name(&sim_of(io)->disk, path)) ? 1 : -ENOENT;
+}
+
 int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
 {
     sim_disk *disk = &sim_of(io)->disk;

@@ -129,6 +129,7 @@ int sim_directory_remove(pb_io *io, const char *path);
 int sim_directory_sync(pb_io *io, const char *path);
 int sim_filesystem_open(pb_io *io, const char *path);
 int sim_filesystem_sync(pb_io *io, int filesystem);
+int sim_filesystem_holds(pb_io *io, int filesystem, const char *path);
 int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context);
 void sim_disk_copy(sim_machine *to, const sim_machine *from, enum pb_sim_crash crash);
 void sim_disk_free(sim_disk *disk);

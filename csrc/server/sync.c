@@ -76,20 +76,29 @@ static size_t parent_length(const char *directory)
     return slash != NULL ? (size_t)(slash - directory) : 0;
 }
 
+/* NULL without memory: then each partition is synced by itself. */
+static pb_sync_filesystem *add_filesystem(pb_syncer *syncer, const char *directory, size_t length)
+{
+    pb_sync_filesystem *filesystem = &syncer->filesystems[syncer->filesystem_count];
+    filesystem->path = strndup(directory, length);
+    if (filesystem->path == NULL)
+        return NULL;
+    filesystem->handle = syncer->io->ops->filesystem_open(syncer->io, filesystem->path);
+    filesystem->unfit = filesystem->handle < 0;
+    syncer->filesystem_count++;
+    return filesystem;
+}
+
 void pb_syncer_watch(pb_syncer *syncer, const char *directory)
 {
     size_t length = parent_length(directory);
     pthread_mutex_lock(&syncer->lock);
-    if (length > 0 && syncer->filesystem_count < PB_SYNC_FILESYSTEMS &&
-        find_filesystem(syncer, directory, length) == NULL) {
-        pb_sync_filesystem *filesystem = &syncer->filesystems[syncer->filesystem_count];
-        filesystem->path = strndup(directory, length);
-        /* Without it each partition is synced by itself. */
-        filesystem->handle =
-            filesystem->path != NULL ? syncer->io->ops->filesystem_open(syncer->io, filesystem->path) : -1;
-        filesystem->unfit = filesystem->handle < 0;
-        syncer->filesystem_count += filesystem->path != NULL;
-    }
+    pb_sync_filesystem *filesystem = find_filesystem(syncer, directory, length);
+    if (filesystem == NULL && length > 0 && syncer->filesystem_count < PB_SYNC_FILESYSTEMS)
+        filesystem = add_filesystem(syncer, directory, length);
+    /* A mount, or a link to another disk: its sync would say nothing of this log. */
+    if (filesystem != NULL && !filesystem->unfit)
+        filesystem->unfit = syncer->io->ops->filesystem_holds(syncer->io, filesystem->handle, directory) != 1;
     pthread_mutex_unlock(&syncer->lock);
 }
 

@@ -25,7 +25,8 @@ typedef struct pb_sync_thread {
 
 /*
  * A log dir as something to sync whole. Its handle is opened before anything there waits for a sync, so that no failure
- * of an earlier write escapes it; as it tells a failure once, it is not used again after one.
+ * of an earlier write escapes it; as it tells a failure once, it is not used again after one. Nor is it where a
+ * partition's directory lies on another file system.
  */
 typedef struct pb_sync_filesystem {
     char *path;

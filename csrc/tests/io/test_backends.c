@@ -237,6 +237,28 @@ TEST(files_know_when_they_were_modified)
     }
 }
 
+TEST(a_file_system_knows_what_lies_on_it)
+{
+    rig it;
+    char directory[] = "/tmp/pb-io-test-XXXXXX", link[64];
+    CHECK(mkdtemp(directory) != NULL);
+    snprintf(link, sizeof link, "%s/proc", directory);
+    CHECK_INT(symlink("/proc", link), 0);
+    FOR_EACH_BACKEND(it)
+    {
+        int filesystem = it.io->ops->filesystem_open(it.io, "/tmp");
+        CHECK(filesystem >= 0 || filesystem == -ENOSYS);
+        if (filesystem < 0)
+            continue;
+        CHECK_INT(it.io->ops->filesystem_holds(it.io, filesystem, directory), 1);
+        CHECK_INT(it.io->ops->filesystem_holds(it.io, filesystem, link), 0);
+        CHECK_INT(it.io->ops->filesystem_holds(it.io, filesystem, "/nowhere/at/all"), -ENOENT);
+        CHECK_INT(it.io->ops->file_close(it.io, filesystem), 0);
+    }
+    CHECK_INT(unlink(link), 0);
+    CHECK_INT(rmdir(directory), 0);
+}
+
 TEST(files_leave_by_sendfile_and_end_where_they_end)
 {
     rig it;
