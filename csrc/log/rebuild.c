@@ -1,6 +1,6 @@
 /*
  * Building the indexes of a sealed segment anew while the log is in use; see scrub.h. Blocking, off the reactors. A
- * failure leaves the files that were there.
+ * failure leaves each of the files as it was, or new and whole.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,25 +58,39 @@ static int write_file(pb_io *io, const char *path, const pb_index_buffer *index,
     return rc != 0 ? rc : close_rc;
 }
 
-/* Write the new files beside the old ones, then let them take their places. */
-static int replace_files(pb_log *log, pb_segment *scratch)
+/* Write the new files beside the old ones. `unfinished` are their names then. */
+static int write_files(pb_log *log, pb_segment *scratch, char unfinished[REBUILT_COUNT][PB_LOG_PATH_BYTES])
 {
     int rc = 0;
-    for (int step = 0; step < 2; step++) {
-        for (int i = 0; rc == 0 && i < REBUILT_COUNT; i++) {
-            char path[PB_LOG_PATH_BYTES];
-            char unfinished[PB_LOG_PATH_BYTES];
-            uint32_t entry_bytes;
-            const pb_index_buffer *index = pb_segment_index(scratch, REBUILT[i], &entry_bytes);
-            rc = pb_segment_path(path, log->directory, scratch->base_offset, REBUILT[i], "");
-            if (rc == 0)
-                rc = pb_segment_path(unfinished, log->directory, scratch->base_offset, REBUILT[i], UNFINISHED);
-            if (rc == 0)
-                rc = step == 0 ? write_file(log->io, unfinished, index, entry_bytes)
-                               : log->io->ops->rename(log->io, unfinished, path);
-        }
+    for (int i = 0; rc == 0 && i < REBUILT_COUNT; i++) {
+        uint32_t entry_bytes;
+        const pb_index_buffer *index = pb_segment_index(scratch, REBUILT[i], &entry_bytes);
+        rc = pb_segment_path(unfinished[i], log->directory, scratch->base_offset, REBUILT[i], UNFINISHED);
+        if (rc == 0)
+            rc = write_file(log->io, unfinished[i], index, entry_bytes);
     }
-    return rc == 0 ? log->io->ops->directory_sync(log->io, log->directory) : rc;
+    return rc;
+}
+
+/* New files take the places of the old ones; counts[i] follows each that has. */
+static int replace_files(pb_log *log, pb_segment *scratch, uint32_t counts[REBUILT_COUNT])
+{
+    char unfinished[REBUILT_COUNT][PB_LOG_PATH_BYTES] = {0};
+    int rc = write_files(log, scratch, unfinished);
+    for (int i = 0; rc == 0 && i < REBUILT_COUNT; i++) {
+        char path[PB_LOG_PATH_BYTES];
+        uint32_t entry_bytes;
+        rc = pb_segment_path(path, log->directory, scratch->base_offset, REBUILT[i], "");
+        if (rc == 0)
+            rc = log->io->ops->rename(log->io, unfinished[i], path);
+        if (rc == 0)
+            counts[i] = pb_segment_index(scratch, REBUILT[i], &entry_bytes)->pending_count;
+    }
+    if (rc == 0)
+        return log->io->ops->directory_sync(log->io, log->directory);
+    for (int i = 0; i < REBUILT_COUNT; i++) /* those that are there still */
+        (void)log->io->ops->unlink(log->io, unfinished[i]);
+    return rc;
 }
 
 /* Readers go by how many entries the files have: none while they are replaced. false: not this log's any more. */
@@ -125,11 +139,7 @@ int pb_log_rebuild_indexes(pb_log *log, const pb_log_guard *guard, pb_segment *s
     if (rc == 0)
         rc = withdraw(log, guard, segment, scratch->size_bytes, counts) ? 0 : -ESTALE;
     if (rc == 0) {
-        rc = replace_files(log, scratch);
-        for (int i = 0; rc == 0 && i < REBUILT_COUNT; i++) {
-            uint32_t entry_bytes;
-            counts[i] = pb_segment_index(scratch, REBUILT[i], &entry_bytes)->pending_count;
-        }
+        rc = replace_files(log, scratch, counts);
         publish(guard, segment, counts);
     }
     if (scratch != NULL)
