@@ -336,7 +336,7 @@ typedef struct pb_partition_scrub_pass {
     int64_t found_end_offset;
 } pb_partition_scrub_pass;
 /* Read about `max_bytes` of sealed segments again and check batches and index entries; ends early at a finding.
- * Blocking, at idle I/O priority. Fails when the disk cannot be read. */
+ * Blocking, at idle I/O priority. -EIO: the disk cannot be read at one place; the next step goes on behind it. */
 int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partition_scrub_pass *pass,
                            pb_native_failure *failure);
 

@@ -15,7 +15,7 @@
 #include "log/transaction_index.h"
 #include "record/bytes.h"
 
-enum { INDEX_KINDS = 3, ENTRY_BLOCK_BYTES = 4096 };
+enum { INDEX_KINDS = 3, ENTRY_BLOCK_BYTES = 4096, LEAST_STRIDE_BYTES = 4096 };
 
 static const pb_file_kind KINDS[INDEX_KINDS] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX, PB_FILE_TRANSACTION_INDEX};
 static const pb_scrub_finding FINDINGS[INDEX_KINDS] = {PB_SCRUB_OFFSET_INDEX, PB_SCRUB_TIME_INDEX,
@@ -200,6 +200,26 @@ static int check_entries(scrub *s, const pb_batch_header *header)
     return 0;
 }
 
+/* The batch at the cursor lies where the disk cannot be read: go on at the next intact one that can be, looked for in
+ * strides that double. */
+static int pass_unreadable(scrub *s, pb_scan *scan, int64_t begin)
+{
+    pb_scrub_cursor *cursor = s->cursor;
+    pb_scan_range range = {
+        .least_offset = cursor->next_offset, .most_offset = s->end_offset - 1, .most_bytes = INT64_MAX};
+    int64_t found = s->size_bytes;
+    pb_batch_header next = {0};
+    int rc = -EIO;
+    for (int64_t stride = LEAST_STRIDE_BYTES; rc == -EIO && stride < s->size_bytes - cursor->position; stride *= 2)
+        rc = pb_scan_skip(scan, cursor->position + stride, &range, &found, &next);
+    s->result->finding = PB_SCRUB_NOTHING;
+    s->result->position = cursor->position;
+    s->result->read_bytes = cursor->position - begin;
+    cursor->position = next.size_bytes > 0 ? found : s->size_bytes;
+    cursor->next_offset = next.size_bytes > 0 ? next.base_offset : s->end_offset;
+    return -EIO;
+}
+
 /* What lies at the cursor is no intact batch: find where they go on. */
 static int pass_damage(scrub *s, pb_scan *scan)
 {
@@ -212,6 +232,8 @@ static int pass_damage(scrub *s, pb_scan *scan)
     result->position = cursor->position;
     result->offset = cursor->next_offset;
     int rc = pb_scan_skip(scan, cursor->position, &range, &result->end_position, &next);
+    if (rc != 0)
+        return rc;
     if (next.size_bytes == 0)
         result->end_position = s->size_bytes;
     result->end_offset = next.size_bytes > 0 ? next.base_offset : s->end_offset;
@@ -219,7 +241,7 @@ static int pass_damage(scrub *s, pb_scan *scan)
     cursor->next_offset = result->end_offset;
     /* Entries that point into the damage may be right: nobody can tell. */
     cursor->with_indexes = false;
-    return rc;
+    return 0;
 }
 
 static int walk_batches(scrub *s, pb_scan *scan, int64_t max_bytes)
@@ -235,12 +257,19 @@ static int walk_batches(scrub *s, pb_scan *scan, int64_t max_bytes)
                     pb_batch_last_offset(&header) < s->end_offset;
         if (good && header.magic == PB_BATCH_MAGIC)
             rc = pb_scan_crc(scan, cursor->position, &header, &good);
-        if (rc < 0)
-            return rc;
-        if (!good) {
+        if (rc >= 0 && !good)
             rc = pass_damage(s, scan);
-            break;
+        if (rc == -EIO && scan->capacity > PB_SCAN_SMALL_BYTES) {
+            /* It may lie anywhere in the large buffer's range. */
+            scan->capacity = PB_SCAN_SMALL_BYTES;
+            s->result->finding = PB_SCRUB_NOTHING;
+            rc = 0;
+            continue;
         }
+        if (rc == -EIO)
+            return pass_unreadable(s, scan, begin);
+        if (rc != 0 || !good)
+            break;
         rc = cursor->with_indexes ? check_entries(s, &header) : 0;
         if (rc != 0 || s->result->finding != PB_SCRUB_NOTHING)
             break;
@@ -290,12 +319,15 @@ static int scrub_segment(scrub *s, int64_t max_bytes)
         return -ENOMEM;
     const int64_t begin = s->cursor->position;
     bool cold = io->ops->file_resident(io, file, begin, max_bytes) == 0;
+    s->result->position = begin;
     rc = open_indexes(s);
     if (rc == 0) {
         pb_scan scan;
         pb_scan_init(&scan, io, file, s->size_bytes, buffer, PB_SCAN_LARGE_BYTES);
         rc = walk_batches(s, &scan, max_bytes);
     }
+    if (rc == -EIO) /* of an index, or of batches that its entries may rightly point at */
+        s->cursor->with_indexes = false;
     close_indexes(s);
     /* History that nobody else reads must not push out what they do. */
     if (cold && s->result->read_bytes > 0)
@@ -327,9 +359,9 @@ int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor
             pb_log_unlock(guard);
         }
         if (rc != 0)
-            rc =
-                pb_fail(failure, rc, "cannot check %s/%020lld.log", log->directory, (long long)s->segment->base_offset);
-        else if (cursor->position >= s->size_bytes)
+            rc = pb_fail(failure, rc, "cannot check %s/%020lld.log and its indexes from position %lld on",
+                         log->directory, (long long)s->segment->base_offset, (long long)result->position);
+        if ((rc == 0 || rc == -EIO) && cursor->position >= s->size_bytes)
             *cursor = (pb_scrub_cursor){.segment_base = s->segment->base_offset + 1};
         pb_segment_release(s->segment);
     }

@@ -44,8 +44,8 @@ typedef struct pb_scrub_result {
     int64_t end_offset; /* and below this one cannot be read */
 } pb_scrub_result;
 
-/* One step: about `max_bytes` of one segment, or up to the first finding. Blocking, without the lock. 0 or -errno: the
- * disk cannot be read. */
+/* One step: about `max_bytes` of one segment, or up to the first finding. Blocking, without the lock. 0 or -errno;
+ * after -EIO, the disk cannot be read there, the next step goes on behind that place. */
 int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor, int64_t max_bytes,
                  pb_scrub_result *result, pb_failure *failure);
 

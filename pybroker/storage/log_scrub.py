@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _STEP_BYTES = 1 << 20
 _IDLE_S = 10.0
+_MOST_UNREADABLE = 16  # places of one log; behind so many there is more wrong than a sector
 _INDEX_SUFFIX = {SCRUB_OFFSET_INDEX: "index", SCRUB_TIME_INDEX: "timeindex", SCRUB_TRANSACTION_INDEX: "txnindex"}
 
 
@@ -90,12 +91,15 @@ class LogScrub:
 
     async def _check(self, log: PartitionLog) -> None:
         scrub_pass = ScrubPass()
-        while not log.closing:
+        unreadable_count = 0
+        while not log.closing and unreadable_count < _MOST_UNREADABLE:
             try:
                 step = await log.run(log.native.scrub, scrub_pass, _STEP_BYTES)
             except NativeError as error:
-                self._tell_unreadable(log, error)
-                return
+                if not self._tell_unreadable(log, error):
+                    return
+                unreadable_count += 1
+                continue
             self.progress = self.progress._replace(checked_bytes=self.progress.checked_bytes + step.read_bytes)
             if step.finding != SCRUB_NOTHING and not step.known:
                 self.progress = self.progress._replace(finding_count=self.progress.finding_count + 1)
@@ -104,13 +108,15 @@ class LogScrub:
                 return
             await asyncio.sleep(step.read_bytes / max(1, self._bytes_per_second()))
 
-    def _tell_unreadable(self, log: PartitionLog, error: NativeError) -> None:
-        if error.errno == errno.EIO:
-            # A sector of history that cannot be read is no reason to put the whole log dir out of service.
-            self.progress = self.progress._replace(finding_count=self.progress.finding_count + 1)
-            logger.error("%s: the scrub found a part of the disk that cannot be read: %s", log, error)
-        else:
+    def _tell_unreadable(self, log: PartitionLog, error: NativeError) -> bool:
+        """Whether the pass goes on behind the place."""
+        if error.errno != errno.EIO:
             self._manager.failures.report(log, "scrub", error)
+            return False
+        # A sector of history that cannot be read is no reason to put the whole log dir out of service.
+        self.progress = self.progress._replace(finding_count=self.progress.finding_count + 1)
+        logger.error("%s: the scrub found a part of the disk that cannot be read: %s", log, error)
+        return True
 
 
 def _tell(log: PartitionLog, step: ScrubStep) -> None:

@@ -196,6 +196,102 @@ TEST(a_disk_that_cannot_be_read_is_no_finding)
     fixture_free(&f);
 }
 
+static const pb_io_ops *good_ops;
+static int bad_file;
+static int64_t bad_position;
+
+/* One sector of the oldest segment cannot be read; what lies before it comes as a short read. */
+static int64_t read_around_sector(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    if (file == bad_file && position <= bad_position && position + (int64_t)length > bad_position) {
+        if (position == bad_position)
+            return -EIO;
+        length = (size_t)(bad_position - position);
+    }
+    if (file == bad_file && position > bad_position && position < bad_position + 512)
+        return -EIO;
+    return good_ops->file_read(io, file, buffer, length, position);
+}
+
+/* Damage of which the search for its end comes to a sector that cannot be read, and damage behind that sector. */
+TEST(a_sector_that_cannot_be_read_does_not_hide_what_lies_behind)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 200000;
+    fixture_open(&f);
+    while (f.log->segment_count < 3)
+        CHECK(log_append(&f, (batch_spec){.value_length = 900}) >= 0);
+    fixture_close(&f, true);
+    const char *name = "00000000000000000000.log";
+    size_t length;
+    uint8_t *bytes = file_load(&f, name, &length);
+    const size_t batch_bytes = pb_be32_load(bytes + 8) + 12;
+    const size_t first = 20 * batch_bytes, second = 120 * batch_bytes;
+    bytes[first + 16] ^= 1; /* the magic: where it ends has to be searched */
+    bytes[second + 100] ^= 1;
+    file_store(&f, name, bytes, length);
+    free(bytes);
+    f.options.clean = true;
+    fixture_open(&f);
+    CHECK_INT(pb_log_open_segment(f.log, &f.guard, f.log->segments[0], &bad_file), 0);
+    bad_position = (int64_t)(21 * batch_bytes + 100);
+    good_ops = f.io->ops;
+    failing = *good_ops;
+    failing.file_read = read_around_sector;
+    f.io->ops = &failing;
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result = {0};
+    pb_failure failure = {0};
+    int failures = 0, findings = 0;
+    for (int steps = 0; !result.done; steps++) {
+        CHECK(steps < 100);
+        int rc = pb_log_scrub(f.log, &f.guard, &cursor, 30000, &result, &failure);
+        CHECK(rc == 0 || rc == -EIO);
+        failures += rc == -EIO;
+        if (rc == -EIO)
+            CHECK(strstr(failure.text, "00000000000000000000.log and its indexes from position ") != NULL);
+        if (result.finding == PB_SCRUB_BATCHES && result.position == (int64_t)second)
+            findings++;
+    }
+    f.io->ops = good_ops;
+    CHECK_INT(failures, 1);
+    CHECK_INT(findings, 1);
+    fixture_free(&f);
+}
+
+static int renames;
+
+static int fail_second_rename(pb_io *io, const char *from, const char *to)
+{
+    return ++renames == 2 ? -EIO : good_ops->rename(io, from, to);
+}
+
+TEST(an_index_that_was_replaced_alone_is_read_as_it_is_now)
+{
+    fixture f;
+    fill(&f);
+    pb_log_config config = f.options.config;
+    config.index_interval_bytes = 4000; /* fewer entries */
+    pb_log_configure(f.log, &config);
+    good_ops = f.io->ops;
+    failing = *good_ops;
+    failing.rename = fail_second_rename;
+    f.io->ops = &failing;
+    pb_segment *oldest = f.log->segments[0];
+    uint32_t before = oldest->offset_index.flushed_count, before_times = oldest->time_index.flushed_count;
+    CHECK_INT(pb_log_rebuild_indexes(f.log, &f.guard, oldest), -EIO);
+    f.io->ops = good_ops;
+    CHECK(oldest->offset_index.flushed_count > 0 && oldest->offset_index.flushed_count < before);
+    CHECK_INT(oldest->time_index.flushed_count, before_times);
+    CHECK(!file_exists(&f, "00000000000000000000.timeindex.tmp"));
+    for (int64_t offset = 0; offset < f.log->segments[1]->base_offset; offset++)
+        CHECK(readable(&f, offset));
+    pb_scrub_result last;
+    CHECK_INT(pass(&f, 2000, &last), 0);
+    fixture_free(&f);
+}
+
 TEST(indexes_that_have_not_got_their_names_yet_are_no_finding)
 {
     fixture f;

@@ -7,6 +7,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
-from pybroker.native.partition import NativePartition
+from pybroker.native.partition import NativePartition, ScrubStep
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.log_directory import LogDirectory
@@ -130,14 +131,21 @@ def test_it_can_be_turned_off(tmp_path: Path) -> None:
 def test_a_sector_that_cannot_be_read_leaves_the_log_dir_in_service(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise NativeError(-errno.EIO, "cannot check x.log: Input/output error")
+    read = NativePartition.scrub
+    failed = set()
+
+    def fail_once(self: NativePartition, *arguments: Any) -> ScrubStep:
+        if self not in failed:
+            failed.add(self)
+            raise NativeError(-errno.EIO, "cannot check x.log: Input/output error")
+        return read(self, *arguments)
 
     async def body(manager: LogManager, scrub: LogScrub) -> None:
-        monkeypatch.setattr(NativePartition, "scrub", fail)
+        monkeypatch.setattr(NativePartition, "scrub", fail_once)
         with caplog.at_level(logging.ERROR):
             await scrub.check_all()
         assert ["cannot be read: cannot check x.log" in record.getMessage() for record in caplog.records] == [True] * 2
+        assert scrub.progress.checked_bytes > 0, "the rest is read"
         assert all(directory.failure is None for directory in manager.directories)
 
     run(tmp_path, body)
