@@ -1,5 +1,6 @@
 /* pybroker.h: partitions. Python's threads; what is marked blocking in the header belongs on a worker thread. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,13 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
         .recovery_point = options->recovery_point,
         .log_start_offset = options->log_start_offset,
     };
+    pb_ring_identity identity = {.partition = options->partition};
+    if (broker->rings != NULL) {
+        log_options.rings = broker->rings;
+        log_options.ring_identity = &identity;
+        memcpy(identity.topic_id, options->topic_id, sizeof identity.topic_id);
+        snprintf(identity.topic, sizeof identity.topic, "%s", options->topic);
+    }
     if (options->partition < 0 || strlen(options->topic) == 0 || strlen(options->topic) >= PB_TOPIC_NAME_BYTES)
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "'%s' is no topic name", options->topic));
     pb_log *log = NULL;
@@ -132,6 +140,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->failed = report_failure;
     partition->pacing_due = pb_pacing_submit;
     partition->sync_due = pb_sync_submit;
+    partition->flush_due = broker->rings != NULL ? pb_flusher_submit : NULL;
     partition->pump_due = pb_server_pump;
     *recovery = recovery_of(&done);
     *out = partition;

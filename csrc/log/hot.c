@@ -203,7 +203,7 @@ static int heat_held(pb_log *log, const pb_log_guard *guard)
     if (hot == NULL)
         return -ENOMEM;
     pb_segment *active = pb_log_active(log);
-    int rc = pb_ring_pool_take(log->rings, &hot->ring);
+    int rc = pb_ring_pool_take(log->rings, log->directory, &log->ring_identity, &hot->ring);
     if (rc != 0) {
         free(hot);
         return rc;

@@ -26,6 +26,8 @@ static void hot_open(hot_fixture *h, int64_t ring_bytes)
     const pb_ring_pool_options options = {
         .io = h->f.io, .directory = h->rings, .budget_bytes = 1 << 20, .ring_bytes = ring_bytes};
     CHECK_INT(pb_ring_pool_open(&options, &h->f.options.rings, NULL), 0);
+    const uint8_t directory_id[PB_RING_UUID_BYTES] = {7};
+    CHECK_INT(pb_ring_pool_add_log_dir(h->f.options.rings, "/tmp", directory_id), 0);
     strcpy(h->identity.topic, "hot");
     h->f.options.ring_identity = &h->identity;
     h->f.options.config.index_interval_bytes = 10000;
