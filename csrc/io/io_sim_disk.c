@@ -386,7 +386,7 @@ int sim_filesystem_sync(pb_io *io, int filesystem)
 int sim_filesystem_holds(pb_io *io, int filesystem, const char *path)
 {
     (void)file_of(io, filesystem);
-    return exists(find_name(&sim_of(io)->disk, path)) ? 1 : -ENOENT;
+    return sim_exists(sim_find_name(&sim_of(io)->disk, path)) ? 1 : -ENOENT;
 }
 
 int sim_directory_list(pb_io *io, const char *path, pb_directory_visit visit, void *context)
