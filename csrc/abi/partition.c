@@ -116,7 +116,11 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -EINVAL, "'%s' is no topic name", options->topic));
     pb_log *log = NULL;
     pb_log_recovery done = {0};
-    int result = pb_log_open(&log_options, &log, &done, &inner);
+    int result = broker->rings != NULL ? pb_ring_pool_replay(broker->rings, options->directory, options->topic_id,
+                                                             options->partition, &inner)
+                                       : 0;
+    if (result == 0)
+        result = pb_log_open(&log_options, &log, &done, &inner);
     if (result != 0)
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/ring_header.h"
+#include "log/ring_replay.h"
 
 /* A log dir whose logs may have rings. */
 typedef struct known_log_dir {
@@ -57,16 +57,18 @@ int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, p
     memcpy(pool->session_id, options->session_id, sizeof(pool->session_id));
     pthread_mutex_init(&pool->lock, NULL);
     pb_list_init(&pool->free);
+    pb_list_init(&pool->left);
     pb_list_init(&pool->log_dirs);
     *out = pool;
     return 0;
 }
 
-static void destroy_ring(pb_ring_pool *pool, pb_tail_ring *ring)
+static void destroy_ring(pb_ring_pool *pool, pb_tail_ring *ring, bool unlink)
 {
     pool->io->ops->store_close(pool->io, &ring->store);
-    /* One that stays is empty, and the next start removes it. */
-    (void)pool->io->ops->unlink(pool->io, ring->path);
+    /* If that fails it is empty, and the next start removes it. */
+    if (unlink)
+        (void)pool->io->ops->unlink(pool->io, ring->path);
     free(ring->path);
     free(ring);
 }
@@ -76,7 +78,9 @@ void pb_ring_pool_close(pb_ring_pool *pool)
     pb_link *link;
     PB_ASSERT(pool->taken_count == 0);
     while ((link = pb_list_pop_front(&pool->free)) != NULL)
-        destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link));
+        destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link), true);
+    while ((link = pb_list_pop_front(&pool->left)) != NULL)
+        destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link), false);
     while ((link = pb_list_pop_front(&pool->log_dirs)) != NULL) {
         known_log_dir *known = PB_CONTAINER(link, known_log_dir, link);
         free(known->path);
@@ -208,6 +212,53 @@ void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)
     PB_ASSERT(pool->taken_count > 0);
     pool->taken_count--; /* its file still counts against the budget */
     pthread_mutex_unlock(&pool->lock);
+}
+
+void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)
+{
+    pthread_mutex_lock(&pool->lock);
+    PB_ASSERT(pool->taken_count > 0);
+    pool->taken_count--;
+    pb_list_push_back(&pool->left, &ring->link);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Taken off the list; NULL: none was left by that log. */
+static pb_tail_ring *take_left(pb_ring_pool *pool, const uint8_t *topic_id, int32_t partition)
+{
+    pb_tail_ring *found = NULL;
+    pthread_mutex_lock(&pool->lock);
+    for (pb_link *link = pool->left.next; link != &pool->left && found == NULL; link = link->next) {
+        pb_tail_ring *ring = PB_CONTAINER(link, pb_tail_ring, link);
+        const pb_ring_identity *identity = &ring->header->identity;
+        if (identity->partition == partition && memcmp(identity->topic_id, topic_id, PB_RING_UUID_BYTES) == 0)
+            found = ring;
+    }
+    if (found != NULL) {
+        pb_list_remove(&found->link);
+        pool->taken_count++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
+int pb_ring_pool_replay(pb_ring_pool *pool, const char *log_directory, const uint8_t *topic_id, int32_t partition,
+                        pb_failure *failure)
+{
+    pb_tail_ring *ring;
+    while ((ring = take_left(pool, topic_id, partition)) != NULL) {
+        pb_ring_content content;
+        int64_t moved_bytes;
+        int rc = pb_ring_inspect(pool->io, ring->path, &content, failure);
+        if (rc == 0)
+            rc = pb_ring_replay(pool->io, ring->path, &content, log_directory, false, &moved_bytes, failure);
+        if (rc != 0) {
+            pb_ring_pool_leave(pool, ring);
+            return rc;
+        }
+        pb_ring_pool_give(pool, ring);
+    }
+    return 0;
 }
 
 void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out)

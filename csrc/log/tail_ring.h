@@ -137,7 +137,8 @@ typedef struct pb_ring_pool_stats {
 
 /* -EINVAL: the directory is not on tmpfs. Blocking. */
 int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, pb_failure *failure);
-/* Every ring has been given back: their files go, and the directory when nothing else lies in it. Blocking. */
+/* No ring is taken any more. Their files go, but for those that were left, and the directory when nothing lies in it.
+ * Blocking. */
 void pb_ring_pool_close(pb_ring_pool *pool);
 /* The log dir at `path` has this directory.id. -EEXIST: it is known by another one. */
 int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t *directory_id);
@@ -149,6 +150,13 @@ int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_ide
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
 /* What is in it stays in its file, for the next start. */
 void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
+/* What is in it is wanted, and could not be brought into its file: the ring stays, and is part of the budget, until a
+ * log is opened there again or the next start. */
+void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
+/* Before a log is opened: what rings that were left hold of it is brought into its segments. See pb_ring_replay, also
+ * for -ESTALE, after which the ring stays. Blocking. */
+int pb_ring_pool_replay(pb_ring_pool *pool, const char *log_directory, const uint8_t *topic_id, int32_t partition,
+                        pb_failure *failure);
 void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out);
 int64_t pb_ring_pool_ring_bytes(const pb_ring_pool *pool);
 

@@ -197,6 +197,47 @@ TEST(a_ring_with_nothing_to_add_does_not_cut_what_follows)
     io->ops->close(io);
 }
 
+/* A disk that fails and is back: the log is closed and opened again by the same broker. */
+TEST(a_ring_that_was_left_is_replayed_when_its_log_is_opened_again)
+{
+    rig it;
+    pb_failure failure = {0};
+    pb_ring_pool_stats stats;
+    const uint8_t topic_id[PB_RING_UUID_BYTES] = {0};
+    const uint8_t other_id[PB_RING_UUID_BYTES] = {1};
+    rig_open(&it, 9000);
+    pb_ring_pool_leave(it.pool, it.ring);
+    pb_ring_pool_stats_read(it.pool, &stats);
+    CHECK_INT(stats.taken_count, 0);
+    CHECK_INT(stats.ring_count, 1);
+    CHECK_INT(pb_ring_pool_replay(it.pool, LOG_DIRECTORY, other_id, 3, &failure), 0);
+    CHECK_INT(pb_ring_pool_replay(it.pool, LOG_DIRECTORY, topic_id, 4, &failure), 0);
+    CHECK_INT(it.io->ops->path_size(it.io, SEGMENT), START);
+    CHECK_INT(it.io->ops->file_truncate(it.io, it.file, START - 1), 0);
+    CHECK_INT(pb_ring_pool_replay(it.pool, LOG_DIRECTORY, topic_id, 3, &failure), -ESTALE);
+    put(it.io, it.file, START - 1, (uint8_t[]){byte_at(START - 1)}, 1);
+    CHECK_INT(pb_ring_pool_replay(it.pool, LOG_DIRECTORY, topic_id, 3, &failure), 0);
+    check_segment(it.io, START + 9000);
+    CHECK_INT(pb_ring_pool_replay(it.pool, LOG_DIRECTORY, topic_id, 3, &failure), 0);
+    CHECK_INT(it.io->ops->file_close(it.io, it.file), 0);
+    pb_ring_pool_close(it.pool);
+    CHECK_INT(it.io->ops->path_size(it.io, it.path), -ENOENT);
+    it.io->ops->close(it.io);
+}
+
+TEST(a_ring_that_was_left_outlives_the_pool)
+{
+    rig it;
+    int64_t moved;
+    rig_open(&it, 9000);
+    pb_ring_pool_leave(it.pool, it.ring);
+    pb_ring_pool_close(it.pool);
+    CHECK_INT(it.io->ops->file_close(it.io, it.file), 0);
+    CHECK_INT(replay_found(it.io, it.path, false, &moved), 0);
+    CHECK_INT(moved, 9000);
+    it.io->ops->close(it.io);
+}
+
 static int64_t allowed_writes;
 static int (*real_truncate)(pb_io *, int, int64_t);
 static int64_t (*real_write)(pb_io *, int, const struct iovec *, int, int64_t);
