@@ -93,6 +93,7 @@ soak: bootstrap-verify venv build ## the tests that run for hours
 
 bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors and not for its figures
 	@$(BIN)/python -m bench.micro.crc32c --quick
+	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
 # --- lint -------------------------------------------------------------------------------------------------------------

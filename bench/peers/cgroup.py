@@ -17,6 +17,11 @@ class CgroupUnavailable(RuntimeError):
     """The machine lets us make no cgroup."""
 
 
+def wants_cgroup(refused: bool, quick: bool) -> bool:
+    """Whether brokers get one: not when that was refused, nor for a check of the benchmark itself without root."""
+    return not refused and not (quick and os.geteuid() != 0)
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text)

@@ -8,13 +8,13 @@ every measurement are saved as JSON. The status is 1 when a row fails (never wit
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import Peer, build_pbload, start_kafka, start_pybroker
@@ -46,12 +46,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _with_cgroup(options: argparse.Namespace) -> bool:
-    return not options.no_cgroup and not (options.quick and os.geteuid() != 0)
-
-
 def _start(options: argparse.Namespace, pbload: Path, stack: ExitStack) -> list[Peer]:
-    with_cgroup = _with_cgroup(options)
+    with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
     peers: list[Peer] = []
 
     def add(peer: Peer) -> None:
@@ -105,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sections: dict[str, list[Row]] = {}
     pbload = build_pbload()
     run = _shared(options, pbload, sections)
-    bench = LogBench(pbload, options.data, options.backend, _with_cgroup(options), _effort(options))
+    bench = LogBench(
+        pbload, options.data, options.backend, wants_cgroup(options.no_cgroup, options.quick), _effort(options)
+    )
     for name in options.sections:
         if name in LOG_SECTIONS:
             theirs, measure = LOG_SECTIONS[name]

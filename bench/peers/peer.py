@@ -194,10 +194,15 @@ def start_kafka(
 
 
 def start_pybroker(
-    pbload: Path, data_root: Path, with_cgroup: bool, backend: str, overrides: Mapping[str, str] | None = None
+    pbload: Path,
+    data_root: Path,
+    with_cgroup: bool,
+    backend: str,
+    overrides: Mapping[str, str] | None = None,
+    name: str | None = None,
 ) -> Peer:
-    """pybroker on the given I/O backend."""
-    name = "pybroker" if backend == "auto" else f"pybroker-{backend}"
+    """pybroker on the given I/O backend, which names it where nothing else does."""
+    name = name or ("pybroker" if backend == "auto" else f"pybroker-{backend}")
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
     cgroup = _cgroup(name, with_cgroup)
     broker = BrokerProcess(

@@ -52,7 +52,7 @@ def save(path: Path, sections: Mapping[str, Sequence[Row]], facts: Mapping[str, 
     """Write rows, what was compared, and every single measurement."""
     document = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"system": platform.platform(), "cpu": _cpu_name()},
+        "machine": {"system": platform.platform(), "cpu": cpu_name()},
         "facts": facts,
         "sections": {name: [row.as_json() for row in rows] for name, rows in sections.items()},
         "measurements": raw,
@@ -61,7 +61,8 @@ def save(path: Path, sections: Mapping[str, Sequence[Row]], facts: Mapping[str, 
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """The model, as the kernel names it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
