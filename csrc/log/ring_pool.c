@@ -25,6 +25,7 @@ struct pb_ring_pool {
     _Atomic uint32_t next_number;
     pthread_mutex_t lock; /* of what follows */
     pb_link free;
+    pb_link left;       /* with bytes that are nowhere else */
     pb_link log_dirs;   /* known_log_dir */
     int32_t ring_count; /* with those that are being made */
     int32_t taken_count;
@@ -200,17 +201,6 @@ void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring)
     PB_ASSERT(pool->taken_count > 0);
     pool->taken_count--;
     pb_list_push_back(&pool->free, &ring->link);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)
-{
-    pool->io->ops->store_close(pool->io, &ring->store);
-    free(ring->path);
-    free(ring);
-    pthread_mutex_lock(&pool->lock);
-    PB_ASSERT(pool->taken_count > 0);
-    pool->taken_count--; /* its file still counts against the budget */
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -148,8 +148,6 @@ int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t
 int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out);
 /* What is in it is wanted no more. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
-/* What is in it stays in its file, for the next start. */
-void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
 /* What is in it is wanted, and could not be brought into its file: the ring stays, and is part of the budget, until a
  * log is opened there again or the next start. */
 void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
