@@ -94,11 +94,12 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
     .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
     .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                          \
-    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \
-    .store_directory = pb_posix_store_directory, .store_create = pb_posix_store_create,                                \
-    .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id, .thread_start = pb_posix_thread_start,           \
-    .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
-    .thread_join = pb_posix_thread_join, .thread_yield_disk = pb_posix_thread_yield_disk,                              \
-    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
+    .filesystem_holds = pb_posix_filesystem_holds, .directory_sync = pb_posix_directory_sync,                          \
+    .directory_list = pb_posix_directory_list, .store_directory = pb_posix_store_directory,                            \
+    .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id,           \
+    .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
+    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
+    .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                          \
+    .socket_peer = pb_posix_socket_peer
 
 #endif
