@@ -24,8 +24,11 @@ def test_500_histories_end_as_apache_kafkas(tmp_path: Path) -> None:
         failures = run.play(histories(SEED, COUNT, transactions=True))
         if failures:
             SAVED.mkdir(parents=True, exist_ok=True)
+            for each in failures[:10]:
+                (SAVED / f"{each.history.name}.json").write_text(each.history.as_json())
+            others = "\n".join(map(str, failures[:10]))
+            print(others)
             smallest = run.shrink(failures[0])
             path = SAVED / f"{smallest.history.name}.json"
             path.write_text(smallest.history.as_json())
-            others = "\n".join(map(str, failures[:10]))
             raise AssertionError(f"{len(failures)} of {COUNT} differ; {path}: {smallest}\n{others}")

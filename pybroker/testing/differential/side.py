@@ -292,9 +292,13 @@ class Side:
         return {topic: offset for (topic, _), offset in checkpoint.items()}
 
     def segments(self, topic: str) -> tuple[tuple[int, int], ...]:
-        """(base offset, bytes) of each segment file that is part of the log."""
+        """(base offset, bytes) of each segment file that is part of the log. None before the broker has made its
+        directory, which may be a while after the topic was created."""
         found = []
-        with os.scandir(self.log_dir / f"{topic}-0") as entries:
+        directory = self.log_dir / f"{topic}-0"
+        if not directory.is_dir():
+            return ()
+        with os.scandir(directory) as entries:
             for entry in entries:
                 try:
                     if entry.name.endswith(".log"):
