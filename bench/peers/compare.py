@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
+from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import Peer, build_pbload, start_kafka, start_pybroker
 from bench.peers.report import Row, save, text_table
@@ -28,7 +29,12 @@ SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
     "rdkafka": lambda run: {"librdkafka producers": rdkafka_producers(run)},
     "control": lambda run: {"control plane": control_plane(run)},
 }
-ALL_SECTIONS = [*SECTIONS, *LOG_SECTIONS]
+# Sections that start brokers of their own, and what stands on the other side.
+OWN_SECTIONS: Mapping[str, tuple[str, Callable[[LogBench], list[Row]]]] = {
+    **LOG_SECTIONS,
+    "durable": ("against", durable),
+}
+ALL_SECTIONS = [*SECTIONS, *OWN_SECTIONS]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -105,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pbload, options.data, options.backend, wants_cgroup(options.no_cgroup, options.quick), _effort(options)
     )
     for name in options.sections:
-        if name in LOG_SECTIONS:
-            theirs, measure = LOG_SECTIONS[name]
+        if name in OWN_SECTIONS:
+            theirs, measure = OWN_SECTIONS[name]
             _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
     save(options.output, sections, _facts(run) if run else {}, run.raw if run else [])
     failed = [row for rows in sections.values() for row in rows if not row.passed]

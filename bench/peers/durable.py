@@ -1,0 +1,102 @@
+"""Durable acknowledgements: beside the disk itself, beside the same load with nothing written, and beside Apache Kafka.
+
+Both brokers get `flush.messages=1`, which is `pybroker.durability=acks` here. Disk, floor and brokers take turns, and
+medians are compared. The other side is what the metric names; with a limit of 1 it is the promise itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from bench.peers.log_sections import LogBench
+from bench.peers.machine import BareServer, group_syncs_us, quantile, synced_writes_us
+from bench.peers.peer import Measurement, Peer
+from bench.peers.report import Row
+from bench.peers.run import Effort, Run
+
+LARGE_MB_PER_S = 800.0
+LARGE_CPU_S_PER_GB = 0.45
+MEDIUM_CPU_S_PER_GB = 1.1
+# Of the disk's synced write.
+ONE_IN_FLIGHT_LIMIT = 2.0
+# The one under way when a request comes, and its own.
+SYNCS_WAITED_FOR = 2.0
+KAFKA_RATE_LIMIT = 5.0
+CONNECTIONS = 64
+PARTITIONS, QUICK_PARTITIONS = (1, 4, 64, 1000), (1, 16)
+DURABLE = ("--topic-config", "flush.messages=1")
+
+
+def _loads(effort: Effort, side: Peer | BareServer, words: tuple[str, ...], count: int) -> list[Measurement]:
+    return [side.load(*words, "--seconds", str(effort.seconds), "--bytes", "4g") for _ in range(count)]
+
+
+def _large(effort: Effort, ours: Peer) -> list[Row]:
+    """Batches that fill the disk: ours against fixed bounds."""
+    flags = ("--in-flight", "5", *DURABLE)
+    large = ("produce", "--topic", "large", "--batch-bytes", "256k", *flags)
+    medium = ("produce", "--topic", "medium", "--batch-bytes", "16k", "--connections", "4", *flags)
+    for words in (large, medium):
+        ours.load(*words, "--seconds", str(effort.warmup_seconds))
+    found = _loads(effort, ours, large, effort.repetitions)
+    rate, cost = (median(each) for each in ([one.mb_per_s for one in found], [one.cpu_s_per_gb for one in found]))
+    medium_cost = median(one.cpu_s_per_gb for one in _loads(effort, ours, medium, effort.repetitions))
+    return [
+        Row("durable 256 KiB, 1 x 5", "MB/s", rate, LARGE_MB_PER_S, 1.0, at_least=True),
+        Row("durable 256 KiB, 1 x 5", "CPU s/GB", cost, LARGE_CPU_S_PER_GB, 1.0),
+        Row("durable 16 KiB, 4 x 5", "CPU s/GB", medium_cost, MEDIUM_CPU_S_PER_GB, 1.0),
+    ]
+
+
+def _one_in_flight(effort: Effort, ours: Peer, data: Path) -> list[Row]:
+    """One batch of a block at a time, beside one synced write of a block at a time."""
+    words = ("produce", "--topic", "one", "--batch-bytes", "4k", *DURABLE)
+    ours.load(*words, "--seconds", str(effort.warmup_seconds))
+    disk_us, ours_us = [], []
+    for _ in range(effort.repetitions):
+        disk_us.append(median(synced_writes_us(data, effort.seconds / 2)))
+        ours_us.append(_loads(effort, ours, words, 1)[0].latency_us("p50"))
+    return [Row("durable 4 KiB, 1 x 1", "p50 us, disk", median(ours_us), median(disk_us), ONE_IN_FLIGHT_LIMIT)]
+
+
+def _many_small(effort: Effort, sides: tuple[Peer, Peer, BareServer], data: Path, partitions: int) -> list[Row]:
+    """Many producers with one small batch in flight each: ours, Apache Kafka, and the floor."""
+    ours, kafka, bare = sides
+    counts = ("--connections", str(CONNECTIONS), "--partitions", str(partitions))
+    words = ("produce", "--topic", f"small-{partitions}", "--batch-bytes", "1k", *counts, *DURABLE)
+    for side in sides:
+        side.load(*words, "--seconds", str(effort.warmup_seconds))
+    bounds_us, ours_us, rates = [], [], []
+    for _ in range(effort.repetitions):
+        if partitions == 1:
+            syncs_us = synced_writes_us(data, effort.seconds / 2)
+        else:
+            syncs_us = group_syncs_us(data, partitions, effort.seconds / 2)
+        floor, mine, theirs = (_loads(effort, side, words, 1)[0] for side in (bare, ours, kafka))
+        bounds_us.append(floor.latency_us("p99") + SYNCS_WAITED_FOR * quantile(syncs_us, 0.99))
+        ours_us.append(mine.latency_us("p99"))
+        rates.append((mine.requests_per_s, theirs.requests_per_s))
+    name = f"durable 1 KiB, {CONNECTIONS} x 1, {partitions} part."
+    my_rate, their_rate = (median(rate[side] for rate in rates) for side in (0, 1))
+    return [
+        Row(name, "p99 us, bound", median(ours_us), median(bounds_us), 1.0),
+        Row(name, "requests/s", my_rate, their_rate, KAFKA_RATE_LIMIT, at_least=True),
+    ]
+
+
+def durable(bench: LogBench) -> list[Row]:
+    """All rows; what the other side is, its metric says, and Apache Kafka for requests/s."""
+    effort = bench.effort
+    with ExitStack() as stack:
+        ours = bench.start(True, {})
+        stack.callback(ours.close)
+        kafka = bench.start(False, {})
+        stack.callback(kafka.close)
+        bare = stack.enter_context(BareServer(bench.pbload))
+        Run([ours, kafka], effort).fill()
+        rows = [*_large(effort, ours), *_one_in_flight(effort, ours, bench.data)]
+        for partitions in PARTITIONS if effort.repetitions > 1 else QUICK_PARTITIONS:
+            rows += _many_small(effort, (ours, kafka, bare), bench.data, partitions)
+        return rows
