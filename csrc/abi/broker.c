@@ -93,6 +93,16 @@ const char *pb_broker_backend(const pb_broker *broker)
     return broker->io->ops->name;
 }
 
+int32_t pb_native_backend_check(const char *backend, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_io *io = NULL;
+    int result = pb_io_open(backend, &io, &inner);
+    if (result == 0)
+        io->ops->close(io);
+    return pb_abi_fail(failure, &inner, result);
+}
+
 int32_t pb_broker_serve_apis(pb_broker *broker, const pb_api_range *ranges, int32_t count)
 {
     int result = 0;

@@ -65,6 +65,8 @@ void pb_broker_stop(pb_broker *broker);
 void pb_broker_close(pb_broker *broker);
 /* "io_uring" or "epoll". Lives as long as the broker. */
 const char *pb_broker_backend(const pb_broker *broker);
+/* 0 when this process may use the backend, else why not, -errno and in words. Any thread, also without a broker. */
+int32_t pb_native_backend_check(const char *backend, pb_native_failure *failure);
 
 /* An API that Python serves (Produce and Fetch are served in C and are part of the list too, so that versions are
  * checked). */

@@ -75,6 +75,12 @@ static int setup_ring(struct io_uring *ring)
     return io_uring_queue_init_params(SUBMISSION_ENTRIES, ring, &params);
 }
 
+/* By the thread that is going to use it. The shared liburing of Debian 12 does not export its io_uring_enable_rings. */
+static int enable_ring(struct io_uring *ring)
+{
+    return syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0 ? -errno : 0;
+}
+
 static int uring_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
 {
     pb_loop *loop = calloc(1, sizeof *loop);
@@ -178,8 +184,7 @@ static void reap(pb_loop *loop)
 static int uring_loop_turn(pb_loop *loop, int64_t wait_ns)
 {
     if (!loop->enabled) {
-        /* The shared liburing of Debian 12 does not export its io_uring_enable_rings. */
-        long result = syscall(SYS_io_uring_register, loop->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+        int result = enable_ring(&loop->ring);
         PB_ASSERT(result == 0);
         (void)io_uring_register_ring_fd(&loop->ring); /* saves a look-up per enter; older kernels do without */
         loop->enabled = true;
@@ -314,13 +319,42 @@ static const pb_io_ops uring_ops = {
     .write_start = uring_write_start,
 };
 
-int pb_io_uring_open(pb_io **out, pb_failure *failure)
+/* The three system calls of io_uring, tried one by one: a filter may refuse any of them. */
+static int try_ring(void)
 {
     struct io_uring probe;
     int result = setup_ring(&probe);
     if (result < 0)
-        return pb_fail(failure, result, "this kernel or container refuses io_uring");
+        return result;
+    result = enable_ring(&probe);
+    if (result == 0 && syscall(SYS_io_uring_enter, probe.ring_fd, 0, 0, 0, NULL, 0) < 0)
+        result = -errno;
     io_uring_queue_exit(&probe);
+    return result;
+}
+
+static const char *refusal(int result)
+{
+    switch (result) {
+    case -ENOSYS:
+        return "this kernel has no io_uring, or a seccomp filter hides it";
+    case -EPERM:
+    case -EACCES:
+        return "io_uring is forbidden, by kernel.io_uring_disabled or by a seccomp filter";
+    case -EINVAL:
+        return "the io_uring of this kernel lacks what Linux 6.1 brought";
+    case -ENOMEM:
+        return "there is no memory for io_uring, or the limit of locked memory (ulimit -l) is too low";
+    default:
+        return "this kernel or container refuses io_uring";
+    }
+}
+
+int pb_io_uring_open(pb_io **out, pb_failure *failure)
+{
+    int result = try_ring();
+    if (result < 0)
+        return pb_fail(failure, result, "%s", refusal(result));
     pb_io *io = calloc(1, sizeof *io);
     if (io == NULL)
         return pb_fail(failure, -ENOMEM, "cannot allocate the io_uring backend");

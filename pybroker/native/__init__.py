@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 
-from pybroker.native.bindings import ffi, lib
+from pybroker.native.bindings import ffi, lib, new_failure
 from pybroker.native.errors import NativeError
 
-__all__ = ["NativeError", "crc32c", "crc32c_name", "decompress"]
+__all__ = ["NativeError", "backend_refusal", "crc32c", "crc32c_name", "decompress"]
 
 _FIRST_GUESS_BYTES = 64 << 10
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
@@ -29,6 +29,13 @@ def crc32c_name() -> str:
     """Which implementation of CRC32C this CPU gets, such as `avx512`."""
     name: str = ffi.string(lib.pb_native_crc32c_name()).decode()
     return name
+
+
+def backend_refusal(backend: str) -> str | None:
+    """Why this process may not use an I/O backend (`io_uring`, `epoll`); None when it may."""
+    failure = new_failure()
+    refused = lib.pb_native_backend_check(backend.encode(), failure) != 0
+    return ffi.string(failure.text).decode(errors="replace") if refused else None
 
 
 def decompress(codec_id: int, data: bytes | bytearray | memoryview, max_bytes: int) -> bytes:

@@ -93,6 +93,13 @@ class Daemon:
 
         return TopicConfig.resolve({}, self.config).durability
 
+    @property
+    def backend_reason(self) -> str | None:
+        """Why the I/O backend is not the one that is taken first; None when it is, or was asked for."""
+        if self.native.backend == "io_uring" or self.config.get_str("pybroker.io.backend") != "auto":
+            return None
+        return native.backend_refusal("io_uring")
+
     async def start(self) -> None:
         """Serve. When it raises, nothing is left open."""
         try:

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-_COMMANDS = ("dump", "check", "repair", "stats")
+from pybroker.cli.lazy_group import LazyGroup
 
 
-class _LazyGroup(click.Group):
-    """Finds `pybroker.cli.commands.log_<name>.command`."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"pybroker.cli.commands.log_{cmd_name}").command
-        return command
-
-
-@click.group(name="log", cls=_LazyGroup)
+@click.group(name="log", cls=LazyGroup, names=("dump", "check", "repair", "stats"), prefix="log_")
 def command() -> None:
     """Look at, check and save the files of a stopped broker, ours or Apache Kafka's.
 

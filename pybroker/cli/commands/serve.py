@@ -95,6 +95,8 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
         await daemon.stop()
         return 0
     starting.result()
+    if daemon.backend_reason is not None:
+        logger.info("I/O backend %s: %s", daemon.native.backend, daemon.backend_reason)
     for note in profile.notes:
         logger.info("%s", note)
     _spare_the_collector()

@@ -1,0 +1,78 @@
+"""`pybroker profile detect`: what machine this is, and which profile it gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pybroker.cli.profile_options import load_choice, machine_options, make_console, make_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pybroker.profiles.choice import Choice
+    from pybroker.profiles.matching import Fact
+
+
+@click.command(name="detect")
+@machine_options
+def command(properties: str | None, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
+    """What machine is this, which profile does it get, and why: every rule that holds and every rule that does not.
+
+    The disks are those beneath log.dirs. What a saved measurement says of them outranks what the kernel says.
+
+    Exit status: 0, or 2 when the configuration or a profile is not accepted.
+    """
+    choice = load_choice(properties, overrides, root)
+    if as_json:
+        click.echo(json.dumps(choice.as_dict(), indent=2))
+        return
+    console = make_console()
+    _print_machine(console, choice)
+    _print_rules(console, choice)
+    _print_settings(console, choice)
+
+
+def _print_machine(console: Console, choice: Choice) -> None:
+    from rich.markup import escape
+
+    from pybroker.profiles.describe import describe
+
+    table = make_table()
+    for name, text in describe(choice):
+        table.add_row(f"[bold]{escape(name)}[/]", escape(text))
+    console.print(table)
+
+
+def _print_rules(console: Console, choice: Choice) -> None:
+    from rich.markup import escape
+
+    console.print()
+    table = make_table("profile", "", "rule", "found")
+    for candidate in choice.candidates:
+        for rule in candidate.rules:
+            mark = "[green]holds[/]" if rule.matches else "[dim]does not[/]"
+            wanted = " or ".join(map(_word, rule.wanted if isinstance(rule.wanted, tuple) else (rule.wanted,)))
+            name = f"[green]{candidate.document.name}[/]" if candidate.matches else candidate.document.name
+            table.add_row(name, mark, escape(f"{rule.fact} = {wanted}"), escape(_word(rule.found)))
+    console.print(table)
+
+
+def _word(value: Fact) -> str:
+    """As TOML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _print_settings(console: Console, choice: Choice) -> None:
+    from rich.markup import escape
+
+    console.print(f"\nprofile [bold green]{escape(choice.profile.name)}[/]: {escape(choice.reason)}\n")
+    table = make_table("key", "value", "from", "why")
+    for each in choice.settings.values():
+        table.add_row(each.key, str(each.value), escape(each.source), escape(each.why))
+    console.print(table)
+    if choice.advice is not None:
+        console.print(f"\n[yellow]{escape(choice.advice)}[/]")

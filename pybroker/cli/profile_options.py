@@ -1,0 +1,72 @@
+"""What the commands of `pybroker profile` have in common: options, reading the configuration, laying out text."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from pybroker.profiles.choice import Choice
+
+_EXIT_BAD_CONFIG = 2
+#: Where there is no terminal, nothing is broken into lines.
+_WIDTH_OF_A_FILE = 400
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def machine_options(command: _Command) -> _Command:
+    """PROPERTIES, --override, --root and --json, as `properties`, `overrides`, `root` and `as_json`."""
+    options = (
+        click.argument("properties", required=False, type=click.Path()),
+        click.option(
+            "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As `pybroker serve` gets it."
+        ),
+        click.option(
+            "--root",
+            default="/",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            help="Look at /proc and /sys copied from another machine below this directory.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object."),
+    )
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
+
+
+def load_choice(properties: str | None, overrides: Sequence[str], root: Path) -> Choice:
+    """The profile for that configuration. Ends the command when the configuration is not accepted."""
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.definition import ConfigError
+    from pybroker.profiles import choose_here
+
+    try:
+        return choose_here(BrokerConfig.load(properties, overrides), root)
+    except ConfigError as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_BAD_CONFIG)
+
+
+def make_console() -> Console:
+    """A console of the terminal's width, or a wide one for a file or a pipe."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
+
+
+def make_table(*titles: str) -> Table:
+    """A table without lines; its columns break long texts."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=bool(titles))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
