@@ -18,10 +18,11 @@ from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
-from bench.peers.peer import Peer, build_pbload, start_kafka, start_pybroker
+from bench.peers.peer import ENGINE_KEY, Peer, build_pbload, start_kafka, start_pybroker
 from bench.peers.report import Row, save, text_table
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
+from bench.peers.targets import targets
 
 SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
     "throughput": throughput,
@@ -33,6 +34,7 @@ SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
 OWN_SECTIONS: Mapping[str, tuple[str, Callable[[LogBench], list[Row]]]] = {
     **LOG_SECTIONS,
     "durable": ("against", durable),
+    "targets": ("against", targets),
 }
 ALL_SECTIONS = [*SECTIONS, *OWN_SECTIONS]
 
@@ -45,6 +47,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sections", nargs="+", choices=ALL_SECTIONS, default=ALL_SECTIONS)
     parser.add_argument("--ours", choices=["pybroker", "kafka"], default="pybroker", help="what stands on our side")
     parser.add_argument("--backend", default="io_uring", help="our I/O backend: auto, io_uring or epoll")
+    parser.add_argument("--engine", default="auto", help="our append engine: auto, or a name that the broker knows")
     parser.add_argument("--other-backend", default="epoll", help="our third peer's backend; 'none' leaves it out")
     parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()), help="where log dirs go")
@@ -60,13 +63,14 @@ def _start(options: argparse.Namespace, pbload: Path, stack: ExitStack) -> list[
         stack.callback(peer.close)
         peers.append(peer)
 
+    engine = {ENGINE_KEY: options.engine}
     if options.ours == "kafka":
         add(start_kafka(pbload, options.data, with_cgroup, name="kafka-too"))
     else:
-        add(start_pybroker(pbload, options.data, with_cgroup, options.backend))
+        add(start_pybroker(pbload, options.data, with_cgroup, options.backend, engine))
     add(start_kafka(pbload, options.data, with_cgroup))
     if options.ours == "pybroker" and options.other_backend != "none":
-        add(start_pybroker(pbload, options.data, with_cgroup, options.other_backend))
+        add(start_pybroker(pbload, options.data, with_cgroup, options.other_backend, engine))
     return peers
 
 
@@ -107,9 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sections: dict[str, list[Row]] = {}
     pbload = build_pbload()
     run = _shared(options, pbload, sections)
-    bench = LogBench(
-        pbload, options.data, options.backend, wants_cgroup(options.no_cgroup, options.quick), _effort(options)
-    )
+    with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
+    bench = LogBench(pbload, options.data, options.backend, with_cgroup, _effort(options), options.engine)
     for name in options.sections:
         if name in OWN_SECTIONS:
             theirs, measure = OWN_SECTIONS[name]

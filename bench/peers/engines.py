@@ -23,7 +23,16 @@ from functools import partial
 from pathlib import Path
 
 from bench.peers.cgroup import wants_cgroup
-from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, build_pbload, start_kafka, start_pybroker
+from bench.peers.peer import (
+    ENGINE_KEY,
+    MEMORY_BYTES,
+    ROOT,
+    Measurement,
+    Peer,
+    build_pbload,
+    start_kafka,
+    start_pybroker,
+)
 from bench.peers.report import cpu_name, save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
@@ -32,7 +41,6 @@ from pybroker.config.definition import OneOf
 from pybroker.testing.fixtures import io_uring_allowed
 
 DOCUMENT = ROOT / "docs" / "append-engines.md"
-ENGINE_KEY = "pybroker.append.engine"
 # What a topic is created with. Kafka's own setting, so that it means the same to both.
 DURABILITIES: Mapping[str, tuple[str, ...]] = {"none": (), "acks": ("--topic-config", "flush.messages=1")}
 TITLES = {
@@ -78,7 +86,7 @@ def start_peers(stack: ExitStack, pbload: Path, data: Path, with_cgroup: bool, b
     for engine in engines():
         for backend in backends:
             name = f"pybroker-{engine}-{backend}"
-            peer = start_pybroker(pbload, data, with_cgroup, backend, {ENGINE_KEY: engine}, name)
+            peer = start_pybroker(pbload, data, with_cgroup, backend, {ENGINE_KEY: engine}, name=name)
             stack.callback(peer.close)
             if (peer.facts["append_engine"], peer.facts["io_backend"]) != (engine, backend):
                 raise RuntimeError(f"{name} was asked for, and this runs: {peer.facts['ready_line']}")

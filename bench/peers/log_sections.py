@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.peers import dirty_log
-from bench.peers.peer import Measurement, Peer, start_kafka, start_pybroker
+from bench.peers.peer import ENGINE_KEY, Measurement, Peer, start_kafka, start_pybroker
 from bench.peers.report import Row
 from bench.peers.run import Effort
 from pybroker.testing.differential.side import LATEST, Side
@@ -31,19 +31,20 @@ _RETENTION_CHECK_MS = "7000"
 
 @dataclass
 class LogBench:
-    """What each section needs to start its brokers. `backend` is our I/O backend."""
+    """What each section needs to start its brokers. `backend` is our I/O backend, `engine` our append engine."""
 
     pbload: Path
     data: Path
     backend: str
     with_cgroup: bool
     effort: Effort
+    engine: str = "auto"
 
     def start(self, ours: bool, overrides: Mapping[str, str], *, with_cgroup: bool | None = None) -> Peer:
         """A broker of one kind."""
         cgroup = self.with_cgroup if with_cgroup is None else with_cgroup
         if ours:
-            return start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides)
+            return start_pybroker(self.pbload, self.data, cgroup, self.backend, {ENGINE_KEY: self.engine, **overrides})
         return start_kafka(self.pbload, self.data, cgroup, overrides=overrides)
 
 

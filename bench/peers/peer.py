@@ -22,6 +22,7 @@ from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30
+ENGINE_KEY = "pybroker.append.engine"
 # As Kafka's start script sets them.
 KAFKA_JAVA_OPTIONS = (
     "-server",
