@@ -340,6 +340,7 @@ int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out
             .size_bytes = segments[i].size_bytes,
             .largest_timestamp_ms = segments[i].largest_timestamp_ms,
             .modified_ms = segments[i].modified_ms,
+            .file_bytes = segments[i].file_bytes,
         };
     free(segments);
     return count;

@@ -277,6 +277,7 @@ typedef struct pb_partition_segment {
     int64_t size_bytes;
     int64_t largest_timestamp_ms;
     int64_t modified_ms;
+    int64_t file_bytes; /* so many of them are in its file and stay as they are */
 } pb_partition_segment;
 /* Oldest first; the last is the active one. Returns how many there are; fills at most `capacity`. */
 int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity);

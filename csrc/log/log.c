@@ -302,6 +302,7 @@ int pb_log_segments(const pb_log *log, pb_segment_info **out, int *count)
             .size_bytes = segment->size_bytes,
             .largest_timestamp_ms = segment->largest_timestamp_ms,
             .modified_ms = segment->modified_ms,
+            .file_bytes = pb_tail_settled_bytes(segment, segment->size_bytes),
         };
     }
     *out = infos;

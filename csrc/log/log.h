@@ -156,6 +156,7 @@ typedef struct pb_segment_info {
     int64_t size_bytes;
     int64_t largest_timestamp_ms; /* -1 when it has no record */
     int64_t modified_ms;
+    int64_t file_bytes; /* so many of them are in its file and stay as they are */
 } pb_segment_info;
 
 /* Open, and recover when needed. [quiet] Blocking: not on a reactor. */

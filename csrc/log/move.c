@@ -28,9 +28,8 @@ static expected_file *expected_files(const pb_log *log, const pb_log_guard *guar
     *count = log->segment_count;
     expected_file *files = calloc(*count, sizeof(*files));
     for (uint32_t i = 0; files != NULL && i < *count; i++)
-        files[i] = (expected_file){log->segments[i]->base_offset, log->segments[i]->size_bytes};
-    if (files != NULL && log->hot != NULL) /* the rest is in the ring */
-        files[*count - 1].size_bytes = atomic_load(&pb_log_active(log)->tail.sealed_position);
+        files[i] = (expected_file){log->segments[i]->base_offset,
+                                   pb_tail_settled_bytes(log->segments[i], log->segments[i]->size_bytes)};
     pb_log_unlock(guard);
     return files;
 }

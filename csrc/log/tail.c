@@ -69,6 +69,12 @@ bool pb_tail_holds(const pb_segment *segment, int64_t end)
     return atomic_load(&tail->memory) != NULL && end > atomic_load(&tail->sealed_position);
 }
 
+int64_t pb_tail_settled_bytes(const pb_segment *segment, int64_t size_bytes)
+{
+    const pb_tail_view *tail = &segment->tail;
+    return atomic_load(&tail->memory) != NULL ? atomic_load(&tail->sealed_position) : size_bytes;
+}
+
 int64_t pb_tail_file_bytes(const pb_segment *segment, int64_t position, int64_t length)
 {
     const pb_tail_view *tail = &segment->tail;

@@ -39,6 +39,8 @@ void pb_tail_seal(pb_segment *segment, int64_t position);
 
 /* Is some of [.., end) not to be read from the file, because the file has not got it for good? [any] */
 bool pb_tail_holds(const pb_segment *segment, int64_t end);
+/* How many bytes of a segment of that size the file has for good. [any] */
+int64_t pb_tail_settled_bytes(const pb_segment *segment, int64_t size_bytes);
 /* How much of [position, ..) must be read from the file: it has left the ring, or there is none. [any] */
 int64_t pb_tail_file_bytes(const pb_segment *segment, int64_t position, int64_t length);
 

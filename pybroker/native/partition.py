@@ -150,13 +150,14 @@ class PartitionPosition(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment. `end_offset` is where the next one begins."""
+    """One segment. `end_offset` is where the next one begins; `file_bytes` are in its file and stay as they are."""
 
     base_offset: int
     end_offset: int
     size_bytes: int
     largest_timestamp_ms: int
     modified_ms: int
+    file_bytes: int = 0
 
 
 class ProducerState(NamedTuple):
@@ -222,7 +223,7 @@ CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
 _RECOVERY = struct.Struct("<qqiiq10qii")
 _STATE = struct.Struct("<7qi4x5q")
-_SEGMENT = struct.Struct("<5q")
+_SEGMENT = struct.Struct("<6q")
 _PRODUCER = struct.Struct("<3q3i4x")
 _CLEAN_RESULT = struct.Struct("<13qi4x")
 _CLEAN_PROGRESS = struct.Struct("<4q")

@@ -318,7 +318,7 @@ def _hold_and_switch(move: Move, original: Path) -> int:
 
 
 def _sizes(log: PartitionLog) -> dict[str, int]:
-    return {_name(each): each.size_bytes for each in log.native.segments()}
+    return {_name(each): each.file_bytes for each in log.native.segments()}
 
 
 def _name(segment: Segment) -> str:
