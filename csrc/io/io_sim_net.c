@@ -147,12 +147,16 @@ int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capaci
     return got == 0 && connection->to_client.closed ? -ECONNRESET : (int64_t)got;
 }
 
-void pb_sim_client_close(pb_io *io, int client)
+void pb_sim_client_end(pb_io *io, int client)
 {
     sim_stir(sim_of(io));
-    sim_connection *connection = sim_of(io)->network.connections[client];
-    connection->to_broker.closed = true;
-    connection->client_open = false;
+    sim_of(io)->network.connections[client]->to_broker.closed = true;
+}
+
+void pb_sim_client_close(pb_io *io, int client)
+{
+    pb_sim_client_end(io, client);
+    sim_of(io)->network.connections[client]->client_open = false;
 }
 
 void sim_network_free(sim_network *network)

@@ -225,8 +225,23 @@ static void start_receive(pb_connection *connection, bool overdraft)
                                    connection->chunk->data + connection->end, room);
 }
 
+/* The client sends no more: nothing is left to do when all that it has sent is answered. */
+static void finish(pb_connection *connection)
+{
+    if (connection->closing || connection->held || connection->delivering)
+        return;
+    drop_chunk(connection); /* at most a part of a frame */
+    connection->unfinished_since_ns = 0;
+    if (pb_list_empty(&connection->responses))
+        pb_connection_kill(connection);
+}
+
 static void receive(pb_connection *connection)
 {
+    if (connection->ended) {
+        finish(connection);
+        return;
+    }
     if (connection->closing || connection->held || connection->socket.receive.active || is_starved(connection))
         return;
     spare_buffer(connection);
@@ -255,7 +270,12 @@ static void received(pb_op *op, int64_t result)
         start_receive(connection, false);
         return;
     }
-    if (result <= 0) {
+    if (result == 0) {
+        connection->ended = true;
+        finish(connection);
+        return;
+    }
+    if (result < 0) {
         pb_connection_kill(connection);
         return;
     }
@@ -377,6 +397,8 @@ static void transmitted(pb_op *op, int64_t result)
     advance(connection, result);
     transmit(connection);
     pb_connection_resume(connection);
+    if (connection->ended)
+        finish(connection);
 }
 
 /* ---- life ---- */
@@ -499,6 +521,8 @@ void pb_connection_flush(pb_connection *connection)
     if (connection->held && !connection->closing) {
         connection->held = false;
         parse(connection);
+    } else if (connection->ended) {
+        finish(connection);
     }
 }
 

@@ -5,7 +5,8 @@
  * in a chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a
  * response that is not ready holds back those behind it.
  *
- * Life: OPEN -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
+ * Life: OPEN -> (the client sends no more) ENDED: what has come is answered, then it is killed
+ * -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
  * -> when no operation is active and no response is queued: `closed` is told, the connection is freed.
  */
 #ifndef PB_NET_CONNECTION_H
@@ -74,6 +75,7 @@ struct pb_connection {
     bool polling;                /* waiting without a buffer */
     bool held;                   /* the handler said HOLD */
     bool delivering;             /* inside the frame loop */
+    bool ended;                  /* the client sends no more; it may still read */
     bool closing;
     /* Sending. */
     pb_link responses;

@@ -1,6 +1,7 @@
 /* The data plane from socket to file and back, through pybroker.h alone, on both real backends. */
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "tests/abi/serving.h"
 
@@ -53,6 +54,35 @@ TEST(pipelined_produces_are_answered_in_order)
             CHECK_INT(answer_of(&produced)->base_offset, (int64_t)i * 3);
         }
         mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+TEST(a_client_that_sends_no_more_gets_what_it_asked_for)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        for (int round = 0; round < 20; round++) {
+            mini_client client;
+            mini_client_open(&client, it.port);
+            size_t length = mini_batch(batch, sizeof batch, 1, 300);
+            for (int i = 0; i < 10; i++)
+                mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
+            mini_client_send_fetch(&client, 12, "t", 0, 10 * (round + 1), 1, 50); /* waits at the end of the log */
+            CHECK_INT(shutdown(client.fd, SHUT_WR), 0);
+            for (int i = 0; i < 10; i++) {
+                pb_produce_response produced;
+                mini_client_receive_produce(&client, 9, &produced);
+                CHECK_INT(answer_of(&produced)->base_offset, 10 * round + i);
+            }
+            pb_fetch_response fetched;
+            mini_client_receive_fetch(&client, 12, &fetched);
+            CHECK_INT(fetched.responses[0].partitions[0].error_code, 0);
+            uint8_t byte;
+            CHECK_INT(read(client.fd, &byte, 1), 0);
+            mini_client_close(&client);
+        }
         stop(&it);
     }
 }

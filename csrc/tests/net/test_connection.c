@@ -213,6 +213,35 @@ TEST(a_client_may_leave_at_any_moment)
     }
 }
 
+TEST(a_client_that_sends_no_more_is_answered_and_then_left)
+{
+    for (uint32_t count = 0; count <= 200; count += 100)
+        for (uint64_t seed = 1; seed <= 4; seed++) {
+            echo_server server;
+            echo_start(&server, seed, 4 * UNIT, 1 << 20);
+            server.slow = seed % 2 == 0; /* the end is seen while nothing is answered, and some is held */
+            pb_sim_faults faults = {.short_io = seed > 2 ? 500000 : 0};
+            pb_sim_set_faults(server.io, &faults);
+            int client = pb_sim_connect(server.io, server.port);
+            for (uint32_t i = 0; i < count; i++)
+                echo_send(&server, client, i * 11, 0, UINT32_MAX);
+            echo_send(&server, client, 2 * UNIT, 0, UNIT);
+            pb_sim_client_end(server.io, client);
+            if (server.slow) {
+                echo_run(&server, 1000000000);
+                CHECK_INT(server.open, count > 0);
+                echo_release(&server);
+                server.slow = false;
+            }
+            for (uint32_t i = 0; i < count; i++)
+                echo_expect(&server, client, i * 11);
+            echo_run(&server, 10000000);
+            CHECK(echo_is_closed(&server, client));
+            CHECK_INT(server.complaints, 0);
+            echo_stop(&server);
+        }
+}
+
 TEST(a_client_that_does_not_read_holds_bounded_memory)
 {
     echo_server server;
