@@ -36,6 +36,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
+from pybroker.server.append_engine import start_append_engine
 from pybroker.server.clock import SystemClock
 from pybroker.server.event_pump import EventPump
 from pybroker.server.log_dir_watch import LogDirWatch
@@ -78,6 +79,8 @@ class Daemon:
         self.listeners: list[BoundListener] = []
         #: Of clients, open at the start.
         self.partition_count = 0
+        #: How appended bytes reach the disk, once the log dirs are open.
+        self.append_engine = profile.append_engine
         #: Once started.
         self.logs: LogManager
         self.cleaner: LogCleaner
@@ -187,6 +190,9 @@ class Daemon:
         logs = LogManager(self.native, directories, self.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
+        self.append_engine = await asyncio.to_thread(
+            start_append_engine, self.native, self.profile.append_engine, self.config, logs.live
+        )
         return logs
 
     async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned: set[TopicPartition]) -> None:
@@ -318,7 +324,7 @@ def ready_line(daemon: Daemon, started_ms: int) -> str:
     profile = daemon.profile
     return (
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
-        f"io={daemon.native.backend} engine={profile.append_engine} durability={daemon.durability} "
+        f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability} "
         f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
         f"buffers={profile.buffer_budget_bytes >> 20}MiB partitions={daemon.partition_count} "
         f"open_files={process.open_file_count()}/{process.open_file_limit()} "

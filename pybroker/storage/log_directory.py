@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pybroker.native.partition import PartitionState
-from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage import clean_shutdown, offset_checkpoint, tail_rings
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.errors import StorageError
@@ -46,6 +46,8 @@ class LogDirectory:
         self.cleaner_checkpoint = CleanerCheckpoint(path)
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
+        #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
+        self.replayed_bytes = 0
         #: Copies of logs on their way here, and the names their originals get when the move is made.
         self.futures: list[tuple[TopicPartition, Path, str]] = []
         self.loaded = False
@@ -57,7 +59,8 @@ class LogDirectory:
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
-        """Read marks and checkpoints and list the partitions; from here on a crash is an unclean stop."""
+        """Read marks and checkpoints, replay tail rings and list the partitions; from here on a crash is an unclean
+        stop."""
         found = os.stat(self.path)
         self.identity = (found.st_dev, found.st_ino)
         epoch = clean_shutdown.read(self.path)
@@ -65,6 +68,7 @@ class LogDirectory:
         if epoch is not None:
             self.previous_broker_epoch = epoch
             clean_shutdown.remove(self.path)
+        self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
             self._read_at_start[name] = self._read(name)
         for entry in sorted(self.path.iterdir()):
@@ -141,7 +145,8 @@ class LogDirectory:
             self.cleaner_checkpoint.put(partition, clean_offset)
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """Everything in here is synced: the last thing written. Blocks."""
+        """Everything in here is synced, and nothing of it in a tail ring: the last thing written. Blocks."""
+        tail_rings.forget(self.path)
         clean_shutdown.write(self.path, broker_epoch)
 
     def set_aside(self, partition: TopicPartition, path: Path, suffix: str) -> Path:

@@ -51,8 +51,28 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.STRING,
         "auto",
         Importance.LOW,
-        "How appended bytes reach the disk; auto takes what the hardware profile says.",
-        OneOf("auto", "paced"),
+        "How appended bytes reach the disk: paced, through the page cache; direct, past it, from rings in memory that "
+        "outlives the process, for logs that are written to steadily; auto takes what the hardware profile says.",
+        OneOf("auto", "paced", "direct"),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.tail.ring.directory",
+        ConfigType.STRING,
+        "/dev/shm",
+        Importance.LOW,
+        "With the append engine direct: a directory on tmpfs, in which the broker makes its own for the newest bytes "
+        "of its logs. Nobody may clean it up while the broker is down: these bytes are acknowledged.",
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.tail.ring.budget.bytes",
+        ConfigType.LONG,
+        "134217728",
+        Importance.LOW,
+        "With the append engine direct: memory for the newest bytes of logs that are written to steadily, 8 MiB for "
+        "each; the logs beyond that are paced.",
+        Range(0),
         honoured=True,
     ),
     ConfigKey(

@@ -1,0 +1,54 @@
+"""The append engine that a broker runs with: what was asked for, as far as this machine has it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.native.broker import NativeBroker
+from pybroker.native.errors import NativeError
+from pybroker.storage import tail_rings
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
+
+logger = logging.getLogger(__name__)
+
+PACED = "paced"
+DIRECT = "direct"
+
+
+def start_append_engine(
+    broker: NativeBroker, wanted: str, config: BrokerConfig, directories: Sequence[LogDirectory]
+) -> str:
+    """Make ready what the engine needs, before any log is opened; the engine that logs will have. StorageError when
+    `direct` was set explicitly and its directory for rings cannot be used; one that the hardware profile chose falls
+    back to paced. Blocking."""
+    if wanted != DIRECT:
+        return PACED
+    able = [each for each in directories if _has_direct_io(each.path)]
+    if not able:
+        return PACED
+    parent = Path(config.get_str("pybroker.tail.ring.directory"))
+    rings = tail_rings.ring_directory(parent, directories[0].directory_id)
+    try:
+        log_dirs = [(each.path, each.directory_id) for each in able]
+        tail_rings.begin(broker, rings, log_dirs, config.get_int("pybroker.tail.ring.budget.bytes"))
+    except NativeError as error:
+        if config.is_set("pybroker.append.engine") and config.get_str("pybroker.append.engine") == DIRECT:
+            raise StorageError(f"the append engine direct cannot be used: {error}") from error
+        logger.warning("the append engine is paced, because direct cannot be used: %s", error)
+        return PACED
+    return DIRECT
+
+
+def _has_direct_io(log_dir: Path) -> bool:
+    try:
+        os.close(os.open(log_dir / META_PROPERTIES, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC))
+    except OSError as error:
+        logger.warning("%s has no direct I/O, so the append engine of its logs is paced: %s", log_dir, error)
+        return False
+    return True

@@ -1,0 +1,246 @@
+"""Tail rings as a log dir sees them: which rings its logs may have bytes in, and what an ended broker left there.
+
+The newest bytes of a hot log lie in a ring, a file on tmpfs, and not yet in its segment. `.pybroker_tail_rings` in the
+log dir says where the rings of the running broker are and which session they are of; a clean stop takes it away. So a
+ring left by an earlier run is harmless: only rings of the session that the log dir names are replayed, and only while
+the machine has not been restarted. Blocks; fails with `OSError` for the disk or a ring that cannot be read, and with
+`StorageError` for a damaged `.pybroker_tail_rings`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.native.broker import NativeBroker
+from pybroker.native.errors import NativeError
+from pybroker.native.rings import RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
+from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.storage import partition_metadata
+from pybroker.storage.atomic import fsync_directory, write_durably
+from pybroker.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = ".pybroker_tail_rings"
+RING_BYTES = 8 << 20
+"""Of each ring: what gathers while the disk stalls, and still fits into the caches near the CPU in part."""
+
+_VERSION = 1
+_RING_SUFFIX = ".ring"
+_DELETED_SUFFIX = "-delete"
+
+
+@dataclass(frozen=True, slots=True)
+class RingSession:
+    """What a log dir says of the rings of the broker that has it open, or had when it ended."""
+
+    directory: Path
+    session_id: bytes
+    boot_id: bytes
+
+    @classmethod
+    def read(cls, log_dir: Path) -> RingSession | None:
+        """None when no ring has anything of this dir. StorageError when the file makes no sense."""
+        path = log_dir / FILE_NAME
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StorageError(f"{path} is damaged: {error}") from error
+        try:
+            if content["version"] != _VERSION:
+                raise StorageError(f"{path}: version {content['version']!r}, but only version {_VERSION} is known")
+            directory = Path(content["directory"])
+            return cls(directory, bytes.fromhex(content["session"]), bytes.fromhex(content["boot"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{path} is damaged: {error!r}") from error
+
+    def write(self, log_dir: Path) -> None:
+        """Durably."""
+        content = {
+            "version": _VERSION,
+            "directory": str(self.directory),
+            "session": self.session_id.hex(),
+            "boot": self.boot_id.hex(),
+        }
+        write_durably(log_dir / FILE_NAME, json.dumps(content).encode())
+
+
+def forget(log_dir: Path) -> None:
+    """No ring has anything of this dir."""
+    if (log_dir / FILE_NAME).exists():
+        (log_dir / FILE_NAME).unlink()
+        fsync_directory(log_dir)
+
+
+def ring_directory(parent: Path, directory_id: bytes) -> Path:
+    """Where a broker, whose first log dir has this id, keeps its rings: no other broker does."""
+    return parent / f"pybroker-{uuid_to_text(directory_id)}"
+
+
+# ---- a broker that starts ------------------------------------------------------------------------------------------
+
+
+def begin(broker: NativeBroker, directory: Path, log_dirs: Iterable[tuple[Path, bytes]], budget_bytes: int) -> None:
+    """Let the logs below `log_dirs`, (path, directory id), have rings in `directory`, after what was left of them was
+    replayed. NativeError with -EINVAL when that is not on tmpfs."""
+    session = RingSession(directory, random_uuid(), boot_id())
+    use_rings(broker, directory, session.session_id, budget_bytes, RING_BYTES)
+    _sweep(directory)
+    for path, directory_id in log_dirs:
+        session.write(path)
+        add_log_dir(broker, path, directory_id)
+
+
+def _sweep(directory: Path) -> None:
+    """In the broker's own directory, whose log dirs it has locked, nobody else has a ring: remove the empty ones, and
+    name the others."""
+    for path in sorted(directory.glob(f"*{_RING_SUFFIX}")):
+        ring = _read(path)
+        if ring is not None and ring.gathered_bytes == 0:
+            path.unlink(missing_ok=True)
+        elif ring is not None:
+            logger.warning(
+                "the tail ring %s holds %d bytes of %s-%d, and no log here takes them: its log dir is not in service, "
+                "or has changed since. Remove it when you know that they are not missed",
+                path,
+                ring.gathered_bytes,
+                ring.topic,
+                ring.partition,
+            )
+
+
+# ---- what an ended broker left -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeftRing:
+    """A ring with bytes of a log dir, or one that is empty. `log` is the directory of the partition, None when there is
+    none with its name and topic id."""
+
+    ring: RingFile
+    log: Path | None
+
+    @property
+    def name(self) -> str:
+        """topic-partition."""
+        return f"{self.ring.topic}-{self.ring.partition}"
+
+    def is_deleted(self, log_dir: Path) -> bool:
+        """Whether the topic was deleted: a newer one has its name, or its directory is on its way out."""
+        place = log_dir / self.name
+        if self.log is None and place.is_dir():
+            return _topic_id(place) is not None
+        ending = f"-{self.ring.partition}."
+        gone = (each for each in log_dir.glob(f"*{_DELETED_SUFFIX}") if ending in each.name and each.is_dir())
+        return any(_topic_id(each) == self.ring.topic_id for each in gone)
+
+
+def _topic_id(directory: Path) -> bytes | None:
+    """None where nothing that can be read says it."""
+    try:
+        return partition_metadata.read(directory)
+    except StorageError:
+        return None
+
+
+def left_rings(log_dir: Path, directory_id: bytes) -> Iterator[LeftRing]:
+    """The rings that the broker which last had `log_dir` open has left, and that speak of it. Empty ones may be of its
+    other dirs as well. Says it when rings should be there and are not."""
+    session = RingSession.read(log_dir)
+    if session is None or session.boot_id != boot_id():
+        return  # tmpfs does not survive the machine
+    if not session.directory.is_dir():
+        logger.error(
+            "the tail rings of %s in %s are gone, though the machine was not restarted: what was in them is lost. Let "
+            "nothing clean that directory up while the broker is down",
+            log_dir,
+            session.directory,
+        )
+        return
+    for path in sorted(session.directory.glob(f"*{_RING_SUFFIX}")):
+        ring = _read(path)
+        if ring is None or ring.session_id != session.session_id or ring.boot_id != session.boot_id:
+            continue
+        if not ring.is_sealed:
+            yield LeftRing(ring, None)
+        elif ring.directory_id == directory_id:
+            place = log_dir / f"{ring.topic}-{ring.partition}"
+            yield LeftRing(ring, place if _topic_id(place) == ring.topic_id else None)
+
+
+def _read(path: Path) -> RingFile | None:
+    """None for what is no ring, which is told, or an unfinished one."""
+    try:
+        return read_ring(path)
+    except NativeError as error:
+        if error.errno in (errno.ENODATA, errno.ENOENT):
+            return None
+        if error.errno in (errno.EBADMSG, errno.EPROTONOSUPPORT):
+            logger.error("%s; it stays where it is", error)
+            return None
+        raise _as_os_error(error) from error
+
+
+def _as_os_error(error: NativeError) -> OSError:
+    return OSError(error.errno or errno.EIO, error.text)
+
+
+def replay(log_dir: Path, directory_id: bytes) -> int:
+    """Bring what an ended broker left in rings into the logs, and remove the rings; how many bytes came in. Before any
+    log is opened. Doing it again, also after a stop half way, comes to the same."""
+    total_bytes = 0
+    for left in left_rings(log_dir, directory_id):
+        ring = left.ring
+        if ring.gathered_bytes == 0:
+            ring.path.unlink(missing_ok=True)
+        elif left.log is not None:
+            total_bytes += _replay_one(left, left.log)
+        elif left.is_deleted(log_dir):
+            logger.info("the tail ring %s is of %s, which was deleted: it is removed", ring.path, left.name)
+            ring.path.unlink(missing_ok=True)
+        else:
+            _tell_kept(left, f"{log_dir} has no such partition")
+    session = RingSession.read(log_dir)
+    if session is not None:
+        with contextlib.suppress(OSError):  # others have rings there, or it is gone
+            os.rmdir(session.directory)
+        forget(log_dir)
+    return total_bytes
+
+
+def _replay_one(left: LeftRing, log: Path) -> int:
+    ring = left.ring
+    try:
+        moved_bytes = replay_ring(ring.path, log)
+    except NativeError as error:
+        if error.errno == errno.ESTALE:
+            _tell_kept(left, error.text)
+            return 0
+        raise _as_os_error(error) from error
+    ring.path.unlink(missing_ok=True)
+    if moved_bytes:
+        logger.info("%s: %d bytes came in from the tail ring %s", log, moved_bytes, ring.path)
+    return moved_bytes
+
+
+def _tell_kept(left: LeftRing, why: str) -> None:
+    ring = left.ring
+    logger.error(
+        "the tail ring %s holds %d bytes of %s, from position %d of segment %d on, which cannot be brought in: %s. It "
+        "stays where it is until the machine is restarted; copy it if those records matter",
+        ring.path,
+        ring.gathered_bytes,
+        left.name,
+        ring.start_position,
+        ring.segment_base,
+        why,
+    )

@@ -1,0 +1,236 @@
+"""What brokers leave in tail rings, and what becomes of it at the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from log_setup import TOPIC_ID, setup
+from ring_files import write_ring, write_session
+
+from pybroker.native.errors import NativeError
+from pybroker.native.rings import read_ring, ring_stats
+from pybroker.protocol import record_batch
+from pybroker.protocol.record_batch import Record
+from pybroker.storage import partition_metadata, tail_rings
+from pybroker.storage.errors import StorageError
+
+DIRECTORY_ID = bytes([1]) * 16
+FLUSHED = 100
+"""How much of the log the ended broker had brought into the segment."""
+
+
+@pytest.fixture
+def rings() -> Iterator[Path]:
+    path = Path("/dev/shm") / f"pybroker-test-{uuid4().hex}"
+    path.mkdir(mode=0o700)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def log_bytes() -> bytes:
+    return b"".join(record_batch.build(n, 0, [Record(None, b"%d" % n)], timestamp_ms=1) for n in range(20))
+
+
+def segment_of(log: Path) -> Path:
+    return log / f"{0:020}.log"
+
+
+def make_log(log_dir: Path, topic_id: bytes = TOPIC_ID, name: str = "t-0") -> Path:
+    log = log_dir / name
+    log.mkdir(parents=True)
+    partition_metadata.write(log, topic_id)
+    segment_of(log).write_bytes(log_bytes()[:FLUSHED])
+    return log
+
+
+def leave_ring(rings: Path, name: str = "one", **changes: object) -> Path:
+    path = rings / f"{name}.ring"
+    values = {"start": FLUSHED, "directory_id": DIRECTORY_ID, "topic_id": TOPIC_ID, **changes}
+    write_ring(path, log_bytes()[FLUSHED:], **values)  # type: ignore[arg-type]  # named by the caller
+    return path
+
+
+def test_records_of_a_killed_broker_are_read_after_the_next_start(tmp_path: Path, rings: Path) -> None:
+    log_dir = tmp_path / "d"
+    make_log(log_dir)
+    ring = leave_ring(rings)
+    write_session(log_dir, rings)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            assert made.manager.directories[0].replayed_bytes == len(log_bytes()) - FLUSHED
+            log = await made.open()
+            assert log.native.state.log_end_offset == 20
+            assert log.native.read(0, 1 << 20) == log_bytes()
+
+    asyncio.run(run())
+    assert not ring.exists()
+    assert not rings.exists(), "nobody has anything there"
+    assert not (log_dir / tail_rings.FILE_NAME).exists()
+
+
+def test_what_was_flushed_while_the_broker_died_counts_once(tmp_path: Path, rings: Path) -> None:
+    log = make_log(tmp_path)
+    for flushed in (FLUSHED, FLUSHED + 1, len(log_bytes()) - 3, len(log_bytes())):
+        leave_ring(rings)
+        write_session(tmp_path, rings)
+        padded = log_bytes()[:flushed] + bytes(-flushed % 4096)
+        segment_of(log).write_bytes(padded)
+        moved_bytes = tail_rings.replay(tmp_path, DIRECTORY_ID)
+        # Zeros among what was missing were there already.
+        assert min(1, len(log_bytes()) - flushed) <= moved_bytes <= len(log_bytes()) - flushed
+        # With nothing missing it is recovery that cuts the zeros off.
+        assert segment_of(log).read_bytes()[: len(log_bytes())] == log_bytes()
+        rings.mkdir(mode=0o700, exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"session": b"x" * 16},
+        {"directory_id": b"x" * 16},
+        {"sealed": False, "session": b"x" * 16},
+    ],
+)
+def test_rings_of_others_are_left_alone(tmp_path: Path, rings: Path, change: dict[str, object]) -> None:
+    log = make_log(tmp_path)
+    ring = leave_ring(rings, **change)
+    write_session(tmp_path, rings)
+    before = ring.read_bytes()
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert segment_of(log).read_bytes() == log_bytes()[:FLUSHED]
+    assert ring.read_bytes() == before
+
+
+def test_nothing_of_an_earlier_boot_is_believed(tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = make_log(tmp_path)
+    leave_ring(rings, boot=b"x" * 16)
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    write_session(tmp_path, rings / "gone", boot=b"x" * 16)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert segment_of(log).read_bytes() == log_bytes()[:FLUSHED]
+    assert not caplog.records
+
+
+def test_empty_rings_go(tmp_path: Path, rings: Path) -> None:
+    leave_ring(rings, sealed=False)
+    write_ring(rings / "drained.ring", b"", start=5, directory_id=DIRECTORY_ID, topic_id=TOPIC_ID)
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert not rings.exists()
+
+
+def other_topic(log_dir: Path) -> None:
+    make_log(log_dir, topic_id=b"n" * 16)
+
+
+def deleted(log_dir: Path) -> None:
+    make_log(log_dir, name=f"t-0.{'0' * 32}-delete")
+
+
+@pytest.mark.parametrize("make", [other_topic, deleted])
+def test_the_ring_of_a_deleted_partition_is_named_and_goes(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path)
+    ring = leave_ring(rings)
+    write_session(tmp_path, rings)
+    caplog.set_level("INFO")
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert not ring.exists()
+    assert [each.levelname for each in caplog.records] == ["INFO"]
+    assert f"{ring} is of t-0, which was deleted" in caplog.text
+
+
+def changed(log_dir: Path) -> str:
+    segment_of(make_log(log_dir)).write_bytes(log_bytes()[:FLUSHED] + b"others' bytes")
+    return "has changed since"
+
+
+def missing(log_dir: Path) -> str:
+    log_dir.mkdir(exist_ok=True)
+    return "no such partition"
+
+
+@pytest.mark.parametrize("make", [changed, missing])
+def test_a_ring_that_does_not_fit_is_named_and_kept(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture, make: Callable[[Path], str]
+) -> None:
+    words = make(tmp_path)
+    ring = leave_ring(rings)
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert ring.exists()
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert words in caplog.text
+    assert str(ring) in caplog.text
+
+
+def test_rings_that_somebody_has_cleaned_up_are_missed(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_session(tmp_path, rings / "gone")
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert "are gone, though the machine was not restarted" in caplog.text
+
+
+def test_what_is_no_ring_is_told_and_stays(tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (rings / "a.ring").write_bytes(b"nonsense" * 1000)
+    (rings / "b.ring").write_bytes(bytes(100))  # killed while it was made
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert (rings / "a.ring").exists()
+    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    with pytest.raises(NativeError) as raised:
+        read_ring(rings / "a.ring")
+    assert raised.value.errno == errno.EBADMSG
+
+
+def test_a_damaged_session_file_is_refused(tmp_path: Path) -> None:
+    for text in ("nonsense", "[]", '{"version": 1}', '{"version": 2}'):
+        (tmp_path / tail_rings.FILE_NAME).write_text(text)
+        with pytest.raises(StorageError, match=tail_rings.FILE_NAME):
+            tail_rings.replay(tmp_path, DIRECTORY_ID)
+
+
+def test_a_broker_names_its_rings_in_its_log_dirs(tmp_path: Path, rings: Path) -> None:
+    own = rings / "own"
+    own.mkdir(mode=0o700)
+    leave_ring(own, "empty", sealed=False)
+    kept = leave_ring(own, "kept", session=b"x" * 16)
+
+    async def run() -> Path:
+        async with setup(tmp_path) as made:
+            directory = made.manager.directories[0]
+            tail_rings.begin(made.native, own, [(directory.path, directory.directory_id)], 32 << 20)
+            assert [each.name for each in own.iterdir()] == ["kept.ring"]
+            session = tail_rings.RingSession.read(directory.path)
+            assert session is not None
+            assert session.directory == own
+            assert ring_stats(made.native).budget_bytes == 32 << 20
+            await made.open()
+            return directory.path
+
+    log_dir = asyncio.run(run())
+    assert tail_rings.RingSession.read(log_dir) is None
+    assert kept.exists()
+
+
+def test_a_directory_that_is_not_on_tmpfs_is_refused(tmp_path: Path) -> None:
+    from log_setup import Setup
+
+    made = Setup(tmp_path, ("d",))
+    try:
+        with pytest.raises(NativeError, match="is not on tmpfs") as raised:
+            tail_rings.begin(made.native, Path("/proc"), [], 1 << 20)
+        assert raised.value.errno == errno.EINVAL
+    finally:
+        made.native.stop()
+        made.native.close()
