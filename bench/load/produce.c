@@ -89,8 +89,9 @@ bool pbl_produce_mode(const struct pbl_options *options)
     pbl_engine_open(&engine, options);
     pbl_engine_run(&engine, &(struct pbl_workload){.context = &produce, .next = next, .answer = answer}, &stats);
     pbl_engine_close(&engine);
-    char extra[64];
-    snprintf(extra, sizeof extra, ",\"records\":%" PRIu64, stats.request_count * produce.record_count);
+    char extra[128];
+    snprintf(extra, sizeof extra, ",\"records\":%" PRIu64 ",\"batch_bytes\":%u,\"record_bytes\":%u",
+             stats.request_count * produce.record_count, options->shape.batch_bytes, options->shape.record_bytes);
     pbl_stats_print(&stats, options, extra);
     for (uint32_t i = 0; i < options->partition_count; i++)
         pbl_buffer_free(&produce.bodies[i]);

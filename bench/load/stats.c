@@ -38,9 +38,9 @@ void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *op
 {
     double seconds = stats->elapsed_seconds > 0 ? stats->elapsed_seconds : 1e-9;
     const struct pbl_histogram *latency = &stats->latency;
-    printf("{\"mode\":\"%s\",\"connections\":%u,\"in_flight\":%u,\"elapsed_s\":%.6f,\"requests\":%llu", options->mode,
-           options->connection_count, options->in_flight_count, stats->elapsed_seconds,
-           (unsigned long long)stats->request_count);
+    printf("{\"version\":1,\"mode\":\"%s\",\"connections\":%u,\"in_flight\":%u,\"partitions\":%u", options->mode,
+           options->connection_count, options->in_flight_count, options->partition_count);
+    printf(",\"elapsed_s\":%.6f,\"requests\":%llu", stats->elapsed_seconds, (unsigned long long)stats->request_count);
     printf(
         ",\"requests_per_s\":%.3f,\"payload_bytes\":%llu,\"wire_bytes\":%llu,\"mb_per_s\":%.3f,\"wire_mb_per_s\":%.3f",
         (double)stats->request_count / seconds, (unsigned long long)stats->payload_bytes,

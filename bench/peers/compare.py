@@ -19,7 +19,7 @@ from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import ENGINE_KEY, Peer, build_pbload, start_kafka, start_pybroker
-from bench.peers.report import Row, save, text_table
+from bench.peers.report import Row, Section, save, text_table
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
 from bench.peers.targets import targets
@@ -74,7 +74,7 @@ def _start(options: argparse.Namespace, pbload: Path, stack: ExitStack) -> list[
     return peers
 
 
-def _shared(options: argparse.Namespace, pbload: Path, sections: dict[str, list[Row]]) -> Run | None:
+def _shared(options: argparse.Namespace, pbload: Path, sections: dict[str, Section]) -> Run | None:
     """The sections that load the same brokers, one after the other; None when none of them is asked for."""
     names = [name for name in options.sections if name in SECTIONS]
     if not names:
@@ -99,16 +99,16 @@ def _facts(run: Run) -> dict[str, dict[str, str]]:
     return {peer.name: dict(peer.facts) for peer in run.peers}
 
 
-def _show(sections: dict[str, list[Row]], section: str, rows: list[Row], ours: str, theirs: str) -> None:
+def _show(sections: dict[str, Section], section: str, rows: list[Row], ours: str, theirs: str) -> None:
     if rows:
-        sections[section] = rows
+        sections[section] = Section(ours, theirs, rows)
         print(f"\n{section}\n{text_table(rows, ours, theirs)}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, save; see the module's text for the status."""
     options = _options(arguments)
-    sections: dict[str, list[Row]] = {}
+    sections: dict[str, Section] = {}
     pbload = build_pbload()
     run = _shared(options, pbload, sections)
     with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
@@ -117,9 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name in OWN_SECTIONS:
             theirs, measure = OWN_SECTIONS[name]
             _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
-    save(options.output, sections, _facts(run) if run else {}, run.raw if run else [])
-    failed = [row for rows in sections.values() for row in rows if not row.passed]
-    print(f"\n{len(failed)} of {sum(map(len, sections.values()))} rows fail; saved in {options.output}")
+    save(options.output, sections, _facts(run) if run else {}, run.raw if run else [], options.data)
+    rows = [row for section in sections.values() for row in section.rows]
+    failed = [row for row in rows if not row.passed]
+    print(f"\n{len(failed)} of {len(rows)} rows fail; saved in {options.output}")
     return 1 if failed and not options.quick else 0
 
 

@@ -33,11 +33,12 @@ from bench.peers.peer import (
     start_kafka,
     start_pybroker,
 )
-from bench.peers.report import cpu_name, save
+from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
 from pybroker.config.broker import BROKER_KEYS
 from pybroker.config.definition import OneOf
+from pybroker.results.context import cpu_name
 from pybroker.testing.fixtures import io_uring_allowed
 
 DOCUMENT = ROOT / "docs" / "append-engines.md"
@@ -204,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in measure(run):
             print(f"{line.durability:5} {line.load.name:8} {line.markdown()}", flush=True)
             lines.append(line)
-        save(options.output, {}, {peer.name: dict(peer.facts) for peer in run.peers}, run.raw)
+        save(options.output, {}, {peer.name: dict(peer.facts) for peer in run.peers}, run.raw, options.data)
     document = options.document or (None if options.quick else DOCUMENT)
     if document:
         document.write_text(markdown(lines, options.data, effort))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pybroker.results.context import detect
+from pybroker.results.row import time_text
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,31 @@ def text_table(rows: Sequence[Row], ours: str, theirs: str) -> str:
     return "\n".join(lines)
 
 
-def save(path: Path, sections: Mapping[str, Sequence[Row]], facts: Mapping[str, Any], raw: Sequence[Any]) -> None:
-    """Write rows, what was compared, and every single measurement."""
+@dataclass(frozen=True)
+class Section:
+    """The rows of one section, and the names of those that stand on either side."""
+
+    ours: str
+    theirs: str
+    rows: Sequence[Row]
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {"sides": {"ours": self.ours, "theirs": self.theirs}, "rows": [row.as_json() for row in self.rows]}
+
+
+def save(path: Path, sections: Mapping[str, Section], facts: Mapping[str, Any], raw: Sequence[Any], data: Path) -> None:
+    """Write rows, what was compared, and every single measurement; `data` is where the brokers kept their logs.
+    `pybroker bench publish` reads it."""
+    context = detect(data, Path(__file__).parent)
     document = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {"system": platform.platform(), "cpu": cpu_name()},
+        "version": 1,
+        "time": time_text(time.time()),
+        "commit": context.commit,
+        "commit_time": context.commit_time,
+        "hardware": context.hardware(),
         "facts": facts,
-        "sections": {name: [row.as_json() for row in rows] for name, rows in sections.items()},
+        "sections": {name: section.as_json() for name, section in sections.items()},
         "measurements": raw,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,69 @@
+"""Spark with what this job needs: its Kafka connector by name, bounded memory, and our modules on every worker."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pybroker.testing.kafka import cache_root, fetch_jars
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_VERSION = "4.0.0"
+_CONNECTOR = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_VERSION),
+    ("org.apache.kafka", "kafka-clients", "3.9.0"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+#: What runs on workers, and what it imports.
+_MODULES = (
+    "bench/__init__.py",
+    "bench/aggregate/__init__.py",
+    "bench/aggregate/changes.py",
+    "bench/aggregate/history.py",
+)
+
+
+def connector_jars() -> list[Path]:
+    """The jars of Spark's Kafka connector that PySpark's own distribution lacks, fetched by Maven when missing."""
+    libs = fetch_jars(cache_root() / f"spark-kafka-{SPARK_VERSION}", _CONNECTOR, transitive=False)
+    return sorted(libs.glob("*.jar"))
+
+
+def start(master: str, memory: str, scratch: Path, *, with_kafka: bool, partitions: int = 0) -> SparkSession:
+    """A session. `memory` is the driver's heap (with a local master that is all there is), `scratch` takes what spills,
+    `partitions` is that of shuffles; 0 leaves it to Spark, which joins small ones."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    builder = (
+        SparkSession.builder.appName("pybroker-benchmarks")
+        .master(master)
+        .config("spark.driver.memory", memory)
+        .config("spark.local.dir", str(scratch))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(partitions or 32))
+        .config("spark.sql.execution.pythonUDF.arrow.enabled", "false")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if with_kafka:
+        builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(os.environ.get("PYBROKER_SPARK_LOG", "ERROR"))
+    _ship_modules(session, scratch)
+    return session
+
+
+def _ship_modules(session: SparkSession, scratch: Path) -> None:
+    """Workers of a cluster have no checkout."""
+    path = Path(tempfile.mkdtemp(dir=scratch)) / "bench.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in _MODULES:
+            archive.write(ROOT / "bench" / name, f"bench/{name}")
+    session.sparkContext.addPyFile(str(path))
