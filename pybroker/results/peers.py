@@ -14,7 +14,7 @@ from typing import Any
 from pybroker.results.intervals import median_fields
 from pybroker.results.load import figures
 from pybroker.results.row import HIGHER, LOWER, Rejection
-from pybroker.results.source import FormatError, Found, Source, mapping, number, split_settings, unknown_version
+from pybroker.results.source import FormatError, Found, Source, mapping, number, unknown_version
 
 _VERSION = 1
 _SETTING_NAMES = {"profile": "profile", "io_backend": "backend", "append_engine": "engine", "durability": "durability"}
@@ -47,10 +47,11 @@ class _Comparison:
 
     def _found(self, peer: str, name: str, fields: Mapping[str, Any]) -> Found:
         facts = self._facts.get(peer, {})
-        settings, _ = split_settings({_SETTING_NAMES.get(key, key): str(value) for key, value in facts.items()})
-        return Found(
-            {**self._common, "benchmark": name, **settings, **fields}, {"peer": peer}, self._host, self._hardware
-        )
+        # Empty where a peer has no such setting, or it would get ours.
+        settings = {name: str(facts.get(key, "")) for key, name in _SETTING_NAMES.items()}
+        parameters = {"peer": peer} | ({"peer_version": str(facts["version"])} if "version" in facts else {})
+        found = {**self._common, "benchmark": name, **settings, **fields}
+        return Found(found, parameters, self._host, self._hardware)
 
     def measured(self) -> Iterator[Found]:
         """Medians over the repetitions of each shape and broker."""

@@ -56,17 +56,19 @@ def _row(found: Found, context: Context, source: Source, now: datetime) -> Row |
 
 
 def normalise(document: Any, context: Context, source: Source, now: datetime) -> Iterator[Row | Rejection]:
-    """The rows of a parsed document; a rejection when its kind is unknown, or for what is wrong in it."""
+    """The rows of a parsed document; one rejection and no row when its kind is unknown or it is not whole."""
     normaliser = next((rows for is_kind, rows in _KINDS if is_kind(document)), None)
     if normaliser is None:
         members = ", ".join(list(document)[:10]) if isinstance(document, Mapping) else type(document).__name__
         yield Rejection(Reason.UNKNOWN_FORMAT, "no result of a kind that is known", source.name, members)
         return
     try:
-        for found in normaliser(document, source):
-            yield found if isinstance(found, Rejection) else _row(found, context, source, now)
+        everything = list(normaliser(document, source))
     except FormatError as error:
         yield Rejection(Reason.MALFORMED, str(error), source.name)
+        return
+    for found in everything:
+        yield found if isinstance(found, Rejection) else _row(found, context, source, now)
 
 
 def _without_repeats(rows: Iterator[Row | Rejection], seen: dict[str, float]) -> Iterator[Row | Rejection]:

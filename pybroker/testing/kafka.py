@@ -26,6 +26,9 @@ from pybroker.testing.process import ChildProcess, ProcessFailed, free_port
 KAFKA_VERSION = "4.3.0"
 SCALA_VERSION = "2.13"
 
+#: Group, name and version at Maven Central.
+Artifact = tuple[str, str, str]
+
 # What Kafka's own distribution holds for a broker and its tools. The tools jar pulls in Connect's runtime; its REST
 # stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
 _ARTIFACTS = (
@@ -56,10 +59,14 @@ def _program(name: str, package: str) -> str:
     return path
 
 
+def cache_root() -> Path:
+    """Where jars are kept: `$PYBROKER_CACHE` or `~/.cache/pybroker`."""
+    return Path(os.environ.get("PYBROKER_CACHE") or Path.home() / ".cache" / "pybroker")
+
+
 def cache_dir() -> Path:
-    """Where jars are kept: `$PYBROKER_CACHE` or `~/.cache/pybroker`, and a dir per Kafka version in it."""
-    root = os.environ.get("PYBROKER_CACHE") or str(Path.home() / ".cache" / "pybroker")
-    return Path(root) / f"kafka-{KAFKA_VERSION}"
+    """The dir of this Kafka version in it."""
+    return cache_root() / f"kafka-{KAFKA_VERSION}"
 
 
 def random_uuid() -> str:
@@ -77,39 +84,46 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _pom() -> str:
+def _pom(artifacts: Sequence[Artifact]) -> str:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in _ARTIFACTS
+        for group, name, version in artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>pybroker</groupId><artifactId>kafka-libs</artifactId><version>1</version><packaging>pom</packaging>"
+        "<groupId>pybroker</groupId><artifactId>libs</artifactId><version>1</version><packaging>pom</packaging>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
 
 
-def fetch() -> Path:
-    """The dir with Kafka's jars, filled first if need be (one fetch at a time; a half-made dir is never seen)."""
-    libs = cache_dir() / "libs"
-    complete = cache_dir() / "libs.complete"
-    cache_dir().mkdir(parents=True, exist_ok=True)
-    with _locked(cache_dir() / "fetch.lock"):
+def fetch_jars(directory: Path, artifacts: Sequence[Artifact], *, transitive: bool = True) -> Path:
+    """`directory`/libs with these artifacts, and with what they depend on if `transitive`, filled first if need be (one
+    fetch at a time; a half-made dir is never seen)."""
+    libs, complete = directory / "libs", directory / "libs.complete"
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory / "fetch.lock"):
         if complete.exists():
             return libs
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as scratch:
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
             pom = Path(scratch) / "pom.xml"
-            pom.write_text(_pom())
+            pom.write_text(_pom(artifacts))
             command = [_program("mvn", "maven"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
             command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/libs"]
+            command += [] if transitive else ["-DexcludeTransitive=true"]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode != 0:
-                raise ProcessFailed(f"mvn could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout[-4000:]}")
+                names = ", ".join(f"{name} {version}" for _group, name, version in artifacts)
+                raise ProcessFailed(f"mvn could not fetch {names}:\n{done.stdout[-4000:]}")
             libs.mkdir(exist_ok=True)
             for jar in Path(scratch, "libs").iterdir():
                 jar.replace(libs / jar.name)
         complete.touch()
     return libs
+
+
+def fetch() -> Path:
+    """The dir with Kafka's jars, filled first if need be."""
+    return fetch_jars(cache_dir(), _ARTIFACTS)
 
 
 def _java_command(main_class: str, heap_megabytes: int, log_level: str, options: Sequence[str]) -> list[str]:
