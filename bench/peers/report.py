@@ -79,11 +79,3 @@ def save(path: Path, sections: Mapping[str, Section], facts: Mapping[str, Any], 
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def cpu_name() -> str:
-    """The model, as the kernel names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
