@@ -14,7 +14,7 @@ def describe(choice: Choice) -> list[tuple[str, str]]:
     """What it is, one line for each: a name and words."""
     machine = choice.machine
     return [
-        ("kernel", f"Linux {machine.kernel.release or 'unknown'}, {machine.kernel.architecture}"),
+        ("kernel", _kernel(machine)),
         ("runs on", _host(machine)),
         ("CPUs", _cpu(machine)),
         ("memory", _memory(machine)),
@@ -37,6 +37,12 @@ def describe_medium(choice: Choice) -> str:
 
 def _rotation(disk: BlockDevice) -> str:
     return "nothing" if disk.rotational is None else "rotating" if disk.rotational else "not rotating"
+
+
+def _kernel(machine: Machine) -> str:
+    kernel = machine.kernel
+    features = f"; has {', '.join(kernel.features)}" if kernel.features else ""
+    return f"Linux {kernel.release or 'unknown'}, {kernel.architecture}{features}"
 
 
 def _host(machine: Machine) -> str:

@@ -18,6 +18,8 @@ class Kernel:
     version: tuple[int, int]
     #: x86_64, aarch64, ...
     architecture: str
+    #: What the broker has a use for and this version has; a filter or a file system may refuse it all the same.
+    features: tuple[str, ...]
     #: kernel.io_uring_disabled: 0 all may use it, 1 one group (and CAP_SYS_ADMIN), 2 nobody. None before Linux 6.6.
     io_uring_disabled: int | None
     clock_source: str | None

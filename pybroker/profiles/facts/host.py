@@ -8,6 +8,8 @@ from pybroker.profiles.facts.mounts import Mount, mount_of
 from pybroker.profiles.facts.tree import Tree, chosen_of, numbers_of
 from pybroker.profiles.machine import Cpu, Host, Kernel, Limits, Memory
 
+#: What kernels since then have.
+_KERNEL_FEATURES = {"io_uring": (6, 1), "cachestat": (6, 5), "RWF_DONTCACHE": (6, 14)}
 #: Instruction sets that the data plane has code for, by the names of /proc/cpuinfo.
 _FEATURES = ("sse4_2", "pclmulqdq", "vpclmulqdq", "avx512f", "avx512vl", "crc32", "pmull")
 #: The clock that a hypervisor lends its guests tells its name.
@@ -25,11 +27,13 @@ def read_kernel(tree: Tree) -> Kernel:
     """The kernel, by /proc/sys/kernel."""
     release = tree.text("/proc/sys/kernel/osrelease") or ""
     numbers = re.match(r"(\d+)\.(\d+)", release)
+    version = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
     clock = "/sys/devices/system/clocksource/clocksource0"
     return Kernel(
         release=release,
-        version=(int(numbers[1]), int(numbers[2])) if numbers else (0, 0),
+        version=version,
         architecture=_architecture(tree),
+        features=tuple(name for name, since in _KERNEL_FEATURES.items() if version >= since),
         io_uring_disabled=tree.number("/proc/sys/kernel/io_uring_disabled"),
         clock_source=tree.text(f"{clock}/current_clocksource"),
         clock_sources=tuple((tree.text(f"{clock}/available_clocksource") or "").split()),

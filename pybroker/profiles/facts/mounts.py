@@ -35,8 +35,10 @@ def read_mounts(tree: Tree) -> list[Mount]:
 def mount_of(mounts: list[Mount], path: str) -> Mount | None:
     """The mount that an absolute path without links lies on. It is walked to as the kernel does, so that mounts hidden
     beneath others do not count."""
-    ids = {mount.mount_id for mount in mounts}
-    current = next((each for each in mounts if each.mount_point == "/" and each.parent_id not in ids), None)
+    # The first mount of all is its own parent; that of a container has one outside.
+    others = {mount.mount_id: mount for mount in mounts}
+    roots = (each for each in mounts if each.mount_point == "/" and others.get(each.parent_id, each) is each)
+    current = next(roots, None)
     while current is not None:
         above = [
             each

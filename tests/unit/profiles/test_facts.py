@@ -92,6 +92,7 @@ def test_a_group_without_bounds_has_none(tmp_path: Path) -> None:
 def test_cpu_memory_and_limits(tmp_path: Path) -> None:
     found = machine("nvme", tmp_path)
     assert (found.kernel.release, found.kernel.version) == ("6.8.0-45-generic", (6, 8))
+    assert found.kernel.features == ("io_uring", "cachestat")
     assert (found.kernel.clock_source, found.kernel.clock_sources) == ("tsc", ("tsc", "hpet", "acpi_pm"))
     assert (found.cpu.model, found.cpu.online_count) == ("12th Gen Intel(R) Core(TM) i7-12700", 8)
     assert found.cpu.features == ("sse4_2", "pclmulqdq", "vpclmulqdq")
@@ -137,6 +138,9 @@ def test_mounts_hidden_beneath_others_do_not_count(tmp_path: Path) -> None:
         "/dev/a",
         "/dev/a",
     ]
+    # As an initial RAM file system shows itself, where it is seen at all.
+    path.write_text("\n".join(["0 0 0:2 / / rw - rootfs rootfs rw", *lines[:4]]))
+    assert [each.source for each in read_machine(log_dirs, tmp_path).storage][:2] == ["/dev/c", "/dev/d"]
     path.write_text("\n".join(lines))
     assert [each.source for each in read_machine(log_dirs, tmp_path).storage] == ["/dev/over"] * 4
 

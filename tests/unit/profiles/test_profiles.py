@@ -218,6 +218,13 @@ def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
         load_profile(config(f"pybroker.profile={tmp_path}/missing.toml"))
 
 
+def test_the_manual_names_every_class_key_and_fact() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text()
+    settings = [key.setting for key in PROFILE_KEYS.values() if key.setting is not None]
+    names = [*(document.name for document in shipped_profiles()), *settings, *FACTS]
+    assert [name for name in names if f"`{name}`" not in manual] == []
+
+
 def test_shipped_profiles_say_why_they_set_what_they_set() -> None:
     shipped = {document.name: document for document in shipped_profiles()}
     assert sorted(shipped) == ["generic", "hdd", "nvme", "sata-ssd", "virtual-machine"]
