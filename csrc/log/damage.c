@@ -79,6 +79,21 @@ int pb_damage_survey(pb_scan *scan, int64_t position, int64_t *batch_count, int6
     return 0;
 }
 
+int pb_damage_only_zeros(pb_scan *scan, int64_t position, bool *zeros)
+{
+    *zeros = true;
+    while (*zeros && position < scan->limit) {
+        const uint8_t *bytes;
+        size_t length;
+        int rc = pb_scan_bytes(scan, position, scan->capacity, &bytes, &length);
+        if (rc != 0)
+            return rc;
+        *zeros = bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;
+        position += (int64_t)length;
+    }
+    return 0;
+}
+
 /* A name that no earlier damage has taken: <base>.log.damaged-<position>, or with .2 and so on behind. */
 static int kept_path(const pb_segment *segment, int64_t position, char *path)
 {

@@ -228,15 +228,47 @@ static int add_hole(recovery *r, pb_segment *segment, const pb_damage *damage)
 }
 
 /*
+ * A replay has come to `replay->position`, and all batches that belong there are before it: are there only zeros
+ * behind, because a file grows by whole blocks, or was made longer ahead? They are cut off, and nobody has to hear of
+ * it.
+ */
+static int cut_padding(recovery *r, const pb_replay *replay, int64_t sealed_end)
+{
+    pb_segment *segment = replay->segment;
+    int64_t position = replay->position;
+    bool whole = sealed_end >= 0 ? replay->next_offset == sealed_end : replay->next_offset >= r->trusted_offset;
+    if (!whole || position >= segment->size_bytes)
+        return 0;
+    pb_scan scan;
+    bool zeros;
+    pb_scan_init(&scan, r->log->io, segment->file, segment->size_bytes, r->buffer, PB_SCAN_LARGE_BYTES);
+    int rc = pb_damage_only_zeros(&scan, position, &zeros);
+    if (rc != 0 || !zeros)
+        return rc;
+    rc = r->log->io->ops->file_truncate(r->log->io, segment->file, position);
+    if (rc == 0)
+        rc = r->log->io->ops->file_sync(r->log->io, segment->file);
+    if (rc == 0)
+        segment->size_bytes = position;
+    return rc;
+}
+
+/*
  * Run a replay to the end of its segment, whose offsets end at `sealed_end` (-1: it is the active one), past damage
- * below the trusted offset. Where it stops before the file's end, nothing that was durable follows.
+ * below the trusted offset, and cut padding off. Where it stops before the segment's end, nothing that was durable
+ * follows.
  */
 static int replay_durable(recovery *r, pb_replay *replay, int64_t sealed_end)
 {
     for (;;) {
         int rc = pb_replay_run(replay);
         if (rc != 0 || replay->position >= replay->file_bytes || replay->next_offset >= r->trusted_offset)
-            return rc;
+            return rc != 0 ? rc : cut_padding(r, replay, sealed_end);
+        if (replay->next_offset == sealed_end) {
+            rc = cut_padding(r, replay, sealed_end);
+            if (rc != 0 || replay->position >= replay->segment->size_bytes)
+                return rc;
+        }
         pb_damage damage;
         int found = pb_replay_skip(replay, r->trusted_offset - 1, &damage);
         if (found < 0)

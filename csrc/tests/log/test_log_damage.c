@@ -235,6 +235,72 @@ TEST(a_torn_end_is_cut_and_not_kept)
     fixture_free(&f);
 }
 
+/* Blocks that were filled up with zeros, or made ahead. */
+static void pad(const fixture *f, int64_t segment, size_t zeros)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "%020lld.log", (long long)segment);
+    size_t length;
+    uint8_t *bytes = file_load(f, name, &length);
+    uint8_t *padded = calloc(1, length + zeros);
+    memcpy(padded, bytes, length);
+    file_store(f, name, padded, length + zeros);
+    free(padded);
+    free(bytes);
+}
+
+TEST(padding_is_cut_off_and_nobody_hears_of_it)
+{
+    static const size_t ZEROS[] = {1, 16, 60, 61, 4000, 3 << 20};
+    for (size_t i = 0; i < sizeof(ZEROS) / sizeof(ZEROS[0]); i++) {
+        for (int where = 0; where < 4; where++) {
+            fixture f;
+            fill(&f, false, false);
+            const placed *last = &places[BATCHES - 1];
+            int64_t sealed = places[0].segment;
+            int64_t end = last->end_offset;
+            CHECK(sealed != last->segment);
+            char path[256];
+            snprintf(path, sizeof(path), "%s/%020lld.index", f.directory, (long long)sealed);
+            /* Of the active one; of a sealed one that is read again, above and below the recovery point. */
+            pad(&f, where == 0 || where == 1 ? last->segment : sealed, ZEROS[i]);
+            f.options.recovery_point = where == 1 ? end : where == 3 ? last->base_offset : 0;
+            CHECK(where < 3 || access(path, F_OK) != 0); /* it has no index yet, so it is read */
+            fixture_open(&f);
+            CHECK_INT(pb_log_written_end(f.log), end);
+            CHECK_INT(f.recovery.truncated_bytes, 0);
+            CHECK_INT(f.recovery.hole_count, 0);
+            CHECK_INT(f.recovery.kept_file_count, 0);
+            check_reads(&f, -1, BATCHES);
+            size_t length;
+            snprintf(path, sizeof(path), "%020lld.log", (long long)last->segment);
+            free(file_load(&f, path, &length));
+            CHECK_INT(length, last->position + last->size_bytes);
+            fixture_free(&f);
+        }
+    }
+}
+
+TEST(zeros_where_batches_were_are_no_padding)
+{
+    fixture f;
+    fill(&f, false, false);
+    const placed *last = &places[BATCHES - 1];
+    char name[64];
+    snprintf(name, sizeof(name), "%020lld.log", (long long)last->segment);
+    size_t length;
+    uint8_t *bytes = file_load(&f, name, &length);
+    memset(bytes + last->position, 0, length - (size_t)last->position);
+    file_store(&f, name, bytes, length);
+    free(bytes);
+    f.options.recovery_point = last->end_offset;
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), last->base_offset);
+    CHECK_INT(f.recovery.truncated_bytes, last->size_bytes);
+    CHECK_INT(f.recovery.kept_file_count, 1);
+    fixture_free(&f);
+}
+
 TEST(a_torn_end_that_was_durable_is_kept)
 {
     fixture f;
