@@ -28,9 +28,9 @@ def shipped_profiles() -> list[ProfileDocument]:
 
 
 def tuned_profile(root: Path) -> ProfileDocument | None:
-    """The profile tuned for this machine, if there is one. ConfigError when it cannot be used."""
+    """The profile tuned for this machine, if this user may read one. ConfigError when it is no profile."""
     path = root / TUNED_PROFILE
-    return read_document(path) if path.exists() else None
+    return read_document(path) if os.access(path, os.R_OK) else None
 
 
 def named_profile(asked: str) -> ProfileDocument:
@@ -48,7 +48,8 @@ def named_profile(asked: str) -> ProfileDocument:
 
 def user_measurement() -> Path:
     """What this user has measured, by the XDG base directories."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    # Users without a home, as in containers, have none: the path then names nothing.
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(state) / "pybroker" / "measurement.json"
 
 

@@ -44,17 +44,23 @@ def _version(kernel: Kernel) -> Finding:
 def _io_uring(kernel: Kernel, probe: Probe | None) -> Finding:
     wanted = "allowed"
     why = "without io_uring the broker serves by epoll, with more system calls where many connections are busy"
+    refusal = None if probe is None else probe.io_uring
+    if probe is not None and refusal is None:
+        return Finding("io_uring", Status.OK, wanted, wanted, why)
     if kernel.io_uring_disabled in (1, 2):
         found = f"kernel.io_uring_disabled is {kernel.io_uring_disabled}"
         remedy = sysctl("kernel.io_uring_disabled", 0, kernel.io_uring_disabled)
         return Finding("io_uring", Status.ADVICE, found, wanted, why, remedy)
     if kernel.version < _IO_URING_KERNEL:
-        found = f"that of Linux {kernel.release or 'unknown'}"
-        return Finding("io_uring", Status.ADVICE, found, "that of Linux {}.{}".format(*_IO_URING_KERNEL), why)
-    if probe is not None and probe.io_uring is not None:
+        found, status = (
+            f"that of Linux {kernel.release or 'unknown'}",
+            Status.ADVICE if kernel.release else Status.UNKNOWN,
+        )
+        return Finding("io_uring", status, found, "that of Linux {}.{}".format(*_IO_URING_KERNEL), why)
+    if refusal is not None:
         calls = "io_uring_setup, io_uring_enter and io_uring_register"
         remedy = Remedy(f"let the seccomp filter of the container or unit pass {calls}", "let it refuse them again")
-        return Finding("io_uring", Status.ADVICE, probe.io_uring, wanted, why, remedy)
+        return Finding("io_uring", Status.ADVICE, refusal, wanted, why, remedy)
     return Finding("io_uring", Status.OK, wanted, wanted, why)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from pybroker.profiles.check.finding import Finding, Remedy, Status, sysfs, words
@@ -64,8 +65,9 @@ def _file_system(storage: Storage) -> Finding:
         return Finding(subject, Status.UNKNOWN, found, wanted, "nobody has run a broker on this one yet")
     remedy = None
     if found == "btrfs":
-        fix = f"chattr +C {storage.path}    # while it is empty: files made in it later are written in place"
-        remedy = Remedy(fix, f"chattr -C {storage.path}", needs_root=False)
+        path = shlex.quote(storage.path)
+        fix = f"chattr +C {path}    # while it is empty: files made in it later are written in place"
+        remedy = Remedy(fix, f"chattr -C {path}", needs_root=False)
     return Finding(subject, fault[0], found, wanted, fault[1], remedy)
 
 
@@ -80,11 +82,16 @@ def _mount(storage: Storage) -> Iterator[Finding]:
         yield Finding(subject, Status.OK, shown or "defaults", "noatime or relatime", why)
     for option in bad:
         better, status, why = _OPTIONS[option]
-        command = f"sudo mount -o remount,{{}} {storage.mount_point}"
         keep = f"the options of {storage.mount_point} in /etc/fstab"
-        yield Finding(
-            subject, status, option, better, why, Remedy(command.format(better), command.format(option), keep)
-        )
+        remedy = Remedy(_mounting(storage, better), _mounting(storage, option), keep)
+        yield Finding(subject, status, option, better, why, remedy)
+
+
+def _mounting(storage: Storage, option: str) -> str:
+    place = shlex.quote(storage.mount_point)
+    if option.startswith("data="):  # ext4 changes that only while nobody uses it
+        return f"sudo umount {place} && sudo mount -o {option} {shlex.quote(storage.source)} {place}"
+    return f"sudo mount -o remount,{option} {place}"
 
 
 def _scheduler(disk: BlockDevice, medium: str) -> Finding:

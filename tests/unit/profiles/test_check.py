@@ -135,6 +135,14 @@ def test_a_small_board(tmp_path: Path) -> None:
         ("proc/self/mountinfo", "1 0 259:2 / / rw - fuse.sshfs x rw", "file system of /", Status.WARNING, None),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - newfs x rw", "file system of /", Status.UNKNOWN, None),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - ext4 x rw", "mount of /", Status.ADVICE, "remount,noatime"),
+        (
+            "proc/self/mountinfo",
+            "1 0 259:2 / / rw,noatime - ext4 /dev/x rw,data=journal",
+            "mount of /",
+            Status.ADVICE,
+            "sudo umount / && sudo mount -o data=ordered /dev/x /",
+        ),
+        ("proc/sys/kernel/osrelease", "", "io_uring", Status.UNKNOWN, None),
         ("proc/cpuinfo", "vendor_id : x\nmodel name : Old", "CPU", Status.ADVICE, None),
         ("sys/fs/cgroup/system.slice/memory.max", "536870912", "control group: memory", Status.ADVICE, "docker"),
     ],
@@ -170,7 +178,10 @@ def test_undoing_sets_the_bound_that_was_there(tmp_path: Path) -> None:
 
 
 def test_what_was_tried_outranks_version_numbers(tmp_path: Path) -> None:
-    assert findings("nvme", tmp_path, probe=ALLOWED)["io_uring"].status is Status.OK
+    root = unpack("nvme", tmp_path / "disabled")
+    (root / "proc/sys/kernel/io_uring_disabled").write_text("1")
+    choice = choose_here(BrokerConfig.load(None, ["log.dirs=/data"]), root)
+    assert {each.subject: each.status for each in check(choice, ALLOWED)}["io_uring"] is Status.OK
     refused = findings("virtio", tmp_path, probe=replace(ALLOWED, io_uring="forbidden", direct={"/data": "no"}))
     assert (refused["io_uring"].status, refused["io_uring"].found) == (Status.ADVICE, "forbidden")
     assert refused["io_uring"].remedy is not None

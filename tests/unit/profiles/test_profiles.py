@@ -14,7 +14,7 @@ from pybroker.profiles import Profile, choose_here, load_profile
 from pybroker.profiles.choice import Choice
 from pybroker.profiles.document import ProfileDocument, format_document, read_document
 from pybroker.profiles.keys import PROFILE_KEYS
-from pybroker.profiles.library import shipped_profiles
+from pybroker.profiles.library import measurement_paths, shipped_profiles, user_measurement
 from pybroker.profiles.matching import FACTS, IDENTITY, facts_of
 
 
@@ -185,6 +185,21 @@ def test_auto_takes_the_tuned_profile_of_this_machine(tmp_path: Path) -> None:
     assert again.profile.name == "virtual-machine"
     assert again.advice is not None
     assert "another machine (other disk_bytes)" in again.advice
+
+
+def test_a_user_without_a_home_has_measured_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", dict[int, object]().__getitem__)
+    assert not user_measurement().is_absolute()
+    assert load_profile(config(log_dirs=str(tmp_path))).reactor_count >= 1
+
+
+def test_what_this_user_has_measured_counts_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    system = Path("/var/lib/pybroker/measurement.json")
+    assert measurement_paths(Path("/")) == [tmp_path / "pybroker" / "measurement.json", system]
+    assert measurement_paths(Path("/copy")) == [Path("/copy/var/lib/pybroker/measurement.json")]
 
 
 @pytest.mark.parametrize(
