@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.report import Row, save, text_table
+from bench.peers.report import Row, Section, save, text_table
 
 ROOT = Path(__file__).resolve().parents[2]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -31,6 +31,7 @@ FUSED_LIMIT, FUSED_LENGTHS = 1.4, (16 * KIB, 64 * KIB, 256 * KIB)
 # As in perf_crc32c.c.
 _CRC, _CRC_COPY, _COPY, _COPY_THEN_CRC, _EXTEND, _UPDATE, _ISCSI = range(7)
 _ISAL, _WHEELS = "isa-l", ("wheel crc32c", "wheel google-crc32c")
+_APART, _FUSED = "memcpy, then crc", "fused"
 
 
 class _Job(ctypes.Structure):
@@ -124,8 +125,8 @@ def contenders(names: Sequence[str]) -> list[Contender]:
     ours = [Contender(name, _CRC, implementation=name) for name in names]
     copies = [
         Contender("memcpy", _COPY),
-        Contender("memcpy, then crc", _COPY_THEN_CRC),
-        Contender("copy and crc fused", _CRC_COPY),
+        Contender(_APART, _COPY_THEN_CRC),
+        Contender(_FUSED, _CRC_COPY),
     ]
     return [*ours, *copies, *_others()]
 
@@ -149,21 +150,23 @@ def measure(bench: Bench, rounds: int, round_ms: float) -> dict[str, dict[int, f
     return table
 
 
-def promises(table: Mapping[str, Mapping[int, float]]) -> list[Row]:
+def promises(table: Mapping[str, Mapping[int, float]]) -> dict[str, Section]:
     """Each promise at each length as a row."""
     ours = next(iter(table))
-    rows = []
-    for length in LENGTHS:
-        size = _size(length)
-        figure = table[ours][length]
-        rows.append(Row(f"crc of {size}", "over ISA-L", figure, table[_ISAL][length], ISAL_LIMIT, at_least=True))
-        if ours == "avx512" and length >= WHEELS_FROM:
-            wheels = max(table[wheel][length] for wheel in _WHEELS)
-            rows.append(Row(f"crc of {size}", "over the wheels", figure, wheels, WHEELS_LIMIT, at_least=True))
-        if length in FUSED_LENGTHS:
-            fused, apart = table["copy and crc fused"][length], table["memcpy, then crc"][length]
-            rows.append(Row(f"copy and crc of {size}", "over apart", fused, apart, FUSED_LIMIT, at_least=True))
-    return rows
+    wheels = {length: max(table[wheel][length] for wheel in _WHEELS) for length in LENGTHS}
+
+    def row(what: str, length: int, figures: Mapping[int, float], theirs: Mapping[int, float], limit: float) -> Row:
+        return Row(f"{what} of {_size(length)}", "GiB/s", figures[length], theirs[length], limit, at_least=True)
+
+    isal = [row("crc", length, table[ours], table[_ISAL], ISAL_LIMIT) for length in LENGTHS]
+    long = [length for length in LENGTHS if ours == "avx512" and length >= WHEELS_FROM]
+    beside_wheels = [row("crc", length, table[ours], wheels, WHEELS_LIMIT) for length in long]
+    fused = [row("copy and crc", length, table[_FUSED], table[_APART], FUSED_LIMIT) for length in FUSED_LENGTHS]
+    return {
+        "ISA-L": Section(ours, _ISAL, isal),
+        "wheels": Section(ours, "faster wheel", beside_wheels),
+        "fused": Section(_FUSED, _APART, fused),
+    }
 
 
 def _size(length: int) -> str:
@@ -186,11 +189,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a moment of each: a check of the benchmark itself")
     parser.add_argument("--output", type=Path, default=Path("build/bench/crc32c.json"))
     options = parser.parse_args(arguments)
-    table = measure(Bench(), *((1, 0.02) if options.quick else (15, 2.0)))
-    rows = promises(table)
-    print(table_text(table), text_table(rows, "ours", "theirs"), sep="\n\n")
-    versions = {wheel: importlib.metadata.version(wheel) for wheel in ("crc32c", "google-crc32c")}
-    save(options.output, {"crc32c": rows}, versions, [table])
+    table = measure(Bench(), *((1, 0.02) if options.quick else (25, 2.0)))
+    print(table_text(table))
+    sections = promises(table)
+    for section in sections.values():
+        print(f"\n{text_table(section.rows, section.ours, section.theirs)}")
+    facts: dict[str, dict[str, object]] = {name: {"gib_per_s": figures} for name, figures in table.items()}
+    for wheel in _WHEELS:
+        facts[wheel]["version"] = importlib.metadata.version(wheel.removeprefix("wheel "))
+    save(options.output, sections, facts, [], ROOT)
+    rows = [row for section in sections.values() for row in section.rows]
     failed = sum(not row.passed for row in rows)
     print(f"\n{failed} of {len(rows)} rows fail; saved in {options.output}")
     return 1 if failed and not options.quick else 0

@@ -117,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name in OWN_SECTIONS:
             theirs, measure = OWN_SECTIONS[name]
             _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
-    save(options.output, sections, _facts(run) if run else {}, run.raw if run else [], options.data)
+    facts = {**(_facts(run) if run else {}), **bench.facts}
+    save(options.output, sections, facts, [*(run.raw if run else []), *bench.raw], options.data)
     rows = [row for section in sections.values() for row in section.rows]
     failed = [row for row in rows if not row.passed]
     print(f"\n{len(failed)} of {len(rows)} rows fail; saved in {options.output}")

@@ -14,7 +14,7 @@ from bench.peers.log_sections import LogBench
 from bench.peers.machine import BareServer, group_syncs_us, quantile, synced_writes_us
 from bench.peers.peer import Measurement, Peer
 from bench.peers.report import Row
-from bench.peers.run import Effort, Run
+from bench.peers.run import Run
 
 LARGE_MB_PER_S = 800.0
 LARGE_CPU_S_PER_GB = 0.45
@@ -29,41 +29,46 @@ PARTITIONS, QUICK_PARTITIONS = (1, 4, 64, 1000), (1, 16)
 DURABLE = ("--topic-config", "flush.messages=1")
 
 
-def _loads(effort: Effort, side: Peer | BareServer, words: tuple[str, ...], count: int) -> list[Measurement]:
-    return [side.load(*words, "--seconds", str(effort.seconds), "--bytes", "4g") for _ in range(count)]
+def _load(run: Run, side: Peer | BareServer, name: str, words: tuple[str, ...]) -> Measurement:
+    return run.note(side, name, side.load(*words, "--seconds", str(run.effort.seconds), "--bytes", "4g"))
 
 
-def _large(effort: Effort, ours: Peer) -> list[Row]:
+def _large(run: Run, ours: Peer) -> list[Row]:
     """Batches that fill the disk: ours against fixed bounds."""
     flags = ("--in-flight", "5", *DURABLE)
-    large = ("produce", "--topic", "large", "--batch-bytes", "256k", *flags)
-    medium = ("produce", "--topic", "medium", "--batch-bytes", "16k", "--connections", "4", *flags)
-    for words in (large, medium):
-        ours.load(*words, "--seconds", str(effort.warmup_seconds))
-    found = _loads(effort, ours, large, effort.repetitions)
-    rate, cost = (median(each) for each in ([one.mb_per_s for one in found], [one.cpu_s_per_gb for one in found]))
-    medium_cost = median(one.cpu_s_per_gb for one in _loads(effort, ours, medium, effort.repetitions))
+    loads = {
+        "durable 256 KiB, 1 x 5": ("produce", "--topic", "large", "--batch-bytes", "256k", *flags),
+        "durable 16 KiB, 4 x 5": ("produce", "--topic", "medium", "--batch-bytes", "16k", "--connections", "4", *flags),
+    }
+    found = {}
+    for name, words in loads.items():
+        ours.load(*words, "--seconds", str(run.effort.warmup_seconds))
+        found[name] = [_load(run, ours, name, words) for _ in range(run.effort.repetitions)]
+    large, medium = loads
+    costs = {name: median(one.cpu_s_per_gb for one in each) for name, each in found.items()}
     return [
-        Row("durable 256 KiB, 1 x 5", "MB/s", rate, LARGE_MB_PER_S, 1.0, at_least=True),
-        Row("durable 256 KiB, 1 x 5", "CPU s/GB", cost, LARGE_CPU_S_PER_GB, 1.0),
-        Row("durable 16 KiB, 4 x 5", "CPU s/GB", medium_cost, MEDIUM_CPU_S_PER_GB, 1.0),
+        Row(large, "MB/s", median(one.mb_per_s for one in found[large]), LARGE_MB_PER_S, 1.0, at_least=True),
+        Row(large, "CPU s/GB", costs[large], LARGE_CPU_S_PER_GB, 1.0),
+        Row(medium, "CPU s/GB", costs[medium], MEDIUM_CPU_S_PER_GB, 1.0),
     ]
 
 
-def _one_in_flight(effort: Effort, ours: Peer, data: Path) -> list[Row]:
+def _one_in_flight(run: Run, ours: Peer, data: Path) -> list[Row]:
     """One batch of a block at a time, beside one synced write of a block at a time."""
+    effort, name = run.effort, "durable 4 KiB, 1 x 1"
     words = ("produce", "--topic", "one", "--batch-bytes", "4k", *DURABLE)
     ours.load(*words, "--seconds", str(effort.warmup_seconds))
     disk_us, ours_us = [], []
     for _ in range(effort.repetitions):
         disk_us.append(median(synced_writes_us(data, effort.seconds / 2)))
-        ours_us.append(_loads(effort, ours, words, 1)[0].latency_us("p50"))
-    return [Row("durable 4 KiB, 1 x 1", "p50 us, disk", median(ours_us), median(disk_us), ONE_IN_FLIGHT_LIMIT)]
+        ours_us.append(_load(run, ours, name, words).latency_us("p50"))
+    return [Row(name, "p50 us, disk", median(ours_us), median(disk_us), ONE_IN_FLIGHT_LIMIT)]
 
 
-def _many_small(effort: Effort, sides: tuple[Peer, Peer, BareServer], data: Path, partitions: int) -> list[Row]:
+def _many_small(run: Run, sides: tuple[Peer, Peer, BareServer], data: Path, partitions: int) -> list[Row]:
     """Many producers with one small batch in flight each: ours, Apache Kafka, and the floor."""
     ours, kafka, bare = sides
+    effort, name = run.effort, f"durable 1 KiB, {CONNECTIONS} x 1, {partitions} part."
     counts = ("--connections", str(CONNECTIONS), "--partitions", str(partitions))
     words = ("produce", "--topic", f"small-{partitions}", "--batch-bytes", "1k", *counts, *DURABLE)
     for side in sides:
@@ -74,11 +79,10 @@ def _many_small(effort: Effort, sides: tuple[Peer, Peer, BareServer], data: Path
             syncs_us = synced_writes_us(data, effort.seconds / 2)
         else:
             syncs_us = group_syncs_us(data, partitions, effort.seconds / 2)
-        floor, mine, theirs = (_loads(effort, side, words, 1)[0] for side in (bare, ours, kafka))
+        floor, mine, theirs = (_load(run, side, name, words) for side in (bare, ours, kafka))
         bounds_us.append(floor.latency_us("p99") + SYNCS_WAITED_FOR * quantile(syncs_us, 0.99))
         ours_us.append(mine.latency_us("p99"))
         rates.append((mine.requests_per_s, theirs.requests_per_s))
-    name = f"durable 1 KiB, {CONNECTIONS} x 1, {partitions} part."
     my_rate, their_rate = (median(rate[side] for rate in rates) for side in (0, 1))
     return [
         Row(name, "p99 us, bound", median(ours_us), median(bounds_us), 1.0),
@@ -95,8 +99,9 @@ def durable(bench: LogBench) -> list[Row]:
         kafka = bench.start(False, {})
         stack.callback(kafka.close)
         bare = stack.enter_context(BareServer(bench.pbload))
-        Run([ours, kafka], effort).fill()
-        rows = [*_large(effort, ours), *_one_in_flight(effort, ours, bench.data)]
+        run = Run([ours, kafka], effort, bench.raw)
+        run.fill()
+        rows = [*_large(run, ours), *_one_in_flight(run, ours, bench.data)]
         for partitions in PARTITIONS if effort.repetitions > 1 else QUICK_PARTITIONS:
-            rows += _many_small(effort, (ours, kafka, bare), bench.data, partitions)
+            rows += _many_small(run, (ours, kafka, bare), bench.data, partitions)
         return rows

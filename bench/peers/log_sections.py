@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.peers import dirty_log
 from bench.peers.peer import ENGINE_KEY, Measurement, Peer, start_kafka, start_pybroker
@@ -39,13 +40,20 @@ class LogBench:
     with_cgroup: bool
     effort: Effort
     engine: str = "auto"
+    # For the saved report: what was started, and what sections measured.
+    facts: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    raw: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self, ours: bool, overrides: Mapping[str, str], *, with_cgroup: bool | None = None) -> Peer:
         """A broker of one kind."""
         cgroup = self.with_cgroup if with_cgroup is None else with_cgroup
         if ours:
-            return start_pybroker(self.pbload, self.data, cgroup, self.backend, {ENGINE_KEY: self.engine, **overrides})
-        return start_kafka(self.pbload, self.data, cgroup, overrides=overrides)
+            overrides = {ENGINE_KEY: self.engine, **overrides}
+            peer = start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides)
+        else:
+            peer = start_kafka(self.pbload, self.data, cgroup, overrides=overrides)
+        self.facts[peer.name] = dict(peer.facts)
+        return peer
 
 
 # ---- recovery --------------------------------------------------------------------------------------------------------

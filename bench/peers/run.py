@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.peers.machine import BareServer
 from bench.peers.peer import Measurement, Peer
 
 
@@ -43,7 +44,7 @@ class Run:
     effort: Effort
     raw: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, peer: Peer, shape: str, measurement: Measurement) -> Measurement:
+    def note(self, peer: Peer | BareServer, shape: str, measurement: Measurement) -> Measurement:
         """Keep a measurement for the saved report."""
         self.raw.append({"peer": peer.name, "shape": shape, "cpu_s": measurement.cpu_seconds, "load": measurement.load})
         return measurement

@@ -16,7 +16,7 @@ from bench.peers.log_sections import LogBench
 from bench.peers.machine import BareServer
 from bench.peers.peer import Measurement, Peer
 from bench.peers.report import Row
-from bench.peers.run import Effort, Run
+from bench.peers.run import Run
 
 BARE_LIMIT = 2.5
 KAFKA_P999_LIMIT = 0.5
@@ -76,8 +76,8 @@ TARGETS = (
 )
 
 
-def _measure(effort: Effort, repetitions: int, ours: Peer, target: Target, topic: str) -> list[Row]:
-    words = (*target.arguments, "--topic", topic)
+def _measure(run: Run, repetitions: int, ours: Peer, target: Target, topic: str) -> list[Row]:
+    effort, words = run.effort, (*target.arguments, "--topic", topic)
     if target.fill:
         filling = _produce(1, 5, "64k", "--topic", topic)
         ours.load(*filling, "--bytes", effort.fetch_fill if target.fill == _FILE else target.fill)
@@ -85,13 +85,14 @@ def _measure(effort: Effort, repetitions: int, ours: Peer, target: Target, topic
     bounds = ("--seconds", str(effort.seconds))
     if target.bytes and repetitions > 1:
         bounds = ("--bytes", target.bytes)
-    found = [ours.load(*words, *bounds) for _ in range(repetitions)]
+    found = [run.note(ours, target.name, ours.load(*words, *bounds)) for _ in range(repetitions)]
     ours.delete_topic(topic)
     return target.rows(found)
 
 
-def _one_in_flight(effort: Effort, repetitions: int, sides: Sequence[Peer | BareServer]) -> list[Row]:
+def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer]) -> list[Row]:
     """All take turns: what a wake-up costs differs from one minute to the next."""
+    effort, name = run.effort, "produce 1 KiB, 1 x 1"
     words = (*_produce(1, 1, "1k"), "--topic", "one")
     for side in sides:
         side.load(*words, "--seconds", str(effort.warmup_seconds))
@@ -99,11 +100,10 @@ def _one_in_flight(effort: Effort, repetitions: int, sides: Sequence[Peer | Bare
     p999s_us: list[list[float]] = [[], [], []]
     for _ in range(repetitions):
         for number, side in enumerate(sides):
-            found = side.load(*words, "--seconds", str(effort.seconds))
+            found = run.note(side, name, side.load(*words, "--seconds", str(effort.seconds)))
             p50s_us[number].append(found.latency_us("p50"))
             p999s_us[number].append(found.latency_us("p99.9"))
     (ours_p50, _, bare_p50), (ours_p999, kafka_p999, _) = (list(map(median, each)) for each in (p50s_us, p999s_us))
-    name = "produce 1 KiB, 1 x 1"
     return [
         Row(name, "p50 us, bare", ours_p50, bare_p50, BARE_LIMIT),
         Row(name, "p99.9 us, kafka", ours_p999, kafka_p999, KAFKA_P999_LIMIT),
@@ -120,8 +120,9 @@ def targets(bench: LogBench) -> list[Row]:
         kafka = bench.start(False, {})
         stack.callback(kafka.close)
         bare = stack.enter_context(BareServer(bench.pbload))
-        Run([ours, kafka], effort).fill()
+        run = Run([ours, kafka], effort, bench.raw)
+        run.fill()
         rows = []
         for number, target in enumerate(TARGETS):
-            rows += _measure(effort, repetitions, ours, target, f"target-{number}")
-        return [*rows, *_one_in_flight(effort, repetitions, (ours, kafka, bare))]
+            rows += _measure(run, repetitions, ours, target, f"target-{number}")
+        return [*rows, *_one_in_flight(run, repetitions, (ours, kafka, bare))]
