@@ -156,11 +156,11 @@ def promises(table: Mapping[str, Mapping[int, float]]) -> dict[str, Section]:
     wheels = {length: max(table[wheel][length] for wheel in _WHEELS) for length in LENGTHS}
 
     def row(what: str, length: int, figures: Mapping[int, float], theirs: Mapping[int, float], limit: float) -> Row:
-        return Row(f"{what} of {_size(length)}", "GiB/s", figures[length], theirs[length], limit, at_least=True)
+        return Row(f"{what}, {_size(length)}", "GiB/s", figures[length], theirs[length], limit, at_least=True)
 
-    isal = [row("crc", length, table[ours], table[_ISAL], ISAL_LIMIT) for length in LENGTHS]
+    isal = [row("crc beside ISA-L", length, table[ours], table[_ISAL], ISAL_LIMIT) for length in LENGTHS]
     long = [length for length in LENGTHS if ours == "avx512" and length >= WHEELS_FROM]
-    beside_wheels = [row("crc", length, table[ours], wheels, WHEELS_LIMIT) for length in long]
+    beside_wheels = [row("crc beside wheels", length, table[ours], wheels, WHEELS_LIMIT) for length in long]
     fused = [row("copy and crc", length, table[_FUSED], table[_APART], FUSED_LIMIT) for length in FUSED_LENGTHS]
     return {
         "ISA-L": Section(ours, _ISAL, isal),
