@@ -12,9 +12,15 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 2 << 20,     /* one write takes no more */
-    ALLOCATE_BYTES = 64 << 20, /* blocks are taken in pieces of this size, */
-    AHEAD_BYTES = 24 << 20,    /* when fewer than these are left ahead: more than a ring */
+    FLUSH_BYTES = 2 << 20,       /* one write takes no more */
+    ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
+    ZERO_BYTES = 16 << 20,       /* so much is filled with zeros at once, */
+    ZERO_AHEAD_BYTES = 6 << 20,  /* when less than this is left of the last, */
+    ZERO_MARGIN_BYTES = 1 << 20, /* and so much may be flushed meanwhile */
+    ZERO_WRITE_BYTES = 1 << 20,
+    SMALL_ROUND_BYTES = 128 << 10, /* on average: larger ones do not need it, and it would take half of the disk */
+    WEIGHT = 8,                    /* of the past in an average */
 };
 
 static int64_t block_floor(int64_t position)
@@ -102,12 +108,24 @@ static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
     return 0;
 }
 
+/* Under flush_lock: wait until nobody writes zeros below `end`. */
+static void wait_for_zeros(pb_log *log, const pb_hot *hot, int64_t end)
+{
+    while (hot->zeroing_position >= 0 && end > hot->zeroing_position)
+        pthread_cond_wait(&log->zeroed, &log->flush_lock);
+}
+
 /* Under flush_lock. */
-static int flush_held(const pb_log *log, pb_hot *hot, bool durable)
+static int flush_held(pb_log *log, pb_hot *hot, bool durable)
 {
     int64_t end = pb_tail_ring_end(hot->ring);
     bool each = durable && !hot->unsynced;
     int rc = 0;
+    wait_for_zeros(log, hot, end);
+    if (durable) {
+        int64_t round_bytes = atomic_load(&hot->round_bytes);
+        atomic_store(&hot->round_bytes, round_bytes + (end - hot->flushed_end - round_bytes) / WEIGHT);
+    }
     while (rc == 0 && hot->flushed_end < end)
         rc = flush_some(log, hot, end, each);
     if (rc == 0 && durable && hot->unsynced && (rc = log->io->ops->file_sync(log->io, hot->file)) == 0)
@@ -161,6 +179,64 @@ int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segmen
     return rc;
 }
 
+/* ---- zeros ahead ---- */
+
+bool pb_log_wants_zeros(const pb_log *log)
+{
+    const pb_hot *hot = log->hot;
+    return hot != NULL && atomic_load(&hot->round_bytes) < SMALL_ROUND_BYTES &&
+           atomic_load(&hot->zeroed_end) - pb_tail_ring_end(hot->ring) < ZERO_AHEAD_BYTES;
+}
+
+/* Under flush_lock: what is about to be filled, with its blocks. */
+static int begin_zeros(const pb_log *log, pb_hot *hot)
+{
+    PB_ASSERT(hot->zeroing_position < 0);
+    int64_t position = block_floor(pb_tail_ring_end(hot->ring)) + ZERO_MARGIN_BYTES;
+    if (position < atomic_load(&hot->zeroed_end))
+        position = atomic_load(&hot->zeroed_end);
+    int64_t allocated = atomic_load(&hot->allocated_end);
+    int64_t missing = position + ZERO_BYTES - allocated;
+    int rc = missing > 0 ? log->io->ops->file_allocate(log->io, hot->file, allocated, missing) : 0;
+    if (rc == 0 && missing > 0)
+        atomic_store(&hot->allocated_end, allocated + missing);
+    hot->zeroing_position = position;
+    return rc;
+}
+
+/* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
+static int write_zeros(const pb_log *log, const pb_hot *hot)
+{
+    static _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t zeros[ZERO_WRITE_BYTES]; /* never anything else */
+    const pb_io_ops *ops = log->io->ops;
+    int rc = ops->file_truncate(log->io, hot->file, hot->zeroing_position + ZERO_BYTES);
+    for (int64_t done = 0; rc == 0 && done < ZERO_BYTES; done += ZERO_WRITE_BYTES) {
+        struct iovec iov = {zeros, sizeof(zeros)};
+        rc = pb_io_write_all(log->io, hot->file, &iov, 1, hot->zeroing_position + done);
+    }
+    return rc;
+}
+
+int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard)
+{
+    pb_hot *hot = begin_flush(log, guard);
+    if (hot == NULL)
+        return 0;
+    int rc = begin_zeros(log, hot);
+    pthread_mutex_unlock(&log->flush_lock);
+    if (rc == 0)
+        rc = write_zeros(log, hot);
+    /* So that no round has to wait for what the zeros have changed. It may also be the one sync that is told of a
+     * failure. */
+    int sync_rc = log->io->ops->file_sync(log->io, hot->file);
+    pthread_mutex_lock(&log->flush_lock);
+    /* Without them all is only slower; a disk that fails says so at the next flush. */
+    atomic_store(&hot->zeroed_end, rc == 0 ? hot->zeroing_position + ZERO_BYTES : INT64_MAX);
+    hot->zeroing_position = -1;
+    pthread_cond_broadcast(&log->zeroed);
+    return end_flush(log, guard, sync_rc);
+}
+
 /* ---- cold -> hot ---- */
 
 static int open_direct(const pb_log *log, int64_t base_offset)
@@ -192,7 +268,10 @@ static int enter_segment(const pb_log *log, pb_hot *hot, pb_segment *segment, in
     hot->segment = segment;
     hot->flushed_end = size_bytes;
     hot->unsynced = true; /* what was written through the page cache */
+    hot->zeroing_position = -1;
     atomic_store(&hot->allocated_end, block + ALLOCATE_BYTES);
+    atomic_store(&hot->zeroed_end, block);
+    atomic_store(&hot->round_bytes, SMALL_ROUND_BYTES); /* until it is known */
     return 0;
 }
 
@@ -247,6 +326,7 @@ static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
 {
     int64_t size_bytes = pb_tail_ring_end(hot->ring);
     const pb_io_ops *ops = log->io->ops;
+    wait_for_zeros(log, hot, INT64_MAX);
     int64_t file_bytes = ops->file_size(log->io, hot->file);
     /* The last chance to see that somebody has cut the file behind our back. */
     int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;

@@ -12,6 +12,9 @@
  * file may be longer than the segment meanwhile, and has its blocks ahead of what is taken into the ring, so that what
  * was acknowledged finds room on the disk.
  *
+ * A durable write into blocks that were never written has to wait for the journal, which costs small writes more than
+ * they do themselves: for logs that are synced in small pieces zeros are written ahead, in pieces of ZERO_BYTES.
+ *
  * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
  * written when the log is opened again.
  */
@@ -29,7 +32,10 @@ typedef struct pb_hot {
     /* Under flush_lock. */
     int64_t flushed_end;           /* the file has all below */
     bool unsynced;                 /* and some of it is not durable */
-    _Atomic int64_t allocated_end; /* the file has blocks up to here */
+    int64_t zeroing_position;      /* from here on zeros are being written, and nothing else; -1: they are not */
+    _Atomic int64_t allocated_end; /* the file has blocks up to here, */
+    _Atomic int64_t zeroed_end;    /* and those up to here are written, if only with zeros */
+    _Atomic int64_t round_bytes;   /* of a durable flush, on average */
 } pb_hot;
 
 /* Empty the ring, cut the file, give the ring back. The caller holds the write token. After a failure the log has

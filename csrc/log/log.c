@@ -38,6 +38,7 @@ static void log_free(pb_log *log)
     }
     free(log->directory);
     pthread_mutex_destroy(&log->flush_lock);
+    pthread_cond_destroy(&log->zeroed);
     free(log);
 }
 
@@ -80,6 +81,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     pb_leader_epochs_init(&log->epochs);
     pb_log_clear_hints(log);
     pthread_mutex_init(&log->flush_lock, NULL);
+    pthread_cond_init(&log->zeroed, NULL);
     log->rings = options->rings;
     if (log->rings != NULL)
         log->ring_identity = *options->ring_identity;

@@ -249,6 +249,7 @@ typedef struct pb_log_sync_round {
     int64_t target; /* durable when all are synced */
     uint32_t cut_count;
     bool directory; /* as well, and first: it has names of new segments */
+    bool in_ring;   /* some of it may be in a ring still: a sync of the file system proves nothing */
     bool more;      /* there are more segments than one round takes: another one follows */
 } pb_log_sync_round;
 
@@ -325,6 +326,10 @@ int64_t pb_log_gathered_bytes(const pb_log *log);
  * the next write: begin one. A cool that fails leaves the log failed. */
 int pb_log_heat(pb_log *log, const pb_log_guard *guard);
 int pb_log_cool(pb_log *log, const pb_log_guard *guard);
+/* Would its syncs gain by zeros written ahead of the end? [lock] Write some: one thread at a time, blocking. After a
+ * failure the log has failed. */
+bool pb_log_wants_zeros(const pb_log *log);
+int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard);
 /* Bring what has gathered into the file. Blocking; one thread at a time does it, others wait. After a failure the log
  * has failed. */
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

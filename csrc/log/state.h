@@ -126,6 +126,7 @@ struct pb_log {
     pb_ring_pool *rings; /* NULL: the log is never hot */
     pb_ring_identity ring_identity;
     pb_hot *hot;                /* NULL: cold */
+    pthread_cond_t zeroed;      /* with flush_lock: zeros have been written ahead */
     pthread_mutex_t flush_lock; /* one flushes at a time; taken before the partition's lock, held across I/O */
 };
 

@@ -21,6 +21,7 @@ bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round)
     round->directory = log->directory_dirty;
     log->directory_dirty = false;
     log->syncing = true;
+    round->in_ring = log->hot != NULL;
     int floor = pb_log_segment_floor(log, log->durable_end);
     for (uint32_t i = floor < 0 ? 0 : (uint32_t)floor; i < log->segment_count; i++) {
         if (pb_log_segment_end(log, i) <= log->durable_end)

@@ -21,7 +21,7 @@ enum {
 };
 
 /* What the holder of `flushing` does next. */
-enum work { WORK_NONE, WORK_UNBLOCK, WORK_FLUSH, WORK_SWITCH };
+enum work { WORK_NONE, WORK_UNBLOCK, WORK_FLUSH, WORK_SWITCH, WORK_ZEROS };
 
 /* ---- the writer's side; the lock is held, unless said otherwise ---- */
 
@@ -51,7 +51,8 @@ bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
     if (partition->flush_due == NULL || partition->flushing || !partition->serving || partition->broken)
         return false;
     if (pb_log_is_hot(partition->log))
-        return !partition->rules.durable_acks && pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES &&
+        return (partition->rules.durable_acks ? pb_log_wants_zeros(partition->log)
+                                              : pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES) &&
                take_token(partition);
     if (!is_warm(partition, bytes, now_ns) || now_ns < partition->heat.not_before_ns || partition->held)
         return false;
@@ -89,8 +90,10 @@ static enum work next_work(const pb_partition *partition)
         return WORK_NONE;
     if (partition->switching)
         return partition->writing ? WORK_NONE : WORK_SWITCH;
-    if (!pb_log_is_hot(partition->log) || partition->rules.durable_acks)
+    if (!pb_log_is_hot(partition->log))
         return WORK_NONE;
+    if (partition->rules.durable_acks)
+        return pb_log_wants_zeros(partition->log) ? WORK_ZEROS : WORK_NONE;
     int64_t gathered_bytes = pb_log_gathered_bytes(partition->log);
     return gathered_bytes >= FLUSH_BYTES || (partition->flush_asked && gathered_bytes > 0) ? WORK_FLUSH : WORK_NONE;
 }
@@ -137,9 +140,10 @@ static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
     pb_reactor_post(partition->writer, &partition->go_on);
 }
 
-static void flush(pb_partition *partition, const pb_log_guard *guard)
+static void flush(pb_partition *partition, enum work work, const pb_log_guard *guard)
 {
-    int result = pb_log_flush(partition->log, guard, NULL);
+    int result =
+        work == WORK_ZEROS ? pb_log_write_zeros(partition->log, guard) : pb_log_flush(partition->log, guard, NULL);
     if (result != 0)
         pb_durable_fail(partition, result);
 }
@@ -163,10 +167,10 @@ pb_flush_outcome pb_partition_flush(pb_partition *partition)
         pthread_mutex_unlock(&partition->lock);
         if (work == WORK_UNBLOCK)
             send_writer_on(partition, &guard);
-        else if (work == WORK_FLUSH)
-            flush(partition, &guard);
-        else
+        else if (work == WORK_SWITCH)
             switch_log(partition, &guard, &outcome);
+        else
+            flush(partition, work, &guard);
     }
 }
 

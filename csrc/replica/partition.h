@@ -210,8 +210,8 @@ typedef struct pb_flush_outcome {
     bool became_hot;
     bool wants_ring; /* it would have, but there was none */
 } pb_flush_outcome;
-/* After flush_due, background thread: flush a hot log, send on the writer that waits for that, make a log hot or cold;
- * until nothing is due. */
+/* After flush_due, background thread: flush a hot log, write zeros ahead of it, send on the writer that waits for that,
+ * make a log hot or cold; until nothing is due. */
 pb_flush_outcome pb_partition_flush(pb_partition *partition);
 /* Little has gathered, and nothing else will have it flushed. true: the caller shall have pb_partition_flush called. */
 bool pb_partition_ask_flush(pb_partition *partition);

@@ -118,7 +118,7 @@ static int begin_jobs(pb_syncer *syncer, pb_link *taken, sync_job *jobs)
         const char *directory = pb_log_directory(job->partition->log);
         pthread_mutex_lock(&syncer->lock);
         job->filesystem = find_filesystem(syncer, directory, parent_length(directory));
-        if (job->filesystem != NULL && job->filesystem->unfit)
+        if (job->filesystem != NULL && (job->filesystem->unfit || job->round.in_ring))
             job->filesystem = NULL;
         pthread_mutex_unlock(&syncer->lock);
         count++;

@@ -171,6 +171,29 @@ TEST(a_hot_log_has_whole_blocks_in_its_file_and_the_rest_when_it_is_closed)
     hot_free(&h);
 }
 
+TEST(zeros_lie_ahead_of_a_log_that_is_synced_in_small_pieces)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    for (int i = 0; i < 40; i++) {
+        hot_append(&h, 5000);
+        CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
+        if (pb_log_wants_zeros(h.f.log))
+            CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard), 0);
+        CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, NULL), 0);
+    }
+    CHECK(file_bytes(&h, "00000000000000000000.log") > 16 << 20);
+    CHECK(!pb_log_wants_zeros(h.f.log));
+    hot_read_all(&h);
+    int64_t size = pb_log_size_bytes(h.f.log);
+    fixture_close(&h.f, true);
+    CHECK_INT(file_bytes(&h, "00000000000000000000.log"), size);
+    fixture_open(&h.f);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
 TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
 {
     static hot_fixture h;
@@ -265,6 +288,20 @@ static void *flush_on(void *argument)
     return NULL;
 }
 
+static void *sync_on(void *argument)
+{
+    readers_state *s = argument;
+    while (!atomic_load(&s->stop)) {
+        CHECK_INT(pb_log_sync(s->h->f.log, &s->h->f.guard, NULL), 0);
+        fixture_lock(&s->h->f.mutex);
+        bool wants = pb_log_wants_zeros(s->h->f.log);
+        fixture_unlock(&s->h->f.mutex);
+        if (wants)
+            CHECK_INT(pb_log_write_zeros(s->h->f.log, &s->h->f.guard), 0);
+    }
+    return NULL;
+}
+
 static void *read_on(void *argument)
 {
     readers_state *s = argument;
@@ -325,17 +362,19 @@ TEST(readers_beside_a_writer_never_see_what_was_overwritten)
     pb_log_configure(h.f.log, &h.f.options.config);
     CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
     readers_state s = {.h = &h};
-    pthread_t flusher, readers[2];
-    CHECK_INT(pthread_create(&flusher, NULL, flush_on, &s), 0);
+    pthread_t flushers[2], readers[2];
+    CHECK_INT(pthread_create(&flushers[0], NULL, flush_on, &s), 0);
+    CHECK_INT(pthread_create(&flushers[1], NULL, sync_on, &s), 0);
     for (int i = 0; i < 2; i++)
         CHECK_INT(pthread_create(&readers[i], NULL, read_on, &s), 0);
     uint32_t state = 9;
     for (int i = 0; i < MOST_BATCHES; i++)
         locked_append(&s, 1 + (int)(next_random(&state) % 4000));
     atomic_store(&s.stop, true);
-    pthread_join(flusher, NULL);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        pthread_join(flushers[i], NULL);
         pthread_join(readers[i], NULL);
+    }
     CHECK(h.f.log->segment_count > 2);
     hot_read_all(&h);
     hot_free(&h);
