@@ -153,7 +153,8 @@ class Controller:
         self.operation_count += 1
         result = operation(ControllerState(self._accepted, self.config, self.node_id, self._log.end_offset))
         remaining = iter(result.records)
-        # Only a registration can be longer than one operation may be; each part of it makes sense alone.
+        # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes sense
+        # alone.
         while part := list(islice(remaining, MAX_RECORDS_PER_OPERATION)):
             self._last_append = self._accept(part)
         if self._last_append is not None:

@@ -2,7 +2,8 @@
 
 There is no heartbeat between a controller and a broker in one process: a broker is unfenced with its registration, and
 leads at once what it may lead. Every start is an election of each partition led here, so that leader epochs (KIP-101)
-tell what was written before a crash from what came after.
+tell what was written before a crash from what came after. What lies in a log dir that is out of service has no leader
+(KIP-858).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from pybroker.controller.state import ControllerResult, ControllerState
 from pybroker.metadata import features
-from pybroker.metadata.image import Endpoint, PartitionRegistration
+from pybroker.metadata.image import NO_LEADER, Endpoint, PartitionRegistration, is_online
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 
@@ -62,10 +63,20 @@ def register_broker(state: ControllerState, registration: Registration) -> Contr
     records = [VersionedRecord(record, version), VersionedRecord(unfence, 0)]
     for topic in state.image.topics.by_id.values():
         for index, partition in topic.partitions.items():
-            change = _election(state.node_id, topic.id, index, partition)
+            is_here = is_online(registration.directories, partition.directory(state.node_id))
+            change = (_election if is_here else _resignation)(state.node_id, topic.id, index, partition)
             if change is not None:
                 records.append(state.versioned(change))
     return ControllerResult(epoch, records)
+
+
+def _resignation(
+    node_id: int, topic_id: bytes, index: int, partition: PartitionRegistration
+) -> m.PartitionChangeRecord | None:
+    """The end of this broker's leadership, with nobody to follow: the last replica in sync stays in sync."""
+    if partition.leader != node_id:
+        return None
+    return m.PartitionChangeRecord(topic_id=topic_id, partition_id=index, leader=NO_LEADER)
 
 
 def _election(
@@ -93,7 +104,7 @@ def change_directories(
     state: ControllerState, directories: Sequence[bytes], cordoned: Sequence[bytes]
 ) -> ControllerResult[None]:
     """This broker's log dirs in service, which must be some, and those of them that get no new partitions (KIP-858,
-    KIP-1066)."""
+    KIP-1066). What it leads elsewhere loses its leader."""
     assert directories
     broker = state.image.cluster.brokers.get(state.node_id)
     version = features.record_version("BrokerRegistrationChangeRecord", state.image.metadata_version)
@@ -106,7 +117,14 @@ def change_directories(
         change.cordoned_log_dirs = list(cordoned)
     if not change.log_dirs and change.cordoned_log_dirs is None:
         return ControllerResult(None)
-    return ControllerResult(None, [VersionedRecord(change, version)])
+    resignations = [
+        state.versioned(resignation)
+        for topic in state.image.topics.by_id.values()
+        for index, partition in topic.partitions.items()
+        if not is_online(directories, partition.directory(broker.id))
+        and (resignation := _resignation(broker.id, topic.id, index, partition)) is not None
+    ]
+    return ControllerResult(None, [*resignations, VersionedRecord(change, version)])
 
 
 def fence_broker(state: ControllerState) -> ControllerResult[None]:

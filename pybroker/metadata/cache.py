@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pybroker.config.topic import INTERNAL_TOPICS
-from pybroker.metadata.image import ClusterImage, MetadataImage, PartitionRegistration, TopicImage, TopicsImage
+from pybroker.metadata.image import (
+    ClusterImage,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    TopicsImage,
+    is_online,
+)
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
@@ -178,9 +185,7 @@ def _is_alive(cluster: ClusterImage, broker_id: int, variant: Variant) -> bool:
 def _is_online(cluster: ClusterImage, partition: PartitionRegistration, broker_id: int, variant: Variant) -> bool:
     if not _is_alive(cluster, broker_id, variant):
         return False
-    directories = cluster.brokers[broker_id].directories
-    directory = partition.directory(broker_id)
-    return not directories or directory in directories or directory == ZERO_UUID
+    return is_online(cluster.brokers[broker_id].directories, partition.directory(broker_id))
 
 
 # --- parts of an encoded body: head, number of topics, topics, tail --------------------------------------------------

@@ -4,7 +4,7 @@ A new image shares all unchanged parts with the one before: whoever caches somet
 `TopicImage` objects by identity. Only `MetadataDelta` makes images. Uuids are 16-byte `bytes`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,6 +95,12 @@ class PartitionRegistration:
             if broker_id == replica:
                 return directory
         return UNASSIGNED_DIRECTORY
+
+
+def is_online(directories: Collection[bytes], directory: bytes) -> bool:
+    """Whether a replica in `directory` can be used on a broker with these log dirs in service (KIP-858). A broker that
+    tells none has all, and a replica whose directory nobody has noted yet is taken for usable."""
+    return not directories or directory in directories or directory == UNASSIGNED_DIRECTORY
 
 
 @dataclass(frozen=True, slots=True)

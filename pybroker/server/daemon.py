@@ -140,7 +140,7 @@ class Daemon:
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()
         replicas.allow_leading()
-        await self._register(controller, watch)
+        await self._register(controller, logs, watch)
         watch.start()
         self._stack.push_async_callback(watch.stop)
         await replicas.settled()
@@ -151,9 +151,6 @@ class Daemon:
         self.cleaner.start()
         self._stack.push_async_callback(self.cleaner.stop)
         self._stack.push_async_callback(mover.stop)
-        await controller.assign_directories(
-            {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}
-        )
         mover.resume()
         scrub = LogScrub(logs)
         scrub.start()
@@ -240,7 +237,11 @@ class Daemon:
         services.replicas.add_follower(_ConfigPublisher(services, lambda: controller.config))
         controller.subscribe(services.replicas)
 
-    async def _register(self, controller: Controller, watch: LogDirWatch) -> None:
+    async def _register(self, controller: Controller, logs: LogManager, watch: LogDirWatch) -> None:
+        # First, so that a log which was carried to another dir while nobody ran has a leader.
+        await controller.assign_directories(
+            {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}
+        )
         await controller.register_broker(
             Registration(
                 random_uuid(),

@@ -13,7 +13,7 @@ from pybroker.controller.auto_create import auto_create_request
 from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
-from pybroker.controller.register_broker import Registration, fence_broker, register_broker
+from pybroker.controller.register_broker import Registration, change_directories, fence_broker, register_broker
 from pybroker.controller.state import ControllerState
 from pybroker.metadata.image import Endpoint
 from pybroker.protocol import messages as m
@@ -22,6 +22,7 @@ from pybroker.protocol.errors import ErrorCode
 State = Callable[..., ControllerState]
 After = Callable[..., ControllerState]
 E = ErrorCode
+DIRECTORY = bytes([1, 0]) * 8  # of the first broker
 
 
 def _topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> m.CreateTopicsRequest.CreatableTopic:
@@ -291,7 +292,7 @@ def test_registration_elects_and_fencing_ends_it(make_state: State, after: After
     state = make_state(brokers=2)
     assigned = [(0, [1, 2]), (1, [2, 1])]
     state = after(state, _create(state, _topic("a", 2, 1), _topic("b", -1, -1, assignments=assigned)))
-    registration = Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), "rack", (b"d" * 16,))
+    registration = Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), "rack", (DIRECTORY,))
     result = register_broker(state, registration)
     assert result.response == state.next_offset
     state = after(state, result)
@@ -300,7 +301,7 @@ def test_registration_elects_and_fencing_ends_it(make_state: State, after: After
         result.response,
         False,
         "rack",
-        (b"d" * 16,),
+        (DIRECTORY,),
     )
     for topic in state.image.topics.by_name.values():
         for partition in topic.partitions.values():
@@ -313,6 +314,33 @@ def test_registration_elects_and_fencing_ends_it(make_state: State, after: After
     assert fence_broker(fenced).records == []
 
 
+def test_what_lies_in_a_dir_out_of_service_has_no_leader(make_state: State, after: After) -> None:
+    """As Apache Kafka without eligible leader replicas: the last one in sync stays in sync."""
+    state = make_state(directories=2)
+    first, second = state.image.cluster.brokers[1].directories
+    state = after(state, _create(state, _topic("a", 4)))
+    assert change_directories(state, [second, first], ()).records == []
+    result = change_directories(state, [first], ())
+    assert [type(each.record).__name__ for each in result.records] == [
+        "PartitionChangeRecord",
+        "PartitionChangeRecord",
+        "BrokerRegistrationChangeRecord",
+    ]
+    lost = after(state, result)
+    for partition in lost.image.topics.by_name["a"].partitions.values():
+        is_here = partition.directories == (first,)
+        assert (partition.leader, partition.leader_epoch) == ((1, 0) if is_here else (-1, 1))
+        assert partition.isr == (1,)
+    assert change_directories(lost, [first], ()).records == []
+    # The same at a start without the dir, and after one with it everything is led again.
+    for begun in (state, lost):
+        registered = after(begun, register_broker(begun, Registration(b"i" * 16, (), None, (first,))))
+        for partition in registered.image.topics.by_name["a"].partitions.values():
+            assert (partition.leader == 1) == (partition.directories == (first,))
+        whole = after(registered, register_broker(registered, Registration(b"i" * 16, (), None, (first, second))))
+        assert {each.leader for each in whole.image.topics.by_name["a"].partitions.values()} == {1}
+
+
 def test_registration_elects_the_eligible(make_state: State, after: After) -> None:
     """What Apache Kafka leaves after a clean stop with eligible leader replicas."""
     state = make_state()
@@ -322,7 +350,7 @@ def test_registration_elects_the_eligible(make_state: State, after: After) -> No
         topic_id=topic_id, partition_id=0, isr=[], leader=-1, eligible_leader_replicas=[1], last_known_elr=[1]
     )
     state = after(state, type("Result", (), {"records": [(stopped, 2)]}))
-    state = after(state, register_broker(state, Registration(b"i" * 16, (), None, (b"d" * 16,))))
+    state = after(state, register_broker(state, Registration(b"i" * 16, (), None, (DIRECTORY,))))
     partition = state.image.topics.by_name["a"].partitions[0]
     assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1,), 2)
     assert partition.eligible_leader_replicas == partition.last_known_elr == ()

@@ -54,6 +54,16 @@ async def produced(client: Client, topic: str) -> ErrorCode:
     return ErrorCode((await client.produce(topic, b"y")).error_code)
 
 
+async def leadership(client: Client, topic: str) -> tuple[int, int]:
+    """(error code, leader) that Metadata tells of partition 0."""
+    asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
+    (row,) = (await client.call(asked, 12)).topics
+    return row.partitions[0].error_code, row.partitions[0].leader_id
+
+
+NOT_LED = (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+
+
 async def cordon(client: Client, *paths: Path) -> None:
     """Set cordoned.log.dirs while the broker runs."""
     request = m.IncrementalAlterConfigsRequest
@@ -85,6 +95,11 @@ def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
             assert (await client.offset(topics["b"], -1)).error_code == OFFLINE
             assert await produced(client, topics["a"]) == OK
             assert await described(client) == {"a": OK, "b": OFFLINE}
+            async with asyncio.timeout(10):  # the controller is told behind the scenes
+                while (told := await leadership(client, topics["b"])) != NOT_LED:
+                    assert told == (OK, 1)
+                    await asyncio.sleep(0.01)
+            assert await leadership(client, topics["a"]) == (OK, 1)
             # What is new goes where it can be kept.
             await client.make_topic("new")
             assert await produced(client, "new") == OK
@@ -96,6 +111,7 @@ def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
         # A new start tries it again.
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
             assert await described(client) == {"a": OK, "b": OK}
+            assert await leadership(client, topics["b"]) == (OK, 1)
             assert (await client.produce(topics["b"], b"z")).base_offset == 1
 
     asyncio.run(run())
@@ -183,6 +199,7 @@ def test_a_dir_that_cannot_be_used_at_the_start_leaves_the_others(tmp_path: Path
             assert await described(client) == {"a": OK, "b": OFFLINE}
             assert await produced(client, topics["a"]) == OK
             assert await produced(client, topics["b"]) == OFFLINE
+            assert await leadership(client, topics["b"]) == NOT_LED
             assert not list((tmp_path / "a").glob(f"{topics['b']}-*")), "an empty one in its place would lose all"
         (tmp_path / "b").unlink()
         (tmp_path / "away").rename(tmp_path / "b")
@@ -215,6 +232,19 @@ def test_an_empty_dir_in_the_place_of_one_that_is_not_mounted_loses_nothing(
         shutil.rmtree(tmp_path / "b")
         (tmp_path / "away").rename(tmp_path / "b")
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert (await client.produce(topics["b"], b"z")).base_offset == 1
+
+    asyncio.run(run())
+
+
+def test_a_log_that_was_carried_to_another_dir_is_led(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+        name = f"{topics['b']}-0"
+        (tmp_path / "b" / name).rename(tmp_path / "a" / name)
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            assert await leadership(client, topics["b"]) == (OK, 1)
             assert (await client.produce(topics["b"], b"z")).base_offset == 1
 
     asyncio.run(run())
