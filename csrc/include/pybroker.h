@@ -612,7 +612,8 @@ void pb_walk_close(pb_walk *walk);
  * own. No broker may run in a process that measures CRC32C. */
 typedef struct pb_measure pb_measure;
 
-/* When a run ends: by time, by bytes (0: no bound), or when somebody sets *stop (NULL: nobody does). */
+/* When a run ends: by time, but not without any operation, by bytes (0: no bound), or when somebody sets *stop (NULL:
+ * nobody does). */
 typedef struct pb_measure_limits {
     int64_t budget_ns;
     int64_t max_bytes;

@@ -55,7 +55,7 @@ void pb_meter_add(pb_meter *meter, int64_t count, int64_t bytes, int64_t ns)
 bool pb_meter_is_over(const pb_meter *meter, int64_t now_ns)
 {
     const pb_meter_limits *limits = &meter->limits;
-    return now_ns - meter->started_ns >= limits->budget_ns ||
+    return (meter->operations > 0 && now_ns - meter->started_ns >= limits->budget_ns) ||
            (limits->max_bytes > 0 && meter->bytes >= limits->max_bytes) ||
            (limits->stop != NULL && __atomic_load_n(limits->stop, __ATOMIC_RELAXED) != 0);
 }

@@ -16,7 +16,8 @@
 #define PB_METER_STEPS 32
 #define PB_METER_BUCKETS (PB_METER_STEPS * 38) /* up to 2^42 ns, more than an hour */
 
-/* When a run ends: after `budget_ns`, after `max_bytes` (0: no bound), or when another thread sets *stop. */
+/* When a run ends: after `budget_ns`, but not without any operation, after `max_bytes` (0: no bound), or when another
+ * thread sets *stop. */
 typedef struct pb_meter_limits {
     int64_t budget_ns;
     int64_t max_bytes;

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from pybroker.config.broker import BrokerConfig
     from pybroker.profiles.choice import Choice
 
 _EXIT_BAD_CONFIG = 2
@@ -23,13 +24,18 @@ _WIDTH_OF_A_FILE = 400
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
+def config_options(command: _Command) -> _Command:
+    """PROPERTIES and --override, as `properties` and `overrides`."""
+    override = click.option(
+        "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As `pybroker serve` gets it."
+    )
+    return click.argument("properties", required=False, type=click.Path())(override(command))
+
+
 def machine_options(command: _Command) -> _Command:
-    """PROPERTIES, --override, --root and --json, as `properties`, `overrides`, `root` and `as_json`."""
+    """The same, and --root and --json, as `root` and `as_json`."""
     options = (
-        click.argument("properties", required=False, type=click.Path()),
-        click.option(
-            "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="As `pybroker serve` gets it."
-        ),
+        config_options,
         click.option(
             "--root",
             default="/",
@@ -41,14 +47,26 @@ def machine_options(command: _Command) -> _Command:
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def load_choice(properties: str | None, overrides: Sequence[str], root: Path) -> Choice:
-    """The profile for that configuration. Ends the command when the configuration is not accepted."""
+def load_config(properties: str | None, overrides: Sequence[str]) -> BrokerConfig:
+    """That configuration. Ends the command when it is not accepted."""
     from pybroker.config.broker import BrokerConfig
+    from pybroker.config.definition import ConfigError
+
+    try:
+        return BrokerConfig.load(properties, overrides)
+    except ConfigError as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_BAD_CONFIG)
+
+
+def load_choice(properties: str | None, overrides: Sequence[str], root: Path) -> Choice:
+    """The profile for that configuration. Ends the command when configuration or profile are not accepted."""
     from pybroker.config.definition import ConfigError
     from pybroker.profiles import choose_here
 
+    config = load_config(properties, overrides)
     try:
-        return choose_here(BrokerConfig.load(properties, overrides), root)
+        return choose_here(config, root)
     except ConfigError as error:
         click.echo(f"pybroker: {error}", err=True)
         sys.exit(_EXIT_BAD_CONFIG)

@@ -40,7 +40,7 @@ def _whole(minimum: int, maximum: int) -> Callable[[object], bool]:
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
-def _append_engines() -> tuple[str, ...]:
+def append_engines() -> tuple[str, ...]:
     """Those that the broker's setting takes."""
     accepted = BROKER_KEYS["pybroker.append.engine"].validator
     assert isinstance(accepted, OneOf)
@@ -74,8 +74,8 @@ _TABLE = (
     ProfileKey(
         "append_engine",
         "How appended bytes reach the disk.",
-        " or ".join(_append_engines()),
-        lambda value: value in _append_engines(),
+        " or ".join(append_engines()),
+        lambda value: value in append_engines(),
         "pybroker.append.engine",
         AUTO,
     ),

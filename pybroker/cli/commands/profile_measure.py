@@ -1,0 +1,169 @@
+"""`pybroker profile measure`: what disk, CPU and loopback device do, found out by doing it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
+
+if TYPE_CHECKING:
+    from pybroker.native.measure import Stop
+    from pybroker.profiles.measurement.result import Figures, Measurement
+    from pybroker.profiles.measurement.run import Measuring
+
+_EXIT_FAILED = 1
+_EXIT_INTERRUPTED = 130
+_LOOK_SECONDS = 0.1
+_SECTIONS = (
+    ("disk", ("write.", "append.", "sync.", "read.")),
+    ("CPU and memory", ("crc32c.", "copy")),
+    ("loopback", ("round_trip.", "receive.", "send.")),
+)
+
+
+@click.command(name="measure")
+@config_options
+@click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Measure what this directory lies on, instead of the first of log.dirs.",
+)
+@click.option(
+    "--seconds", default=60.0, show_default=True, type=click.FloatRange(0.1, 3600.0), help="How long to take."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save the JSON here, instead of where `detect`, `tune` and the broker look for it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON as well, instead of tables.")
+def command(
+    properties: str | None,
+    overrides: tuple[str, ...],
+    directory: Path | None,
+    seconds: float,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure this machine: writes, syncs and reads of the disk under the first of log.dirs, CRC32C, memory, loopback.
+
+    Figures mean something only where nothing else runs. A file of up to 1 GiB is written and extended by as much; it
+    has no name, and nothing is left of it whatever happens. Needs no root.
+
+    Exit status: 0, 1 when measuring failed, 2 when the configuration is not accepted, 130 after Ctrl-C.
+    """
+    from pybroker.native.errors import NativeError
+    from pybroker.native.measure import Stop
+    from pybroker.profiles.facts import read_machine
+    from pybroker.profiles.measurement.result import MeasurementError
+    from pybroker.profiles.measurement.run import Measuring
+
+    config = load_config(properties, overrides)
+    log_dirs = [directory] if directory is not None else list(config.log_dirs)
+    measured = _existing(log_dirs[0])
+    stop = Stop()
+    measuring = Measuring(measured, read_machine(log_dirs), config.get_str("pybroker.io.backend"), seconds, stop)
+    try:
+        measurement = _run(measuring, stop)
+        path = _save(measurement.to_json(), output)
+    except KeyboardInterrupt:
+        click.echo("pybroker: stopped; nothing is saved, and nothing is left behind", err=True)
+        sys.exit(_EXIT_INTERRUPTED)
+    except (MeasurementError, NativeError) as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_FAILED)
+    except OSError as error:
+        click.echo(f"pybroker: {error.filename or measured}: {error.strerror}", err=True)
+        sys.exit(_EXIT_FAILED)
+    if as_json:
+        click.echo(measurement.to_json(), nl=False)
+    else:
+        _print(measurement)
+    click.echo(f"saved as {path}", err=as_json)
+
+
+def _existing(log_dir: Path) -> Path:
+    """The directory itself, or where it would be made."""
+    path = log_dir.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def _run(measuring: Measuring, stop: Stop) -> Measurement:
+    """Measure on a thread of its own, so that Ctrl-C is heard here; with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:22}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+                task = bar.add_task("", total=1.0)
+                running = pool.submit(
+                    measuring.run, lambda name, share: bar.update(task, description=name, completed=share)
+                )
+                return _result_of(running)
+        except BaseException:
+            stop.set()  # before the pool waits for its thread
+            raise
+
+
+def _result_of(running: Future[Measurement]) -> Measurement:
+    while True:
+        try:
+            return running.result(_LOOK_SECONDS)
+        except FutureTimeoutError:
+            if running.done():  # it was the run that timed out
+                raise
+
+
+def _save(text: str, output: Path | None) -> Path:
+    from pybroker.profiles.library import SYSTEM_MEASUREMENT, user_measurement
+    from pybroker.storage.atomic import write_durably
+
+    if output is None:
+        output = Path("/") / SYSTEM_MEASUREMENT if os.geteuid() == 0 else user_measurement()
+        output.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(output, text.encode())
+    return output
+
+
+def _print(measurement: Measurement) -> None:
+    from rich.markup import escape
+
+    from pybroker.profiles.measurement.flush import SUSPICIOUS
+
+    console = make_console()
+    for section, prefixes in _SECTIONS:
+        table = make_table(section, "MB/s", "CPU s/GB", "CPU µs", "p50 µs", "p99 µs", "max µs", "what")
+        for column in table.columns[1:7]:
+            column.justify = "right"
+            column.no_wrap = True
+        for name, figures in measurement.results.items():
+            if name.startswith(prefixes):
+                table.add_row(name, *_cells(figures), f"[dim]{escape(figures.what)}[/]")
+        console.print(table)
+        console.print()
+    console.print(f"medium: {measurement.medium.name}: {escape(measurement.medium.why)}")
+    style = "bold red" if measurement.flush.name in SUSPICIOUS else "default"
+    console.print(f"flush: [{style}]{measurement.flush.name}[/]: {escape(measurement.flush.why)}")
+    for note in measurement.notes:
+        console.print(f"[yellow]note[/]: {escape(note)}")
+
+
+def _cells(figures: Figures) -> tuple[str, ...]:
+    moves_bytes = figures.cpu_seconds_per_gb is not None
+    return (
+        f"{figures.bytes_per_second / 1e6:,.0f}" if moves_bytes else "",
+        f"{figures.cpu_seconds_per_gb:.3f}" if moves_bytes else "",
+        f"{figures.cpu_us_per_operation:,.2f}",
+        *(f"{each:,.1f}" for each in (figures.p50_us, figures.p99_us, figures.max_us)),
+    )
