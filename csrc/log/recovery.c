@@ -450,9 +450,9 @@ static enum placing place_segment(const recovery *r, int64_t base_offset, int64_
         return FOLLOWS;
     if (base_offset < next_offset)
         return NOT_PART_OF_LOG;
-    if (r->log->config.compact || r->gaps_seen || base_offset <= r->trusted_offset)
-        return FOLLOWS;
-    return base_offset <= r->options->log_start_offset ? BEHIND_DELETED : NOT_PART_OF_LOG;
+    if (base_offset <= r->options->log_start_offset)
+        return BEHIND_DELETED;
+    return r->log->config.compact || r->gaps_seen || base_offset <= r->trusted_offset ? FOLLOWS : NOT_PART_OF_LOG;
 }
 
 /* Everything from segment `first` on is read and checked. */
@@ -537,6 +537,7 @@ static int drop_stray_snapshots(recovery *r)
         rc = pb_segment_path(path, log->directory, offset, PB_FILE_SNAPSHOT, "");
         if (rc == 0)
             rc = log->io->ops->unlink(log->io, path);
+        log->directory_dirty = true; /* it must not come back beside other records with these offsets */
         if (rc != 0)
             rc = pb_log_fail(log, r->failure, rc, "cannot remove a stray producer snapshot");
     }
@@ -577,8 +578,8 @@ static int recover_segments(recovery *r)
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
         rc = check_sealed(r, i);
-    log->start_offset = log->segments[0]->base_offset;
-    int64_t end = log->start_offset;
+    int64_t end = log->segments[0]->base_offset;
+    log->start_offset = options->log_start_offset > end ? options->log_start_offset : end;
     bool damaged = false;
     if (rc == 0 && first_scan == log->segment_count) {
         rc = find_end(r, &end, &damaged);

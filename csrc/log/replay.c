@@ -154,16 +154,24 @@ int pb_replay_run(pb_replay *replay)
     return 0;
 }
 
+/* The segment of the log start offset: between those below it some may be gone already, and others come back after a
+ * power cut, so nobody knows how producers went on there. */
+static int64_t oldest_known_offset(const pb_log *log)
+{
+    int index = pb_log_segment_floor(log, log->start_offset);
+    return log->segments[index < 0 ? 0 : index]->base_offset;
+}
+
 /* The newest snapshot at or below end_offset that is good; damaged ones are unlinked. *offset -1: none. */
 static int load_snapshot(pb_log *log, pb_producers *producers, int64_t end_offset, int64_t *offset, pb_failure *failure)
 {
     pb_offsets snapshots = {0};
     int rc = pb_directory_snapshots(log, &snapshots, failure);
+    int64_t oldest = oldest_known_offset(log);
     *offset = -1;
     for (uint32_t i = snapshots.count; rc == 0 && i > 0 && *offset < 0; i--) {
         int64_t candidate = snapshots.values[i - 1];
-        /* Of an older one than the log's first batch nobody knows how its producers went on before that. */
-        if (candidate > end_offset || candidate < log->segments[0]->base_offset)
+        if (candidate > end_offset || candidate < oldest)
             continue;
         rc = pb_producer_snapshot_load(log->io, log->directory, candidate, producers, log->io->ops->wall_ms(log->io),
                                        log->config.producer_expiration_ms);
@@ -225,8 +233,8 @@ int pb_replay_producers(pb_log *log, const pb_log_guard *guard, int64_t end_offs
     pb_log beside = {.io = log->io, .config = log->config};
     int64_t snapshot_offset;
     int rc = load_snapshot(log, &beside.producers, end_offset, &snapshot_offset, failure);
-    /* Not from the log start offset: batches below it that are still there have moved their producers on. */
-    int64_t from = snapshot_offset > log->segments[0]->base_offset ? snapshot_offset : log->segments[0]->base_offset;
+    /* Not from the log start offset: batches of its segment below it have moved their producers on. */
+    int64_t from = snapshot_offset >= 0 ? snapshot_offset : oldest_known_offset(log);
     uint8_t *buffer = rc == 0 && from < end_offset ? malloc(PB_SCAN_LARGE_BYTES) : NULL;
     if (rc == 0 && from < end_offset && buffer == NULL)
         rc = pb_log_fail(log, failure, -ENOMEM, "cannot replay producer state");

@@ -180,6 +180,44 @@ TEST(a_damaged_snapshot_is_dropped_and_state_built_from_an_older_one)
     fixture_free(&f);
 }
 
+/* Of two segments below the log start offset a power cut may bring the older back: what it and its snapshot know of
+ * producers is out of date, and a producer that goes on would be refused for it. */
+TEST(producers_of_deleted_segments_are_not_known)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    f.options.config.producer_expiration_ms = INT64_MAX;
+    fixture_open(&f);
+    (void)log_append(&f, (batch_spec){.timestamp = 1, .producer_id = 6, .base_sequence = 0});
+    fill(&f, 15);
+    int64_t first = log_append(&f, (batch_spec){.timestamp = 1, .producer_id = 6, .base_sequence = 1});
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK(first > f.log->segments[1]->base_offset);
+    for (int i = 15; i < 50; i++)
+        (void)log_append(&f, (batch_spec){.record_count = 3,
+                                          .value_length = 300,
+                                          .timestamp = 1000 + i,
+                                          .producer_id = 5,
+                                          .base_sequence = i * 3});
+    pb_failure failure;
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), 0);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0);
+    f.options.log_start_offset = pb_log_active(f.log)->base_offset + 1;
+    f.options.recovery_point = pb_log_recovery_point(f.log);
+    char command[1024];
+    int length = snprintf(command, sizeof(command), "cd %s && rm %020lld.log", f.directory,
+                          (long long)f.log->segments[1]->base_offset);
+    for (uint32_t i = 2; i < f.log->segment_count; i++)
+        length += snprintf(command + length, sizeof(command) - (size_t)length, " %020lld.snapshot",
+                           (long long)f.log->segments[i]->base_offset);
+    fixture_close(&f, false);
+    CHECK_INT(system(command), 0);
+    fixture_open(&f);
+    CHECK(log_append(&f, (batch_spec){.timestamp = 1, .producer_id = 6, .base_sequence = 2}) > first);
+    fixture_free(&f);
+}
+
 TEST(stray_snapshots_go_and_the_newest_stays)
 {
     fixture f;
