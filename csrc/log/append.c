@@ -19,6 +19,15 @@
 
 enum { HOT_WRITE_MAX_BYTES = 1 << 20 }; /* copied in one go, while a reactor does nothing else */
 
+/* No write takes more, but for a single larger batch. */
+static int64_t write_most_bytes(const pb_log *log)
+{
+    if (log->hot == NULL)
+        return log->engine->write_max_bytes;
+    int64_t half = pb_tail_ring_bytes(log->hot->ring) / 2;
+    return half < HOT_WRITE_MAX_BYTES ? half : HOT_WRITE_MAX_BYTES;
+}
+
 /* Kafka's rules for when a batch begins a new segment. */
 static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t timestamp_ms, int64_t last_offset)
 {
@@ -250,7 +259,7 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     write->sealed_bytes = active->size_bytes;
     PB_ASSERT(rolls || (active->file >= 0 && write->position == active->size_bytes));
     log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
-    const int64_t most_bytes = log->hot != NULL ? HOT_WRITE_MAX_BYTES : log->engine->write_max_bytes;
+    const int64_t most_bytes = write_most_bytes(log);
     const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
     while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
         pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);

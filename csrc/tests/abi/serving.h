@@ -18,6 +18,8 @@ static const char *const backends[] = {"epoll", "io_uring"};
 /* A broker with one topic `t` of one partition in a fresh directory. */
 typedef struct served {
     char directory[64];
+    char rings[64]; /* where tail rings lie; "": there are none */
+    int64_t segment_bytes;
     int32_t durability;
     pb_broker *broker;
     pb_partition *partition;
@@ -56,16 +58,17 @@ static SERVING_UNUSED void open_partition(served *it, int clean)
                                     .tag = 42,
                                     .config = default_config()};
     options.config.durability = it->durability;
+    if (it->segment_bytes > 0)
+        options.config.segment_bytes = it->segment_bytes;
     pb_partition_recovery recovery;
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_open(it->broker, &options, &it->partition, &recovery, &failure), 0);
     CHECK_INT(pb_partition_lead(it->partition, 0), 0);
 }
 
-static SERVING_UNUSED void serve_with(served *it, const char *backend, int reactors, int32_t durability)
+/* Log dir and broker; what `it` says otherwise is the caller's. */
+static SERVING_UNUSED void open_broker(served *it, const char *backend, int reactors)
 {
-    memset(it, 0, sizeof *it);
-    it->durability = durability;
     strcpy(it->directory, "/tmp/pb-serving-XXXXXX");
     CHECK(mkdtemp(it->directory) != NULL);
     pb_broker_options options = {
@@ -82,11 +85,43 @@ static SERVING_UNUSED void serve_with(served *it, const char *backend, int react
     pb_native_failure failure = {0};
     CHECK_INT(pb_broker_open(&options, &it->broker, &failure), 0);
     CHECK_STR(pb_broker_backend(it->broker), backend);
+}
+
+static SERVING_UNUSED void start_serving(served *it)
+{
+    pb_native_failure failure = {0};
     pb_api_range apis[] = {{0, 3, 13}, {1, 4, 18}, {3, 0, 13}};
     CHECK_INT(pb_broker_serve_apis(it->broker, apis, 3), 0);
     open_partition(it, 1);
     CHECK_INT(pb_broker_listen(it->broker, "PLAINTEXT", "127.0.0.1", 0, &it->port, &failure), 0);
     CHECK_INT(pb_broker_start(it->broker, &failure), 0);
+}
+
+static SERVING_UNUSED void serve_with(served *it, const char *backend, int reactors, int32_t durability)
+{
+    memset(it, 0, sizeof *it);
+    it->durability = durability;
+    open_broker(it, backend, reactors);
+    start_serving(it);
+}
+
+/* With tail rings. */
+static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t durability, int64_t ring_bytes,
+                                     int64_t segment_bytes)
+{
+    memset(it, 0, sizeof *it);
+    it->durability = durability;
+    it->segment_bytes = segment_bytes;
+    open_broker(it, backend, 1);
+    strcpy(it->rings, "/dev/shm/pb-serving-XXXXXX");
+    CHECK(mkdtemp(it->rings) != NULL);
+    uint8_t id[16] = {3};
+    pb_broker_rings rings = {
+        .directory = it->rings, .session_id = id, .budget_bytes = 2 * ring_bytes, .ring_bytes = ring_bytes};
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_broker_use_rings(it->broker, &rings, &failure), 0);
+    CHECK_INT(pb_broker_add_log_dir(it->broker, it->directory, id), 0);
+    start_serving(it);
 }
 
 static SERVING_UNUSED void serve(served *it, const char *backend, int reactors)

@@ -1,0 +1,172 @@
+/* Hot logs through pybroker.h: producers that fill the ring, consumers beside them, rolls; on both real backends. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "record/batch.h"
+#include "tests/abi/serving.h"
+
+enum { RING_BYTES = 512 << 10, SEGMENT_BYTES = 2 << 20, IN_FLIGHT = 8, MOST_BYTES = 200 << 10 };
+
+/* A producer with several requests in flight; batches of changing sizes. */
+typedef struct load {
+    served *it;
+    int batches;
+    size_t bytes; /* of records, at most */
+    atomic_int acked;
+} load;
+
+static void receive_one(load *self, mini_client *client)
+{
+    pb_produce_response produced;
+    mini_client_receive_produce(client, 9, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, 0);
+    CHECK_INT(answer_of(&produced)->base_offset, atomic_load(&self->acked));
+    atomic_fetch_add(&self->acked, 1);
+}
+
+static void *produce_all(void *argument)
+{
+    load *self = argument;
+    mini_client client;
+    mini_client_open(&client, self->it->port);
+    uint8_t *batch = malloc(self->bytes + 1024);
+    for (int i = 0; i < self->batches; i++) {
+        size_t bytes = 1 + (size_t)i * 7919 % self->bytes;
+        size_t length = mini_batch(batch, self->bytes + 1024, 1, bytes);
+        if (i - atomic_load(&self->acked) == IN_FLIGHT)
+            receive_one(self, &client);
+        mini_client_send_produce(&client, 9, -1, "t", 0, batch, length);
+    }
+    while (atomic_load(&self->acked) < self->batches)
+        receive_one(self, &client);
+    free(batch);
+    mini_client_close(&client);
+    return NULL;
+}
+
+/* Check what a fetch at `offset` has brought; the next offset. */
+static int64_t check_records(int64_t offset, const uint8_t *bytes, size_t length)
+{
+    size_t position = 0;
+    while (position < length) {
+        pb_batch_header header;
+        if (pb_batch_parse(bytes + position, length - position, &header) != 0 || header.size_bytes == 0)
+            break;
+        CHECK_INT(header.base_offset, offset);
+        CHECK(pb_batch_crc_matches(bytes + position, header.size_bytes));
+        position += header.size_bytes;
+        offset++;
+    }
+    return offset;
+}
+
+static void read_all(served *it, int64_t until, int64_t from)
+{
+    mini_client client;
+    mini_client_open(&client, it->port);
+    while (from < until) {
+        pb_fetch_response fetched;
+        mini_client_send_fetch(&client, 12, "t", 0, from, 1, 1000);
+        mini_client_receive_fetch(&client, 12, &fetched);
+        const pb_fetch_response_partition_data *data = &fetched.responses[0].partitions[0];
+        CHECK_INT(data->error_code, 0);
+        int64_t next = check_records(from, (const uint8_t *)data->records.data, (size_t)data->records.length);
+        CHECK(next > from || data->records.length <= 0);
+        from = next;
+    }
+    mini_client_close(&client);
+}
+
+static int hot_count(served *it)
+{
+    pb_broker_ring_stats stats;
+    pb_broker_ring_stats_read(it->broker, &stats);
+    return stats.taken_count;
+}
+
+static void *read_beside(void *argument)
+{
+    load *self = argument;
+    read_all(self->it, self->batches, 0);
+    return NULL;
+}
+
+static void run_load(load *self)
+{
+    pthread_t producer, consumer;
+    CHECK_INT(pthread_create(&producer, NULL, produce_all, self), 0);
+    CHECK_INT(pthread_create(&consumer, NULL, read_beside, self), 0);
+    pthread_join(producer, NULL);
+    pthread_join(consumer, NULL);
+}
+
+static void reopen(served *it, int64_t batches)
+{
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_resign(it->partition, 0), 0);
+    CHECK_INT(pb_partition_close(it->partition, 1, &failure), 0);
+    CHECK_INT(hot_count(it), 0);
+    open_partition(it, 1);
+    read_all(it, batches, 0);
+}
+
+static void end_hot(served *it)
+{
+    stop(it);
+    CHECK(access(it->rings, F_OK) != 0);
+}
+
+TEST(a_busy_log_becomes_hot_and_loses_nothing)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        served it;
+        serve_hot(&it, backends[i], PB_DURABILITY_NONE, RING_BYTES, SEGMENT_BYTES);
+        load all = {.it = &it, .batches = 200, .bytes = MOST_BYTES};
+        run_load(&all);
+        CHECK_INT(hot_count(&it), 1);
+        CHECK(pb_partition_segments(it.partition, NULL, 0) > 5);
+        reopen(&it, all.batches);
+        end_hot(&it);
+    }
+}
+
+TEST(a_hot_log_acknowledges_what_is_durable)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        served it;
+        serve_hot(&it, backends[i], PB_DURABILITY_ACKS, RING_BYTES, SEGMENT_BYTES);
+        load all = {.it = &it, .batches = 200, .bytes = 30 << 10};
+        run_load(&all);
+        CHECK_INT(hot_count(&it), 1);
+        pb_partition_state state;
+        pb_partitions_state(&it.partition, 1, &state);
+        CHECK_INT(state.durable_offset, all.batches);
+        CHECK_INT(state.exposed_bytes, 0);
+        reopen(&it, all.batches);
+        end_hot(&it);
+    }
+}
+
+TEST(a_batch_that_no_ring_takes_is_written_all_the_same)
+{
+    served it;
+    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 256 << 10, 1 << 30);
+    load many = {.it = &it, .batches = 60, .bytes = 100 << 10};
+    run_load(&many);
+    CHECK_INT(hot_count(&it), 1);
+    mini_client client;
+    mini_client_open(&client, it.port);
+    uint8_t *batch = malloc(1 << 20);
+    size_t length = mini_batch(batch, 1 << 20, 1, 600 << 10);
+    mini_client_send_produce(&client, 9, -1, "t", 0, batch, length);
+    pb_produce_response produced;
+    mini_client_receive_produce(&client, 9, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, 0);
+    CHECK_INT(hot_count(&it), 0);
+    read_all(&it, 61, 0);
+    free(batch);
+    mini_client_close(&client);
+    end_hot(&it);
+}
+
+CHECK_MAIN()
