@@ -332,6 +332,10 @@ static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
     int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;
     if (rc == 0)
         rc = ops->file_truncate(log->io, hot->file, size_bytes);
+    /* A later sync passes over a file of which all is durable, and after a loss of power it would end in zeros again.
+     */
+    if (rc == 0 && !hot->unsynced)
+        rc = ops->file_sync(log->io, hot->file);
     if (rc != 0)
         return rc;
     pb_log_lock(guard);

@@ -3,7 +3,8 @@
  * roll, a snapshot, a sync, a truncation, a deletion, a cleaning, a close, or of the recovery from the crash before.
  * Several idempotent producers append. After SIGKILL all that was written is there, after a power cut all that was
  * synced, and in both cases the rest is a prefix: nothing doubled, missing in between, or changed; and a producer that
- * repeats its last batch is recognised.
+ * repeats its last batch is recognised. A log that becomes hot and cold again keeps the same promises: its ring
+ * outlives a kill, is replayed before the log is opened, and is gone after a power cut.
  *
  * Readers in mode `acks` see what lies below the durable end. They are modelled at their most eager: at every disk
  * operation they are taken to have read all of it, and after the crash it has to be there.
@@ -18,7 +19,9 @@
 
 #include "io/io_sim.h"
 #include "log/clean.h"
+#include "log/hot.h"
 #include "log/producer_state.h"
+#include "log/ring_replay.h"
 #include "tests/log/log_fixture.h"
 
 enum { MAX_LIVES = 8, OPERATIONS = 60, PRODUCERS = 3, BATCHES = MAX_LIVES * OPERATIONS * 8 };
@@ -53,6 +56,7 @@ typedef struct life {
 /* How a run goes. */
 typedef struct life_plan {
     int lives;
+    bool rings;          /* the log may become hot */
     int64_t crash_point; /* the disk operation of the first life that the crash comes before; 0: a random one */
 } life_plan;
 
@@ -94,6 +98,12 @@ static int64_t hooked_write(pb_io *io, int file, const struct iovec *iov, int co
 {
     count_operation(io);
     return crash.real->file_write(io, file, iov, count, position);
+}
+
+static int64_t hooked_write_durable(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    count_operation(io);
+    return crash.real->file_write_durable(io, file, iov, count, position);
 }
 
 static int hooked_sync(pb_io *io, int file)
@@ -143,6 +153,7 @@ static void hook(life *it, uint64_t seed, int64_t crash_point)
     crash.real = it->f.io->ops;
     crash.hooked = *crash.real;
     crash.hooked.file_write = hooked_write;
+    crash.hooked.file_write_durable = hooked_write_durable;
     crash.hooked.file_sync = hooked_sync;
     crash.hooked.file_truncate = hooked_truncate;
     crash.hooked.file_open = hooked_open;
@@ -193,7 +204,8 @@ static void append(life *it, bool fails)
         batch->crc = header.crc;
         it->now.batch_count++;
     }
-    int64_t limit = fails ? (int64_t)draw(it, 600) : -1;
+    /* What goes into a ring is memory, and is whole. */
+    int64_t limit = fails && !pb_log_is_hot(it->f.log) ? (int64_t)draw(it, 600) : -1;
     while (log_write_limited(&it->f, limit, &finished)) {
     }
     while ((link = pb_list_pop_front(&finished)) != NULL) {
@@ -275,9 +287,21 @@ static void clean(life *it)
     CHECK_INT(stats.kept_records, stats.read_records);
 }
 
+/* Become hot, or cold, or bring what has gathered into the file. */
+static void change_engine(life *it)
+{
+    pb_failure failure = {0};
+    int rc = draw(it, 2) == 0                               ? pb_log_flush(it->f.log, &it->f.guard, &failure)
+             : pb_log_is_hot(it->f.log) && draw(it, 3) == 0 ? pb_log_cool(it->f.log, &it->f.guard)
+                                                            : pb_log_heat(it->f.log, &it->f.guard);
+    CHECK(rc == 0 || rc == -EBUSY);
+}
+
 static void operate(life *it)
 {
     pb_failure failure = {0};
+    if (it->f.options.rings != NULL && draw(it, 4) == 0)
+        change_engine(it);
     switch (draw(it, 13)) {
     case 0:
         CHECK_INT(pb_log_sync(it->f.log, &it->f.guard, &failure), 0);
@@ -375,15 +399,51 @@ static void check_duplicates(life *it)
     }
 }
 
-static bool live(life *it, uint64_t seed, int64_t crash_point)
+/* ---- rings ---------------------------------------------------------------------------------------------------- */
+
+static const char RINGS[] = "/dev/shm/rings";
+
+static int replay_ring(void *context, const char *name, bool is_directory)
+{
+    pb_io *io = context;
+    char path[300];
+    pb_ring_content content;
+    int64_t moved_bytes;
+    pb_failure failure = {0};
+    CHECK(!is_directory && snprintf(path, sizeof path, "%s/%s", RINGS, name) < (int)sizeof path);
+    CHECK_INT(pb_ring_inspect(io, path, &content, &failure), 0);
+    if (content.sealed && pb_ring_replay(io, path, &content, "/log", false, &moved_bytes, &failure) != 0)
+        check_fail(__FILE__, __LINE__, "%s", failure.text);
+    CHECK_INT(io->ops->unlink(io, path), 0);
+    return 0;
+}
+
+/* What a broker does before it opens its logs. */
+static void start_rings(life *it, uint64_t seed)
+{
+    enum { SIM_RING_BYTES = 4 * PB_DIRECT_BLOCK_BYTES };
+    static pb_ring_identity identity = {.topic = "t"};
+    int rc = it->f.io->ops->directory_list(it->f.io, RINGS, replay_ring, it->f.io);
+    CHECK(rc == 0 || rc == -ENOENT);
+    pb_ring_pool_options options = {
+        .io = it->f.io, .directory = RINGS, .budget_bytes = 1 << 20, .ring_bytes = SIM_RING_BYTES};
+    memcpy(options.session_id, &seed, sizeof seed);
+    CHECK_INT(pb_ring_pool_open(&options, &it->f.options.rings, NULL), 0);
+    CHECK_INT(pb_ring_pool_add_log_dir(it->f.options.rings, "", FIXTURE_TOPIC_ID), 0);
+    it->f.options.ring_identity = &identity;
+}
+
+static bool live(life *it, uint64_t seed, const life_plan *plan, int64_t crash_point)
 {
     promise before = it->now;
     it->now.kind = draw(it, 2) == 0 ? PB_SIM_KILL : PB_SIM_POWER_CUT;
+    it->f.log = NULL;
     hook(it, seed, crash_point);
+    if (plan->rings)
+        start_rings(it, seed);
     it->f.options.recovery_point = it->now.checkpoint_recovery;
     it->f.options.log_start_offset = it->now.checkpoint_start;
     it->f.options.clean = false;
-    it->f.log = NULL;
     fixture_open(&it->f);
     if (crash.image == NULL) {
         check_batches(it, &before);
@@ -395,10 +455,14 @@ static bool live(life *it, uint64_t seed, int64_t crash_point)
     if (!crashed) {
         crash.countdown = 1;
         append(it, false);
+        if (crash.image == NULL) /* it went into the ring */
+            count_operation(it->f.io);
     }
     CHECK(crash.image != NULL);
     pb_failure failure = {0};
     CHECK_INT(pb_log_close(it->f.log, false, &failure), 0);
+    if (plan->rings)
+        pb_ring_pool_close(it->f.options.rings);
     it->f.io->ops = crash.real;
     it->f.io->ops->close(it->f.io);
     it->f.io = it->f.options.io = crash.image;
@@ -427,9 +491,9 @@ static bool live_through(uint64_t seed, life_plan plan)
     it.f.options.config.index_interval_bytes = 256;
     /* The simulated clock is far from the timestamps here. */
     it.f.options.config.producer_expiration_ms = INT64_MAX;
-    bool crashed_at_point = live(&it, seed * MAX_LIVES, plan.crash_point);
+    bool crashed_at_point = live(&it, seed * MAX_LIVES, &plan, plan.crash_point);
     for (int i = 1; i < plan.lives; i++)
-        (void)live(&it, seed * MAX_LIVES + (uint64_t)i, 0);
+        (void)live(&it, seed * MAX_LIVES + (uint64_t)i, &plan, 0);
     it.f.io->ops->close(it.f.io);
     pthread_mutex_destroy(&it.f.mutex);
     return crashed_at_point;

@@ -19,7 +19,7 @@ static uint64_t setting(const char *name, uint64_t otherwise)
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-TEST(a_log_keeps_its_promises_through_crashes)
+static void run_seeds(bool rings)
 {
     const uint64_t first = setting("PB_SIM_SEED", 1);
     const uint64_t runs = setting("PB_SIM_RUNS", RUNS);
@@ -27,7 +27,7 @@ TEST(a_log_keeps_its_promises_through_crashes)
     const char *test = check_running;
     uint64_t crash_count = 0;
     for (uint64_t seed = first; seed < first + runs; seed++) {
-        life_plan plan = {.lives = (int)setting("PB_SIM_LIVES", 2), .crash_point = every_point};
+        life_plan plan = {.lives = (int)setting("PB_SIM_LIVES", 2), .rings = rings, .crash_point = every_point};
         char name[128];
         bool again;
         do {
@@ -42,6 +42,16 @@ TEST(a_log_keeps_its_promises_through_crashes)
         check_running = test;
     }
     fprintf(stderr, "%llu seeds, %llu crashes\n", (unsigned long long)runs, (unsigned long long)crash_count);
+}
+
+TEST(a_log_keeps_its_promises_through_crashes)
+{
+    run_seeds(false);
+}
+
+TEST(a_log_that_becomes_hot_keeps_its_promises_through_crashes)
+{
+    run_seeds(true);
 }
 
 CHECK_MAIN()
