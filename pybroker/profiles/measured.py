@@ -8,6 +8,7 @@ disks is left alone. A file that is no such thing counts as none.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,19 @@ def measured_medium(root: Path, machine: Machine) -> Medium | None:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             name, why = content["medium"]["name"], content["medium"]["why"]
-            measured = _disks(content["machine"]["storage"])
+            is_of_these = are_disks_of(machine, content["machine"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        here = _disks(machine.as_dict()["storage"])
-        if name in (FLASH, ROTATING) and here and here <= measured:
+        if name in (FLASH, ROTATING) and is_of_these:
             return Medium(name, str(why), path)
     return None
+
+
+def are_disks_of(machine: Machine, measured: Mapping[str, Any]) -> bool:
+    """Whether the disks beneath the log dirs are among those of a measured machine (its `as_dict`). KeyError or
+    TypeError when that is none."""
+    here = _disks(machine.as_dict()["storage"])
+    return bool(here) and here <= _disks(measured["storage"])
 
 
 def _disks(storage: Any) -> set[_Disk]:

@@ -32,6 +32,7 @@ from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.observability import process
 from pybroker.profiles import Profile
+from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
 from pybroker.replication.replica_manager import ReplicaManager
@@ -39,6 +40,7 @@ from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
 from pybroker.server.clock import SystemClock
 from pybroker.server.event_pump import EventPump
+from pybroker.server.flushes import judge_flushes, promises_durability
 from pybroker.server.log_dir_watch import LogDirWatch
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.served_controller import ServedController
@@ -190,6 +192,8 @@ class Daemon:
         self.append_engine = await asyncio.to_thread(
             start_append_engine, self.native, self.profile.append_engine, self.config, logs.live
         )
+        if promises_durability(controller.config, controller.image):
+            await asyncio.to_thread(judge_flushes, logs.live, self.native.backend)
         return logs
 
     async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned: set[TopicPartition]) -> None:
@@ -323,9 +327,11 @@ def ready_line(daemon: Daemon, started_ms: int) -> str:
         f"{each.name}://{f'[{each.host}]' if ':' in each.host else each.host}:{each.port}" for each in daemon.listeners
     )
     profile = daemon.profile
+    doubts = {each.flush.name for each in daemon.logs.directories if each.flush is not None} & {*SUSPICIOUS}
+    flush = f" flush={','.join(sorted(doubts))}" if doubts else ""
     return (
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
-        f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability} "
+        f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability}{flush} "
         f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
         f"buffers={profile.buffer_budget_bytes >> 20}MiB partitions={daemon.partition_count} "
         f"open_files={process.open_file_count()}/{process.open_file_limit()} "

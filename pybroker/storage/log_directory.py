@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pybroker.native.partition import PartitionState
+from pybroker.profiles.measurement.result import Conclusion
 from pybroker.storage import clean_shutdown, offset_checkpoint, tail_rings
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
@@ -53,6 +54,8 @@ class LogDirectory:
         self.loaded = False
         #: Why it is out of service; None while it is not.
         self.failure: str | None = None
+        #: Whether flushes can be real, as found out at the start; None when nothing here promises durability.
+        self.flush: Conclusion | None = None
         #: Device and inode, by which a dir is known that is not what it was.
         self.identity: tuple[int, int] | None = None
         self._read_at_start: dict[str, dict[TopicPartition, int]] = {}

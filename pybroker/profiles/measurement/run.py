@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -203,7 +203,7 @@ class Measuring:
         )
 
 
-def flush_times(results: dict[str, Figures]) -> FlushTimes | None:
+def flush_times(results: Mapping[str, Figures]) -> FlushTimes | None:
     """The times that flushes are judged by; None where writes past the page cache were refused."""
     names = ("write.direct.4KiB", "write.durable.4KiB", "sync.4KiB")
     if not all(name in results for name in names):
