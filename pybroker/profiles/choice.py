@@ -99,7 +99,7 @@ def choose(config: BrokerConfig, machine: Machine, root: Path = Path("/")) -> Ch
     tuned = tuned_profile(root)
     documents = [*([tuned] if tuned is not None else []), *(each for each in shipped if each.match)]
     candidates = tuple(Candidate(each, rules_of(each.match, facts)) for each in documents)
-    recognised = _recognised(candidates, tuned)
+    recognised = next((each.document for each in candidates if each.matches), None)
     asked = config.get_str("pybroker.profile")
     wanted = (recognised or generic) if asked == AUTO else named_profile(asked)
     profile = wanted if wanted.settings else generic
@@ -107,14 +107,6 @@ def choose(config: BrokerConfig, machine: Machine, root: Path = Path("/")) -> Ch
     advice = _advice(asked, wanted, profile, candidates[0] if tuned is not None else None)
     settings = {key: _resolve(key, config, profile, generic) for key in PROFILE_KEYS}
     return Choice(machine, facts, medium, recognised, profile, candidates, settings, reason, advice)
-
-
-def _recognised(candidates: tuple[Candidate, ...], tuned: ProfileDocument | None) -> ProfileDocument | None:
-    """Of the profiles that match, the tuned one, else the one with the most rules; the first of equals."""
-    matching = [each for each in candidates if each.matches]
-    if not matching or matching[0].document is tuned:
-        return tuned if matching else None
-    return max(matching, key=lambda each: len(each.rules)).document
 
 
 def _reason(asked: str, wanted: ProfileDocument, profile: ProfileDocument) -> str:

@@ -58,8 +58,6 @@ def medium_of_disk(disk: BlockDevice) -> str:
     """flash, rotating, memory, or unknown: as the kernel says, where that can be trusted."""
     if disk.kind == "memory":
         return "memory"
-    if disk.transport == "nvme":
-        return FLASH
     if disk.rotational is None or disk.kind != "disk" or disk.transport in _VIRTUAL_TRANSPORTS:
         return UNKNOWN
     return ROTATING if disk.rotational else FLASH

@@ -54,7 +54,7 @@ def _directories(tree: Tree, mount: Mount, is_wanted: Callable[[str], bool]) -> 
     # In a namespace of its own a container sees its group as the root; without, the mount begins at its group.
     inner = group[len(root) :] if group == root or group.startswith(root + "/") else ""
     parts = [part for part in inner.split("/") if part]
-    if ".." in parts or not tree.exists("/".join([mount.mount_point, *parts])):
+    if not tree.exists("/".join([mount.mount_point, *parts])):
         parts = []
     return ["/".join([mount.mount_point, *parts[:count]]) for count in range(len(parts), -1, -1)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,7 @@ def test_a_small_board(tmp_path: Path) -> None:
         ),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - nfs4 host:/x rw", "file system of /", Status.WARNING, None),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - fuse.sshfs x rw", "file system of /", Status.WARNING, None),
+        ("proc/self/mountinfo", "1 0 0:40 / / rw - zfs tank rw", "disk of /", Status.UNKNOWN, None),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - newfs x rw", "file system of /", Status.UNKNOWN, None),
         ("proc/self/mountinfo", "1 0 259:2 / / rw - ext4 x rw", "mount of /", Status.ADVICE, "remount,noatime"),
         (
@@ -175,6 +177,19 @@ def test_undoing_sets_the_bound_that_was_there(tmp_path: Path) -> None:
         "sudo sysctl -w vm.dirty_ratio=20",
         "sudo sysctl -w vm.dirty_bytes=32212254720",
     )
+
+
+def test_the_scheduler_goes_by_the_medium_that_was_measured(tmp_path: Path) -> None:
+    root = unpack("virtio", tmp_path)
+    (root / "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda/queue/scheduler").write_text("[none] mq-deadline")
+    config = BrokerConfig.load(None, ["log.dirs=/data"])
+    choice = choose_here(config, root)
+    assert {each.subject: each.status for each in check(choice)}["scheduler of vda"] is Status.OK
+    saved = root / "var/lib/pybroker/measurement.json"
+    saved.parent.mkdir(parents=True)
+    saved.write_text(json.dumps({"machine": choice.machine.as_dict(), "medium": {"name": "rotating", "why": "slow"}}))
+    found = {each.subject: each for each in check(choose_here(config, root))}["scheduler of vda"]
+    assert (found.status, found.wanted) == (Status.ADVICE, "mq-deadline or bfq")
 
 
 def test_what_was_tried_outranks_version_numbers(tmp_path: Path) -> None:

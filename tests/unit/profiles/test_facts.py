@@ -84,6 +84,9 @@ def test_bounds_of_version_1_are_the_tightest_of_all_levels(tmp_path: Path) -> N
 
 
 def test_a_group_without_bounds_has_none(tmp_path: Path) -> None:
+    root = unpack("virtio", tmp_path / "first")
+    (root / "sys/fs/cgroup/memory/brokers/one/memory.limit_in_bytes").write_text("9223372036854771712")
+    assert read_machine([], root).control_group.memory_max_bytes is None
     group = machine("nvme", tmp_path).control_group
     assert (group.version, group.cpu_quota, group.memory_max_bytes, group.memory_high_bytes) == (2, None, None, None)
     assert machine("sata-ssd", tmp_path).control_group.version == 0
@@ -141,8 +144,9 @@ def test_mounts_hidden_beneath_others_do_not_count(tmp_path: Path) -> None:
     # As an initial RAM file system shows itself, where it is seen at all.
     path.write_text("\n".join(["0 0 0:2 / / rw - rootfs rootfs rw", *lines[:4]]))
     assert [each.source for each in read_machine(log_dirs, tmp_path).storage][:2] == ["/dev/c", "/dev/d"]
-    path.write_text("\n".join(lines))
-    assert [each.source for each in read_machine(log_dirs, tmp_path).storage] == ["/dev/over"] * 4
+    for listed in (lines, [lines[4], *lines[:4]]):
+        path.write_text("\n".join(listed))
+        assert [each.source for each in read_machine(log_dirs, tmp_path).storage] == ["/dev/over"] * 4
 
 
 def test_nothing_is_known_of_an_empty_root(tmp_path: Path) -> None:
@@ -168,6 +172,14 @@ def test_lists_of_the_kernel(tmp_path: Path) -> None:
         (None, ("a", "b")),
         (None, ()),
     )
+
+
+def test_a_tree_reads_what_it_finds(tmp_path: Path) -> None:
     (tmp_path / "number").write_text("12\n")
+    (tmp_path / "bytes").write_bytes(b"a\xff\0")
+    (tmp_path / "out").symlink_to("/usr")
+    (tmp_path / "in").symlink_to("number")
     tree = Tree(tmp_path)
+    assert tree.text("/bytes") == "a\ufffd"
+    assert (tree.resolve("/in"), tree.resolve("/out"), tree.resolve("/")) == ("/number", "/out", "/")
     assert (tree.number("/number"), tree.number("/missing"), tree.text("/missing")) == (12, None, None)

@@ -51,6 +51,13 @@ def test_a_machine_is_recognised_by_its_disks(
         assert "pybroker profile tune" in choice.advice
 
 
+@pytest.mark.parametrize("name", ["nvme", "sata-ssd", "hdd", "virtio", "container", "board"])
+def test_classes_exclude_each_other(name: str, tmp_path: Path) -> None:
+    for log_dirs in ("/data", "/"):
+        choice = choose_here(config(log_dirs=log_dirs), unpack(name, tmp_path / f"root{len(log_dirs)}"))
+        assert sum(each.matches for each in choice.candidates) <= 1
+
+
 def test_every_rule_is_told(tmp_path: Path) -> None:
     candidates = {each.document.name: each for each in chosen("hdd", tmp_path).candidates}
     assert sorted(candidates) == ["hdd", "nvme", "sata-ssd", "virtual-machine"]
@@ -180,6 +187,10 @@ def test_auto_takes_the_tuned_profile_of_this_machine(tmp_path: Path) -> None:
     again = choose_here(config(), root)
     assert (again.profile.name, again.advice, again.settings["spin_us"].value) == ("tuned", None, 77)
     assert again.settings["spin_us"].place == str(path)
+    # One that was put there without rules is meant.
+    path.write_text("[set]\nspin_us = 12")
+    assert load_profile(config(), root).spin_us == 12
+    path.write_text(tuned(choice))
     (root / "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda/size").write_text("12")
     again = choose_here(config(), root)
     assert again.profile.name == "virtual-machine"
