@@ -1,6 +1,6 @@
 /*
  * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header,
- * because one send is cheaper than two calls. What a hot log has in its ring only is copied too: nobody waits there for
+ * because one send is cheaper than two calls. What a hot log has in its ring is copied too: nobody waits there for
  * a consumer that does not read. Reactor thread.
  */
 #include <errno.h>
@@ -87,7 +87,9 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
         void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
         return copy_to(item, copy, slice->length);
     }
-    if (pb_tail_holds(slice->segment, slice->position + slice->length))
+    /* Also what the file has got by now: it has not been in the page cache yet. */
+    if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) == 0 ||
+        pb_tail_holds(slice->segment, slice->position + slice->length))
         return copy_ring(fetch, item);
     return (pb_slice){NULL, (int32_t)slice->length};
 }
