@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Commits on each side of a change.
-MINIMUM_RUN = 5
+#: Commits on each side of a change: more than half of those that the rolling median sees.
+MINIMUM_RUN = 6
 #: Of the CUSUM statistic, in standard deviations. Found by simulation: over histories of 200 commits without a step,
 #: looked at after each commit, it is passed in fewer than 1 % (tests/verify/test_changes.py).
-THRESHOLD = 5.0
+THRESHOLD = 6.7
 #: A smaller change of level is none that anybody would act on.
 MINIMUM_CHANGE = 0.03
 #: Noise below this is not believed: counters and sizes have none until something else changes.
 _LEAST_SCALE = 0.002
 _ROLLING = 11
-_CLIP_SCALES = 2.0
+_CLIP_SCALES = 1.0
 _MAD_TO_DEVIATION = 1.4826
 
 
@@ -52,7 +52,7 @@ def _scale(logs: Floats) -> float:
 
 
 def _drawn_in(logs: Floats, scale: float) -> Floats:
-    """Each point within two scales of the median of the eleven around it; at the ends, of the first and last eleven, or
+    """Each point within one scale of the median of the eleven around it; at the ends, of the first and last eleven, or
     a few outliers at an end would be their own median."""
     half = min(_ROLLING, len(logs) - 1) // 2
     windows = np.lib.stride_tricks.sliding_window_view(logs, 2 * half + 1)
@@ -94,7 +94,7 @@ def _splits(drawn: Floats, deviation: float) -> list[int]:
 
 def find_changes(values: Floats) -> list[Change]:
     """The changes of level in a history, oldest first. `values` are positive figures, one per commit, in the order of
-    commits; with a figure that is not positive, or fewer than ten, no change is found."""
+    commits; with a figure that is not positive, or fewer than twelve, no change is found."""
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2 * MINIMUM_RUN or not np.all(values > 0):
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def start(master: str, memory: str, scratch: Path, *, with_kafka: bool, partitio
     )
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+        # Workers run this interpreter, whatever python3 is in PATH; a cluster has its own, with NumPy.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     if with_kafka:
         builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     session = builder.getOrCreate()
@@ -65,5 +68,5 @@ def _ship_modules(session: SparkSession, scratch: Path) -> None:
     path = Path(tempfile.mkdtemp(dir=scratch)) / "bench.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name in _MODULES:
-            archive.write(ROOT / "bench" / name, f"bench/{name}")
+            archive.write(ROOT / name, name)
     session.sparkContext.addPyFile(str(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ LEVEL = 0.95
 _EXACT_COUNT = 200
 
 
+@functools.cache
 def _rank(count: int, level: float) -> int:
     """How many of the smallest values may be left out: as many as the binomial distribution allows on either side."""
     if count > _EXACT_COUNT:

@@ -21,7 +21,8 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 #: Nothing was measured before.
 EARLIEST = datetime(2024, 1, 1, tzinfo=UTC)
 _EXCERPT_CHARACTERS = 200
-_PAIR, _FIELD = "\x1e", "\x1f"
+#: Between parameters, and between the fields that a key is made of.
+PAIR_SEPARATOR, FIELD_SEPARATOR = "\x1e", "\x1f"
 
 
 class Reason(StrEnum):
@@ -94,14 +95,14 @@ class Row:
 
     @property
     def parameters_text(self) -> str:
-        """The parameters in one string, by name."""
-        return _PAIR.join(f"{name}={value}" for name, value in sorted(self.parameters.items()))
+        """The parameters in one string, sorted as such."""
+        return PAIR_SEPARATOR.join(sorted(f"{name}={value}" for name, value in self.parameters.items()))
 
     @property
     def key(self) -> str:
         """32 hex digits that name the measurement, whatever it gave: equal for a duplicate."""
         parts = (self.suite, self.benchmark, self.parameters_text, self.unit, self.commit, self.time, self.machine)
-        text = _FIELD.join((*parts, self.profile, self.backend, self.engine, self.durability))
+        text = FIELD_SEPARATOR.join((*parts, self.profile, self.backend, self.engine, self.durability))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def as_json(self) -> dict[str, Any]:

@@ -1,0 +1,171 @@
+"""What was published → rows that count and a quarantine. The rules are those of `pybroker.results.row.check`, as
+Spark's own expressions, since no function in Python keeps up with millions of rows; a test holds both to the same
+documents. A number where a text belongs is taken as text.
+
+Raw input has one line of JSON per row (`value`), when it was received by the clock of the broker or the file system
+(`received`), and where it is from (`place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from pybroker.results.row import (
+    CLOCK_TOLERANCE,
+    EARLIEST,
+    FIELD_SEPARATOR,
+    HIGHER,
+    LOWER,
+    PAIR_SEPARATOR,
+    SCHEMA_VERSION,
+    Reason,
+)
+
+_CONFIDENCE = ("confidence", "confidence_low", "confidence_high")
+_TEXTS = ("commit", "cpu", "disk", "nic", "kernel", "file_system", "profile", "backend", "engine", "durability")
+_REQUIRED_TEXTS = ("suite", "benchmark", "unit", "better", "machine")
+_ROW_SCHEMA = ", ".join(
+    (
+        *(f"`{name}` string" for name in (*_REQUIRED_TEXTS, *_TEXTS, "limit", "source", "time", "commit_time")),
+        *(f"{name} double" for name in ("value", *_CONFIDENCE)),
+        "samples bigint, cores bigint, ram_bytes bigint, schema bigint",
+        "parameters map<string, string>",
+        "rejected struct<reason: string, detail: string, source: string, excerpt: string>",
+        "_broken string",
+    )
+)
+_KEY = ("suite", "benchmark", "parameters_text", "unit", "commit", "time", "machine")
+_SETTINGS = ("profile", "backend", "engine", "durability")
+_EXCERPT = 200
+
+
+def from_files(session: SparkSession, directories: Sequence[str]) -> DataFrame:
+    """Raw input of every .jsonl file in the directories."""
+    lines = (
+        session.read.option("pathGlobFilter", "*.jsonl").option("recursiveFileLookup", "true").text(list(directories))
+    )
+    received = f.col("_metadata.file_modification_time").alias("received")
+    return lines.select("value", received, f.col("_metadata.file_name").alias("place"))
+
+
+def from_topic(records: DataFrame) -> DataFrame:
+    """Raw input of what Spark's Kafka source gives, batch or stream."""
+    place = f.concat_ws(
+        "-", "topic", f.col("partition").cast("string"), f.lpad(f.col("offset").cast("string"), 19, "0")
+    )
+    return records.select(
+        f.col("value").cast("string").alias("value"), f.col("timestamp").alias("received"), place.alias("place")
+    )
+
+
+def typed(raw: DataFrame) -> DataFrame:
+    """One column per field of a row, with `received` and `place`; what is no row has `_broken` or `rejected`."""
+    parsed = f.from_json("value", _ROW_SCHEMA, {"columnNameOfCorruptRecord": "_broken"})
+    is_json = f.get_json_object("value", "$").isNotNull()
+    return raw.select("value", "received", "place", parsed.alias("row"), is_json.alias("is_json")).select(
+        "received", "place", "is_json", f.substring("value", 1, _EXCERPT).alias("excerpt"), "row.*"
+    )
+
+
+def _is_empty(name: str) -> Column:
+    return f.col(name).isNull() if name in ("value", "samples") else f.coalesce(f.col(name), f.lit("")) == ""
+
+
+def _is_infinite(name: str) -> Column:
+    return f.coalesce(f.isnan(name) | (f.abs(name) == float("inf")), f.lit(False))
+
+
+def _problems() -> list[tuple[Column, Reason, Column]]:
+    """What is looked at, in this order: a condition, the reason, the detail."""
+    wanted = (*_REQUIRED_TEXTS, "time", "value", "samples")
+    missing = f.array_compact(f.array(*(f.when(_is_empty(name), f.lit(name)) for name in wanted)))
+    given = f.size(f.array_compact(f.array(*_CONFIDENCE)))
+    infinite = f.array_contains(f.array(*(_is_infinite(name) for name in ("value", *_CONFIDENCE))), True)
+    measured, commit_time, tolerance = f.col("measured"), f.col("committed"), f.lit(CLOCK_TOLERANCE)
+    skewed = (
+        (measured > f.col("received") + tolerance) | (measured < f.lit(EARLIEST)) | (measured < commit_time - tolerance)
+    )
+    times = (f.lit("measured"), f.col("time"), f.lit("commit of"), f.col("commit_time"), f.lit("received"))
+    version = f.concat(f.lit("schema "), f.col("schema").cast("string"))
+    malformed = Reason.MALFORMED
+    return [
+        (~f.col("is_json"), Reason.TRUNCATED, f.lit("no JSON, or not all of it")),
+        (f.col("schema").isNull(), Reason.UNKNOWN_FORMAT, f.lit("no schema")),
+        (f.col("schema") != SCHEMA_VERSION, Reason.UNKNOWN_VERSION, version),
+        (f.size(missing) > 0, malformed, f.concat(f.lit("no "), f.array_join(missing, ", "))),
+        (f.col("_broken").isNotNull(), malformed, f.lit("a field has the wrong type")),
+        (~f.col("better").isin(HIGHER, LOWER), malformed, f.lit("better should be higher or lower")),
+        (f.col("samples") < 0, malformed, f.lit("samples is negative")),
+        (measured.isNull(), malformed, f.lit("time is none")),
+        ((f.col("commit_time") != "") & commit_time.isNull(), malformed, f.lit("commit_time is none")),
+        (given.isin(1, 2), malformed, f.lit("confidence, confidence_low and confidence_high go together")),
+        (infinite, Reason.NOT_A_NUMBER, f.concat(f.lit("value is "), f.col("value").cast("string"))),
+        (skewed, Reason.CLOCK_SKEW, f.concat_ws(" ", *times, f.col("received").cast("string"))),
+    ]
+
+
+def checked(rows: DataFrame) -> DataFrame:
+    """`typed` rows with `reason` and `detail`, null where nothing is wrong, and what the tables group by."""
+    parameters = f.transform(
+        f.map_entries(f.coalesce("parameters", f.create_map().cast("map<string, string>"))),
+        lambda entry: f.concat(entry["key"], f.lit("="), entry["value"]),
+    )
+    rows = rows.withColumns(
+        {
+            "measured": f.try_to_timestamp("time"),
+            "committed": f.try_to_timestamp(f.nullif("commit_time", f.lit(""))),
+            "parameters_text": f.array_join(f.array_sort(parameters), PAIR_SEPARATOR),
+            **{name: f.coalesce(name, f.lit("")) for name in (*_TEXTS, "limit")},
+        }
+    )
+    reason, detail = f.lit(None).cast("string"), f.lit(None).cast("string")
+    for condition, why, text in reversed(_problems()):
+        reason = f.when(condition, str(why)).otherwise(reason)
+        detail = f.when(condition, text).otherwise(detail)
+    is_rejection = f.col("rejected").isNotNull()
+    key = f.sha2(f.concat_ws(FIELD_SEPARATOR, *_KEY, *_SETTINGS), 256)
+    return rows.withColumns(
+        {
+            "reason": f.when(is_rejection, f.col("rejected.reason")).otherwise(reason),
+            "detail": f.when(is_rejection, f.col("rejected.detail")).otherwise(detail),
+            "key": f.substring(key, 1, 32),
+        }
+    )
+
+
+def without_repeats(rows: DataFrame) -> DataFrame:
+    """Good rows of `checked` with a reason on each that repeats an earlier one."""
+    order = Window.partitionBy("key").orderBy("received", "place", "value")
+    first, number = f.first("value").over(order), f.row_number().over(order)
+    rows = rows.withColumns({"_number": number, "_first": first})
+    repeats = f.when(f.col("value") == f.col("_first"), str(Reason.DUPLICATE)).otherwise(str(Reason.CONFLICT))
+    detail = f.concat(f.lit("first published with value "), f.col("_first").cast("string"))
+    is_repeat = f.col("_number") > 1
+    return rows.withColumns({"reason": f.when(is_repeat, repeats), "detail": f.when(is_repeat, detail)})
+
+
+def quarantine(rows: DataFrame) -> DataFrame:
+    """The quarantine's table, of rows that have a reason."""
+    source = f.coalesce("rejected.source", "source")
+    excerpt = f.coalesce("rejected.excerpt", "excerpt")
+    return rows.where(f.col("reason").isNotNull()).select(
+        "reason",
+        "detail",
+        "place",
+        source.alias("source"),
+        "machine",
+        "benchmark",
+        "received",
+        excerpt.alias("excerpt"),
+    )
+
+
+def good(rows: DataFrame) -> DataFrame:
+    """The rows' table."""
+    names = (*_REQUIRED_TEXTS, *_TEXTS, "limit", "value", *_CONFIDENCE, "samples", "cores", "ram_bytes", "source")
+    return rows.where(f.col("reason").isNull()).select(
+        "key", "parameters_text", "measured", "committed", *names, "received", "place"
+    )
