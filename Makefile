@@ -19,7 +19,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-pool venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -35,7 +35,7 @@ $(VENV)/.created: | bootstrap-run
 	@touch $@
 
 # `build` makes the extension; an error in C leaves the environment usable.
-$(VENV)/.run $(VENV)/.dev: export PYBROKER_WITHOUT_EXTENSION := 1
+$(VENV)/.run $(VENV)/.dev $(VENV)/.bench: export PYBROKER_WITHOUT_EXTENSION := 1
 $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
 	$(PIP) --no-build-isolation -e .
 	@touch $@
@@ -43,6 +43,10 @@ $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
 $(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
 	$(PIP) --no-build-isolation -e '.[test,lint]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml setup.py $(VENV)/.dev
+	$(PIP) --no-build-isolation -e '.[bench]'
+	@touch $@
 
 venv: $(VENV)/.dev ## .venv with everything to develop
 
@@ -85,7 +89,7 @@ fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
 test-python: venv build
 	@$(PYTEST) -n 2 -q $(ARGS)
 
-verify: bootstrap-verify venv build extension-asan ## every acceptance check (long, and some need root)
+verify: bootstrap-verify venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
 	@$(PYTEST) tests/verify $(ARGS)
 
 soak: bootstrap-verify venv build ## the tests that run for hours
@@ -95,6 +99,9 @@ bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors
 	@$(BIN)/python -m bench.micro.crc32c --quick
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+bench-pool: bootstrap-test $(VENV)/.bench build ## aggregate the results of all machines (ARGS="--files DIR ...")
+	@$(BIN)/python -m bench.aggregate.job $(ARGS)
 
 # --- lint -------------------------------------------------------------------------------------------------------------
 

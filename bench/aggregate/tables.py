@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from bench.aggregate.history import RESULT_SCHEMA, analyse
+from pybroker.results import limits
 from pybroker.results.row import HIGHER
 
 #: What is measured, and on what: one history each.
@@ -13,7 +14,6 @@ MEASURED = ("suite", "benchmark", "parameters_text", "unit", "better")
 SETTING = ("machine", "profile", "backend", "engine", "durability")
 #: A change for the worse by less is no regression.
 TOLERANCE = 0.05
-LIMIT_SUITE = "limit"
 
 
 def histories(rows: DataFrame) -> DataFrame:
@@ -135,11 +135,13 @@ def machine_ratios(each: DataFrame) -> DataFrame:
 def roofline(levels: DataFrame) -> DataFrame:
     """What part of the machine's measured limit a benchmark reaches: 1 is the limit itself. Only for benchmarks that
     name a limit, on machines that measured it in the same unit."""
-    limits = levels.where(f.col("suite") == LIMIT_SUITE).groupBy("machine", f.col("benchmark").alias("limit"), "unit")
-    measured = limits.agg(f.median("median").alias("limit_value"))
-    bounded = levels.where((f.col("limit") != "") & (f.col("suite") != LIMIT_SUITE))
+    measured = levels.where(f.col("suite") == limits.SUITE).groupBy(
+        "machine", f.col("benchmark").alias("limit"), "unit"
+    )
+    limit_values = measured.agg(f.median("median").alias("limit_value"))
+    bounded = levels.where((f.col("limit") != "") & (f.col("suite") != limits.SUITE))
     fraction = f.when(f.col("better") == HIGHER, f.col("median") / f.col("limit_value")).otherwise(
         f.col("limit_value") / f.col("median")
     )
-    joined = bounded.join(measured, ["machine", "limit", "unit"])
+    joined = bounded.join(limit_values, ["machine", "limit", "unit"])
     return joined.select(*SETTING, *MEASURED, "limit", "median", "limit_value", fraction.alias("fraction"))

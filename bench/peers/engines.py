@@ -8,7 +8,6 @@ produce have filled. Figures are medians. Needs root for the cgroups; about a qu
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import statistics
 import subprocess
@@ -38,7 +37,7 @@ from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
 from pybroker.config.broker import BROKER_KEYS
 from pybroker.config.definition import OneOf
-from pybroker.results.context import cpu_name
+from pybroker.profiles.facts import read_machine
 from pybroker.testing.fixtures import io_uring_allowed
 
 DOCUMENT = ROOT / "docs" / "append-engines.md"
@@ -152,9 +151,10 @@ def _load(words: Sequence[str], peer: Peer) -> Measurement:
 def markdown(lines: Sequence[Line], data: Path, effort: Effort) -> str:
     """The whole document."""
     version, date = platform.release().partition("-")[0], time.strftime("%Y-%m-%d", time.gmtime())
+    cpu = read_machine([]).cpu
     about = (
-        f"Written by `python -m bench.peers.engines`: pybroker {__version__} on {date}, {os.cpu_count()} CPUs "
-        f"({cpu_name()}), Linux {version}, {_file_system(data)}. The load generator runs on the same CPUs. Each broker "
+        f"Written by `python -m bench.peers.engines`: pybroker {__version__} on {date}, {cpu.online_count} CPUs "
+        f"({cpu.model}), Linux {version}, {_file_system(data)}. The load generator runs on the same CPUs. Each broker "
         f"has a memory cgroup of {MEMORY_BYTES >> 30} GiB, filled before. They take turns, {effort.repetitions} "
         f"times, each for {effort.seconds:g} s or 4 GiB; figures are medians. MB and GB are 10^6 and 10^9 bytes of "
         "payload, CPU is that of the cgroup, kernel threads that work for the broker included."

@@ -1,12 +1,11 @@
 """What a result file does not say itself: the machine it was measured on, the commit, and how pybroker was set.
 
-Read once from /proc, /sys and git by `detect`; nothing here needs root. What cannot be read stays empty.
+Read once from /proc, /sys and git by `detect`; nothing here needs root. What is not told stays empty.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pybroker.profiles.facts import read_machine
 from pybroker.results.row import time_text
 
 
@@ -62,36 +62,6 @@ def _read(path: str) -> str:
         return ""
 
 
-def _line_value(path: str, name: str) -> str:
-    for line in _read(path).splitlines():
-        if line.startswith(name):
-            return line.partition(":")[2].strip()
-    return ""
-
-
-def cpu_name() -> str:
-    """The model, as the kernel names it."""
-    return _line_value("/proc/cpuinfo", "model name") or platform.machine()
-
-
-def _mount_of(directory: Path) -> tuple[str, str]:
-    """The device number and the file system of the mount that holds a directory."""
-    device = os.stat(directory).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in _read("/proc/self/mountinfo").splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == number:
-            return number, after.split()[0]
-    return number, ""
-
-
-def _disk(number: str) -> str:
-    """The model of the disk behind a device number, or the disk's name."""
-    block = Path(f"/sys/dev/block/{number}").resolve()
-    disk = block.parent if (block / "partition").exists() else block
-    return _read(f"{disk}/device/model") or disk.name if disk.exists() else ""
-
-
 def _nics() -> Iterator[str]:
     root = Path("/sys/class/net")
     for each in sorted(root.iterdir()) if root.is_dir() else ():
@@ -118,10 +88,11 @@ def _machine_name(*facts: object) -> str:
 
 def detect(data_dir: Path, checkout: Path) -> Context:
     """This machine, with the disk that holds `data_dir`, and the commit of `checkout` when that is one."""
-    number, file_system = _mount_of(data_dir)
-    cpu, cores = cpu_name(), os.cpu_count() or 0
-    ram_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    disk, nic = _disk(number), ", ".join(dict.fromkeys(_nics()))
+    found = read_machine([data_dir.resolve()])
+    (storage,) = found.storage
+    cpu, cores, ram_bytes = found.cpu.model, found.cpu.online_count, found.memory.total_bytes or 0
+    disk = ", ".join(each.model or each.name for each in storage.disks)
+    nic = ", ".join(dict.fromkeys(_nics()))
     # A tree with changes is no commit: its figures must not stand in that commit's history.
     commit = _git(checkout, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     seconds = _git(checkout, "log", "-1", "--format=%ct")
@@ -134,6 +105,6 @@ def detect(data_dir: Path, checkout: Path) -> Context:
         ram_bytes=ram_bytes,
         disk=disk,
         nic=nic,
-        kernel=platform.release(),
-        file_system=file_system,
+        kernel=found.kernel.release,
+        file_system=storage.file_system,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pybroker.results.limits import limit_of
 from pybroker.results.row import HIGHER, LOWER, Rejection
 from pybroker.results.source import FormatError, Found, Source, mapping, number, unknown_version
 
@@ -12,8 +13,6 @@ _VERSION = 1
 _RATES = {"mb_per_s": "MB/s", "requests_per_s": "requests/s"}
 _QUANTILES = ("p50", "p99", "p99.9")
 _PARAMETERS = ("connections", "in_flight", "partitions", "batch_bytes", "record_bytes")
-#: The limit of the machine that bounds payload through a socket.
-_LIMITS = {"mb_per_s": "loopback"}
 
 
 def is_load(document: Any) -> bool:
@@ -29,11 +28,11 @@ def figures(load: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, unit in _RATES.items():
         value = number(load.get(name), name)
         if value > 0:  # a load without payload has no MB/s
-            yield name, {"unit": unit, "better": HIGHER, "value": value, "limit": _LIMITS.get(name, "")}
+            yield name, {"unit": unit, "better": HIGHER, "value": value, "limit": limit_of(load, name)}
     latency = mapping(load, "latency_us")
     for quantile in _QUANTILES:
         value = number(latency.get(quantile), f"latency_us.{quantile}")
-        yield quantile, {"unit": "us", "better": LOWER, "value": value}
+        yield quantile, {"unit": "us", "better": LOWER, "value": value, "limit": limit_of(load, quantile)}
 
 
 def rows(document: Any, source: Source) -> Iterator[Found | Rejection]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pybroker.results.intervals import median_fields
+from pybroker.results.limits import limit_of
 from pybroker.results.load import figures
 from pybroker.results.row import HIGHER, LOWER, Rejection
 from pybroker.results.source import FormatError, Found, Source, mapping, number, unknown_version
@@ -29,7 +30,8 @@ def _costs(measurement: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[
     cpu_s = number(measurement.get("cpu_s"), "cpu_s")
     payload_bytes = number(load.get("payload_bytes"), "payload_bytes")
     if payload_bytes > 0:
-        yield "cpu_s_per_gb", {"unit": "CPU s/GB", "better": LOWER, "value": cpu_s / (payload_bytes / 1e9)}
+        fields = {"unit": "CPU s/GB", "better": LOWER, "value": cpu_s / (payload_bytes / 1e9)}
+        yield "cpu_s_per_gb", {**fields, "limit": limit_of(load, "cpu_s_per_gb")}
     cost = cpu_s * 1e6 / number(load.get("requests"), "requests")
     yield "cpu_us_per_request", {"unit": "CPU us/request", "better": LOWER, "value": cost}
 

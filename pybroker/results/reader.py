@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pybroker.results import asv, load, peers, pytest_benchmark
+from pybroker.results import asv, limits, load, peers, pytest_benchmark
 from pybroker.results.context import Context
 from pybroker.results.row import Reason, Rejection, Row, check, time_text
 from pybroker.results.source import FormatError, Found, Normaliser, Source
@@ -22,6 +22,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Normaliser], ...] = (
     (peers.is_comparison, peers.rows),
     (pytest_benchmark.is_pytest_benchmark, pytest_benchmark.rows),
     (asv.is_asv, asv.rows),
+    (limits.is_measurement, limits.rows),
 )
 #: What ASV keeps beside its results.
 _NO_RESULTS = ("benchmarks.json", "machine.json")

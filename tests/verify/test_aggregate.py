@@ -71,7 +71,7 @@ def row(number: int, **changes: Any) -> Row:
         commit_time=time_text(moment),
         profile="generic",
         engine="paced",
-        limit="loopback",
+        limit="receive.256KiB",
     )
     return replace(plain, **changes)
 
@@ -121,7 +121,7 @@ def histories() -> list[Row]:
     ):
         values = level * (1 + noise[machine])
         made += [row(n, machine=name, profile=profile, value=float(value)) for n, value in enumerate(values)]
-        limit = row(0, suite="limit", benchmark="loopback", machine=name, value=500.0, limit="", commit="")
+        limit = row(0, suite="limit", benchmark="receive.256KiB", machine=name, value=500.0, limit="", commit="")
         made.append(limit)
     return made
 

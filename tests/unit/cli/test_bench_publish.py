@@ -41,7 +41,7 @@ def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_settings_that_a_file_does_not_tell_are_given(tmp_path: Path) -> None:
-    given = ("--engine", "direct", "--durability", "acks", "--parameter", "codec=lz4")
+    given = ("--commit", "f" * 40, "--engine", "direct", "--durability", "acks", "--parameter", "codec=lz4")
     assert publish(FIXTURES / "pbload.json", "--directory", tmp_path, *given).exit_code == 0
     for line in lines(tmp_path):
         assert (line["engine"], line["durability"]) == ("direct", "acks")

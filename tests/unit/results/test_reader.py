@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pybroker.results.context import Context, detect
+from pybroker.results.limits import limit_of
 from pybroker.results.reader import read, result_files
 from pybroker.results.row import Reason, Rejection, Row
 
@@ -48,7 +49,7 @@ def test_pbload() -> None:
     assert found.keys() == {f"produce.{name}" for name in ("mb_per_s", "requests_per_s", "p50", "p99", "p99.9")}
     throughput = found["produce.mb_per_s"]
     assert (throughput.value, throughput.unit, throughput.better) == (load["mb_per_s"], "MB/s", "higher")
-    assert throughput.limit == "loopback"
+    assert throughput.limit == "receive.256KiB"
     assert throughput.samples == load["requests"]
     assert throughput.parameters == {
         "connections": "1",
@@ -117,6 +118,44 @@ def test_asv_without_its_table_of_benchmarks(tmp_path: Path) -> None:
     assert units == {"b.Suite.time_append": "seconds", "b.Suite.track_throughput": "unit", "b.peakmem_start": "bytes"}
 
 
+def test_limits() -> None:
+    rows, rejections = results(FIXTURES / "measurement.json")
+    assert not rejections
+    document = json.loads((FIXTURES / "measurement.json").read_text())
+    found = by_name(rows)
+    received = found["receive.256KiB"]
+    assert received.suite == "limit"
+    assert received.value == document["results"]["receive.256KiB"]["bytes_per_second"] / 1e6
+    assert (received.machine, received.cpu, received.file_system) == ("here-abcdef", "AMD EPYC", "ext4")
+    assert (received.disk, received.cores, received.time) == ("vda", 2, "2026-11-21T17:52:59Z")
+    assert found["round_trip.spin_50us.p50"].unit == "us"
+
+
+def test_loads_name_limits_that_are_measured() -> None:
+    measured = by_name(results(FIXTURES / "measurement.json")[0])
+    named = [row for row in results(FIXTURES / "peers.json", FIXTURES / "pbload.json")[0] if row.limit]
+    assert {row.limit for row in named} == {"receive.256KiB", "receive.256KiB.cpu_s_per_gb"}
+    assert all(row.unit == measured[row.limit].unit for row in named)
+
+
+@pytest.mark.parametrize(
+    ("load", "figure", "limit"),
+    [
+        ({"mode": "produce", "batch_bytes": 1 << 20}, "mb_per_s", "receive.256KiB"),
+        ({"mode": "produce", "batch_bytes": 16384}, "mb_per_s", "receive.16KiB"),
+        ({"mode": "produce", "batch_bytes": 1024}, "cpu_s_per_gb", "receive.1KiB.cpu_s_per_gb"),
+        ({"mode": "produce", "connections": 1, "in_flight": 1}, "p50", "round_trip.spin_50us.p50"),
+        ({"mode": "produce", "connections": 4, "in_flight": 1}, "p50", ""),
+        ({"mode": "produce"}, "mb_per_s", ""),
+        ({"mode": "fetch"}, "mb_per_s", "send.1MiB"),
+        ({"mode": "heartbeat"}, "mb_per_s", ""),
+        ({"mode": "fetch"}, "requests_per_s", ""),
+    ],
+)
+def test_which_limit_bounds_a_load(load: dict[str, object], figure: str, limit: str) -> None:
+    assert limit_of(load, figure) == limit
+
+
 def test_any_other_file_in_a_machines_folder_is_named(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "asv", tmp_path / "asv")
     (tmp_path / "asv" / "laptop" / "notes.json").write_text('{"todo": []}')
@@ -133,9 +172,12 @@ def test_an_unknown_version_is_not_guessed_at(name: str, tmp_path: Path) -> None
     assert (rows, [each.reason for each in rejections]) == ([], [Reason.UNKNOWN_VERSION])
 
 
-def test_an_unknown_version_of_asv(tmp_path: Path) -> None:
-    name = "asv/laptop/b5257078-virtualenv-py3.11.json"
-    rows, rejections = results(changed(tmp_path, name, version=3))
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [("asv/laptop/b5257078-virtualenv-py3.11.json", {"version": 3}), ("measurement.json", {"schema": 2})],
+)
+def test_nor_is_a_schema(name: str, members: dict[str, Any], tmp_path: Path) -> None:
+    rows, rejections = results(changed(tmp_path, name, **members))
     assert (rows, [each.reason for each in rejections]) == ([], [Reason.UNKNOWN_VERSION])
 
 
@@ -160,6 +202,8 @@ def test_a_truncated_file_is_named_wherever_it_ends(path: Path, tmp_path: Path) 
         ("pytest_benchmark.json", {"benchmarks": [{"stats": {}}]}),
         ("asv/laptop/b5257078-virtualenv-py3.11.json", {"results": {"a": 7}}),
         ("asv/laptop/b5257078-virtualenv-py3.11.json", {"params": None}),
+        ("measurement.json", {"made_at": "noon"}),
+        ("measurement.json", {"machine": {}}),
     ],
 )
 def test_a_file_of_another_shape_is_malformed(name: str, members: dict[str, Any], tmp_path: Path) -> None:
