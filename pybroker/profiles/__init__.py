@@ -25,6 +25,7 @@ class Profile:
     spin_us: int
     append_engine: str
     buffer_budget_bytes: int
+    tail_ring_budget_bytes: int
     #: For the broker's log: why it is this profile, and what one may do about it.
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -41,10 +42,12 @@ def load_profile(config: BrokerConfig, root: Path = Path("/")) -> Profile:
         spin_us=int(values["spin_us"]),
         append_engine=str(values["append_engine"]),
         buffer_budget_bytes=int(values["buffer_budget_bytes"]),
+        tail_ring_budget_bytes=int(values["tail_ring_budget_bytes"]),
         notes=(reason,) if choice.advice is None else (reason, choice.advice),
     )
 
 
 def choose_here(config: BrokerConfig, root: Path = Path("/")) -> Choice:
     """The same with all reasons, for the machine below `root`. ConfigError."""
-    return choose(config, read_machine(config.log_dirs, root), root)
+    rings = Path(config.get_str("pybroker.tail.ring.directory"))
+    return choose(config, read_machine(config.log_dirs, root, rings), root)

@@ -86,6 +86,13 @@ _TABLE = (
         _whole(1 << 20, (1 << 63) - 1),
         "pybroker.buffer.budget.bytes",
     ),
+    ProfileKey(
+        "tail_ring_budget_bytes",
+        "With the append engine direct: memory for the newest bytes of busy logs, in bytes; the logs beyond are paced.",
+        "a whole number from 0",
+        _whole(0, (1 << 63) - 1),
+        "pybroker.tail.ring.budget.bytes",
+    ),
 )
 
 PROFILE_KEYS: Mapping[str, ProfileKey] = {key.name: key for key in _TABLE}

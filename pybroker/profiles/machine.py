@@ -161,6 +161,8 @@ class Machine:
     limits: Limits
     control_group: ControlGroup
     storage: tuple[Storage, ...]
+    #: Where the append engine direct has its rings; None where nobody asked for it.
+    tail_rings: Storage | None
 
     def as_dict(self) -> dict[str, Any]:
         """The same as objects of JSON."""

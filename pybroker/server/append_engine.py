@@ -10,6 +10,7 @@ from pathlib import Path
 from pybroker.config.broker import BrokerConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.profiles import Profile
 from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
@@ -22,12 +23,12 @@ DIRECT = "direct"
 
 
 def start_append_engine(
-    broker: NativeBroker, wanted: str, config: BrokerConfig, directories: Sequence[LogDirectory]
+    broker: NativeBroker, profile: Profile, config: BrokerConfig, directories: Sequence[LogDirectory]
 ) -> str:
     """Make ready what the engine needs, before any log is opened; the engine that logs will have. StorageError when
     `direct` was set explicitly and its directory for rings cannot be used; one that the hardware profile chose falls
     back to paced. Blocking."""
-    if wanted != DIRECT:
+    if profile.append_engine != DIRECT:
         return PACED
     able = [each for each in directories if _has_direct_io(each.path)]
     if not able:
@@ -36,7 +37,7 @@ def start_append_engine(
     rings = tail_rings.ring_directory(parent, directories[0].directory_id)
     try:
         log_dirs = [(each.path, each.directory_id) for each in able]
-        tail_rings.begin(broker, rings, log_dirs, config.get_int("pybroker.tail.ring.budget.bytes"))
+        tail_rings.begin(broker, rings, log_dirs, profile.tail_ring_budget_bytes)
     except NativeError as error:
         if config.is_set("pybroker.append.engine") and config.get_str("pybroker.append.engine") == DIRECT:
             raise StorageError(f"the append engine direct cannot be used: {error}") from error

@@ -190,7 +190,7 @@ class Daemon:
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
         self.append_engine = await asyncio.to_thread(
-            start_append_engine, self.native, self.profile.append_engine, self.config, logs.live
+            start_append_engine, self.native, self.profile, self.config, logs.live
         )
         if promises_durability(controller.config, controller.image):
             await asyncio.to_thread(judge_flushes, logs.live, self.native.backend)

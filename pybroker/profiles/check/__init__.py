@@ -7,6 +7,7 @@ from pybroker.profiles.check.kernel import check_kernel
 from pybroker.profiles.check.memory import check_memory
 from pybroker.profiles.check.probe import Probe
 from pybroker.profiles.check.storage import check_storage
+from pybroker.profiles.check.tail_rings import check_tail_rings
 from pybroker.profiles.choice import Choice
 
 __all__ = ["Finding", "Probe", "Status", "check"]
@@ -17,6 +18,7 @@ def check(choice: Choice, probe: Probe | None = None) -> list[Finding]:
     machine = choice.machine
     return [
         *check_storage(machine, None if choice.medium is None else choice.medium.name),
+        *check_tail_rings(choice),
         *check_kernel(machine, probe),
         *check_memory(machine),
     ]

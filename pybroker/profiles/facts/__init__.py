@@ -16,8 +16,9 @@ from pybroker.profiles.facts.tree import Tree
 from pybroker.profiles.machine import Machine
 
 
-def read_machine(log_dirs: Iterable[Path], root: Path = Path("/")) -> Machine:
-    """The machine below `root`, and what each of `log_dirs` lies on (none of them has to exist)."""
+def read_machine(log_dirs: Iterable[Path], root: Path = Path("/"), tail_rings: Path | None = None) -> Machine:
+    """The machine below `root`, and what each of `log_dirs`, and the directory of tail rings, lies on. None of them has
+    to exist."""
     tree = Tree(root)
     mounts = read_mounts(tree)
     return Machine(
@@ -28,4 +29,5 @@ def read_machine(log_dirs: Iterable[Path], root: Path = Path("/")) -> Machine:
         limits=read_limits(tree),
         control_group=read_control_group(tree, mounts),
         storage=read_storage(tree, mounts, log_dirs),
+        tail_rings=next(iter(read_storage(tree, mounts, [] if tail_rings is None else [tail_rings])), None),
     )

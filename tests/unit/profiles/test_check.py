@@ -93,6 +93,31 @@ def test_a_container_is_told_what_it_cannot_see(tmp_path: Path) -> None:
     assert found["control group: memory"].found == "2 GiB, slowed down from 1.8 GiB"
 
 
+def test_rings_need_room_in_memory(tmp_path: Path) -> None:
+    def rings(name: str, *overrides: str) -> list[Finding]:
+        root = tmp_path / name
+        if not root.exists():
+            unpack(name, root)
+        choice = choose_here(BrokerConfig.load(None, ["log.dirs=/data", *overrides]), root)
+        return [each for each in check(choice) if each.subject.startswith("tail rings")]
+
+    direct = "pybroker.append.engine=direct"
+    assert rings("container", "pybroker.append.engine=paced") == []
+    (found,) = rings("container", direct)
+    assert (found.subject, found.status) == ("tail rings in /dev/shm", Status.ADVICE)
+    assert (found.found, found.wanted) == ("tmpfs, 64 MiB", "tmpfs, 128 MiB or more")
+    assert found.remedy is not None
+    assert (found.remedy.fix, found.remedy.undo) == (
+        "sudo mount -o remount,size=262144k /dev/shm",
+        "sudo mount -o remount,size=65536k /dev/shm",
+    )
+    (found,) = rings("container", direct, "pybroker.tail.ring.budget.bytes=67108864")
+    assert found.status is Status.OK
+    # There /dev/shm is no mount of its own.
+    (found,) = rings("virtio", direct)
+    assert (found.status, found.found) == (Status.ADVICE, "ext4")
+
+
 def test_a_small_board(tmp_path: Path) -> None:
     found = findings("board", tmp_path)
     assert to_do(found) == {
