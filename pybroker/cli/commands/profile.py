@@ -7,7 +7,9 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="profile", cls=LazyGroup, names=("detect", "measure", "tune", "check", "explain"), prefix="profile_")
+@click.group(
+    name="profile", cls=LazyGroup, names=("detect", "measure", "tune", "limit", "check", "explain"), prefix="profile_"
+)
 def command() -> None:
     """Know the machine: which hardware profile it gets and why, and what to set on it.
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
+from pybroker.cli.profile_runs import EXIT_INTERRUPTED, run_with_bar
 
 if TYPE_CHECKING:
-    from pybroker.native.measure import Stop
     from pybroker.profiles.measurement.result import Figures, Measurement
-    from pybroker.profiles.measurement.run import Measuring
 
 _EXIT_FAILED = 1
-_EXIT_INTERRUPTED = 130
-_LOOK_SECONDS = 0.1
 _SECTIONS = (
     ("disk", ("write.", "append.", "sync.", "read.")),
     ("CPU and memory", ("crc32c.", "copy")),
@@ -71,11 +66,11 @@ def command(
     stop = Stop()
     measuring = Measuring(measured, read_machine(log_dirs), config.get_str("pybroker.io.backend"), seconds, stop)
     try:
-        measurement = _run(measuring, stop)
+        measurement = run_with_bar(measuring.run, stop)
         path = _save(measurement.to_json(), output)
     except KeyboardInterrupt:
         click.echo("pybroker: stopped; nothing is saved, and nothing is left behind", err=True)
-        sys.exit(_EXIT_INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     except (MeasurementError, NativeError) as error:
         click.echo(f"pybroker: {error}", err=True)
         sys.exit(_EXIT_FAILED)
@@ -95,34 +90,6 @@ def _existing(log_dir: Path) -> Path:
     while not path.is_dir():
         path = path.parent
     return path
-
-
-def _run(measuring: Measuring, stop: Stop) -> Measurement:
-    """Measure on a thread of its own, so that Ctrl-C is heard here; with a bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:22}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-                task = bar.add_task("", total=1.0)
-                running = pool.submit(
-                    measuring.run, lambda name, share: bar.update(task, description=name, completed=share)
-                )
-                return _result_of(running)
-        except BaseException:
-            stop.set()  # before the pool waits for its thread
-            raise
-
-
-def _result_of(running: Future[Measurement]) -> Measurement:
-    while True:
-        try:
-            return running.result(_LOOK_SECONDS)
-        except FutureTimeoutError:
-            if running.done():  # it was the run that timed out
-                raise
 
 
 def _save(text: str, output: Path | None) -> Path:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from pybroker.cli.profile_options import make_console, make_table
+from pybroker.cli.profile_runs import fail, load_measurement, measurement_option
 
 if TYPE_CHECKING:
     from pybroker.profiles.document import ProfileDocument
     from pybroker.profiles.measurement.result import Measurement
 
-_EXIT_FAILED = 1
-
 
 @click.command(name="tune")
-@click.option(
-    "--measurement",
-    "measurement_path",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="What `pybroker profile measure` saved, instead of where it does so by itself.",
-)
+@measurement_option
 @click.option(
     "--output",
     default="profile.toml",
@@ -44,7 +37,7 @@ def command(measurement_path: Path | None, output: Path) -> None:
     from pybroker.profiles.measurement.tune import tuned_profile_of
     from pybroker.storage.atomic import write_durably
 
-    path, measurement = _load(measurement_path)
+    path, measurement = load_measurement(measurement_path)
     document = tuned_profile_of(measurement, PROFILE_KEYS, append_engines())
     comment = (
         f"Made by `pybroker profile tune` from {path},\nmeasured by {measurement.made_by} at {measurement.made_at} on "
@@ -53,30 +46,8 @@ def command(measurement_path: Path | None, output: Path) -> None:
     try:
         write_durably(output, format_document(document, comment).encode())
     except OSError as error:
-        _fail(f"{output}: {error.strerror}")
+        fail(f"{output}: {error.strerror}")
     _print(document, measurement, output.absolute())
-
-
-def _load(path: Path | None) -> tuple[Path, Measurement]:
-    """The measurement asked for, or the first saved one. Ends the command when there is none."""
-    from pybroker.profiles.library import measurement_paths
-    from pybroker.profiles.measurement.result import MeasurementError, from_json
-
-    paths = [path] if path is not None else measurement_paths(Path("/"))
-    found = next((each for each in paths if path is not None or each.exists()), None)
-    if found is None:
-        _fail("nothing was measured yet; run `pybroker profile measure` first")
-    try:
-        return found, from_json(found.read_text(encoding="utf-8"))
-    except OSError as error:
-        _fail(f"{found}: {error.strerror}")
-    except (MeasurementError, UnicodeDecodeError) as error:
-        _fail(f"{found}: {error}")
-
-
-def _fail(text: str) -> NoReturn:
-    click.echo(f"pybroker: {text}", err=True)
-    sys.exit(_EXIT_FAILED)
 
 
 def _print(document: ProfileDocument, measurement: Measurement, path: Path) -> None:
