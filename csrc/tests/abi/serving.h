@@ -19,8 +19,7 @@ static const char *const backends[] = {"epoll", "io_uring"};
 typedef struct served {
     char directory[64];
     char rings[64]; /* where tail rings lie; "": there are none */
-    int64_t segment_bytes;
-    int32_t durability;
+    pb_partition_config config;
     pb_broker *broker;
     pb_partition *partition;
     int32_t port;
@@ -56,10 +55,7 @@ static SERVING_UNUSED void open_partition(served *it, int clean)
                                     .clean = clean,
                                     .log_start_offset = -1,
                                     .tag = 42,
-                                    .config = default_config()};
-    options.config.durability = it->durability;
-    if (it->segment_bytes > 0)
-        options.config.segment_bytes = it->segment_bytes;
+                                    .config = it->config};
     pb_partition_recovery recovery;
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_open(it->broker, &options, &it->partition, &recovery, &failure), 0);
@@ -97,10 +93,10 @@ static SERVING_UNUSED void start_serving(served *it)
     CHECK_INT(pb_broker_start(it->broker, &failure), 0);
 }
 
-static SERVING_UNUSED void serve_with(served *it, const char *backend, int reactors, int32_t durability)
+static SERVING_UNUSED void serve_with(served *it, const char *backend, int reactors, const pb_partition_config *config)
 {
     memset(it, 0, sizeof *it);
-    it->durability = durability;
+    it->config = *config;
     open_broker(it, backend, reactors);
     start_serving(it);
 }
@@ -110,8 +106,9 @@ static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t du
                                      int64_t segment_bytes)
 {
     memset(it, 0, sizeof *it);
-    it->durability = durability;
-    it->segment_bytes = segment_bytes;
+    it->config = default_config();
+    it->config.durability = durability;
+    it->config.segment_bytes = segment_bytes;
     open_broker(it, backend, 1);
     strcpy(it->rings, "/dev/shm/pb-serving-XXXXXX");
     CHECK(mkdtemp(it->rings) != NULL);
@@ -126,15 +123,16 @@ static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t du
 
 static SERVING_UNUSED void serve(served *it, const char *backend, int reactors)
 {
-    serve_with(it, backend, reactors, PB_DURABILITY_NONE);
+    pb_partition_config config = default_config();
+    serve_with(it, backend, reactors, &config);
 }
 
 /* After pb_broker_stop. */
-static SERVING_UNUSED void end(served *it)
+static SERVING_UNUSED void end(served *it, int clean)
 {
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_resign(it->partition, 0), 0);
-    CHECK_INT(pb_partition_close(it->partition, 1, &failure), 0);
+    CHECK_INT(pb_partition_close(it->partition, clean, &failure), 0);
     pb_broker_close(it->broker);
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", it->directory);
@@ -144,7 +142,7 @@ static SERVING_UNUSED void end(served *it)
 static SERVING_UNUSED void stop(served *it)
 {
     pb_broker_stop(it->broker);
-    end(it);
+    end(it, 1);
 }
 
 static SERVING_UNUSED const pb_produce_response_partition_produce_response *answer_of(

@@ -12,7 +12,9 @@ static size_t small_length;
 static void begin(served *it, const char *backend, int reactors, int32_t durability)
 {
     small_length = mini_batch(small, sizeof small, 1, 100);
-    serve_with(it, backend, reactors, durability);
+    pb_partition_config config = default_config();
+    config.durability = durability;
+    serve_with(it, backend, reactors, &config);
 }
 
 static pb_partition_state state_of(served *it)
@@ -206,7 +208,7 @@ TEST(a_broker_stops_while_syncs_are_under_way)
         CHECK_INT(state.durable_offset, state.log_end_offset);
         CHECK_INT(state.durable_offset, state.high_watermark);
         mini_client_close(&client);
-        end(&it);
+        end(&it, 1);
     }
 }
 
