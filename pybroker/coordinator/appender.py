@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -35,30 +36,29 @@ class WallClock(Protocol):
 class PendingBatch:
     """Records that will be, or are being, appended together, and who waits for them."""
 
-    __slots__ = ("deadline_s", "outcomes", "record_count", "records_bytes", "waiters")
+    __slots__ = ("outcomes", "record_count", "records_bytes", "waiters")
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.record_count = 0
         self.records_bytes = 0
-        self.waiters: list[asyncio.Future[ErrorCode]] = []
-        #: When those who wait are told that it takes too long, in the loop's time; known once the append begins.
-        self.deadline_s = 0.0
+        #: In the order in which they came, with the loop's time at which each is told that it takes too long.
+        self.waiters: deque[tuple[float, asyncio.Future[ErrorCode]]] = deque()
 
-    def answer(self, error: ErrorCode) -> None:
-        """Tell everyone who waits and has not been told yet."""
-        for waiter in self.waiters:
+    def answer(self, error: ErrorCode, until_s: float = math.inf) -> None:
+        """Tell those who wait, and have waited long enough by `until_s`."""
+        while self.waiters and self.waiters[0][0] <= until_s:
+            _, waiter = self.waiters.popleft()
             if not waiter.done():
                 waiter.set_result(error)
-        self.waiters.clear()
 
 
 class PartitionAppender:
     """Appends outcomes to a partition in order, replays them and runs their callbacks.
 
     `replay(change, record_offset)` applies one committed change, whose (first) record has that offset. `timeout_ms`
-    bounds how long a client waits: after it the client is told COORDINATOR_NOT_AVAILABLE, while the append itself goes
-    on, its effect being unknown.
+    bounds how long a client waits, also for its batch's turn: after it the client is told COORDINATOR_NOT_AVAILABLE,
+    while the append itself goes on, its effect being unknown.
     """
 
     def __init__(
@@ -119,7 +119,10 @@ class PartitionAppender:
     def _wait_for(self, batch: PendingBatch) -> asyncio.Future[ErrorCode]:
         # Each waiter has a future of its own: a request that is cancelled must not cancel the others' wait.
         waiter: asyncio.Future[ErrorCode] = self._loop.create_future()
-        batch.waiters.append(waiter)
+        deadline_s = self._loop.time() + self._timeout_s
+        batch.waiters.append((deadline_s, waiter))
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline_s, self._on_timer)
         return waiter
 
     async def closed(self) -> None:
@@ -157,21 +160,17 @@ class PartitionAppender:
         data = record_batch.build_plain(
             self._leader_epoch, records, timestamp_ms=self._clock.wall_ms(), checksum=native.crc32c
         )
-        batch.deadline_s = self._loop.time() + self._timeout_s
-        if self._timer is None:
-            self._timer = self._loop.call_at(batch.deadline_s, self._on_timer)
         self._writer.append(self._topic, self._partition, data, self._appended)
 
     def _on_timer(self) -> None:
-        # One timer sees to all batches: setting and cancelling one for each costs more than this look now and then.
+        # One timer sees to all who wait: setting and cancelling one for each costs more than this look now and then.
         self._timer = None
-        batch = self._in_flight
-        if batch is None:
-            return
-        if batch.deadline_s > self._loop.time():
-            self._timer = self._loop.call_at(batch.deadline_s, self._on_timer)
-        else:
-            batch.answer(_TOO_LATE)
+        now_s = self._loop.time()
+        batches = self._queue if self._in_flight is None else (self._in_flight, *self._queue)
+        for batch in batches:
+            batch.answer(_TOO_LATE, now_s)
+            if batch.waiters and self._timer is None:
+                self._timer = self._loop.call_at(batch.waiters[0][0], self._on_timer)
 
     def _appended(self, base_offset: int, failure: KafkaError | None) -> None:
         batch = self._in_flight

@@ -28,6 +28,7 @@ from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.replication.departures import Departures
 from pybroker.replication.native_errors import kafka_error
 from pybroker.replication.offline_partitions import OfflinePartitions
 from pybroker.storage.errors import OpeningStopped, StorageError
@@ -91,7 +92,7 @@ class ReplicaManager:
         self._offline = OfflinePartitions(logs)
         self._image: MetadataImage | None = None
         self._reopening: asyncio.TimerHandle | None = None
-        self._closings: set[asyncio.Task[None]] = set()
+        self._departures = Departures()
         logs.failures.subscribe(self)
         self._followers: list[MetadataPublisher] = []
         self._reopening_listeners: list[Callable[[list[TopicPartition]], None]] = []
@@ -189,12 +190,14 @@ class ReplicaManager:
 
     async def _delete(self, key: TopicPartition) -> None:
         replica = self._replicas.pop(key, None)
-        if replica is None:
-            return
+        if replica is not None:
+            await self._departures.begin_and_wait(key, self._set_aside(replica.log))
+
+    async def _set_aside(self, log: PartitionLog) -> None:
         try:
-            await self._logs.delete(replica.log)
+            await self._logs.delete(log)
         except OSError as error:
-            self._logs.failures.report_directory(replica.log.directory, f"setting {replica.log} aside", error)
+            self._logs.failures.report_directory(log.directory, f"setting {log} aside", error)
 
     async def _reconfigure(self, change: _Change) -> None:
         self._logs.config = self._config()
@@ -252,6 +255,7 @@ class ReplicaManager:
         directory_id = registration.directory(self._node_id)
         is_new = self._offline.was_new(key) if key in self._offline else self._may_lead
         try:
+            await self._departures.over(key)
             log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config, is_new=is_new)
         except OpeningStopped:
             return None
@@ -311,9 +315,7 @@ class ReplicaManager:
     def _take_offline(self, key: TopicPartition, replica: Replica) -> None:
         del self._replicas[key]
         self._offline.add(key, replica.log.topic_id, is_tried_again=False, is_new=False)
-        closing = asyncio.get_running_loop().create_task(self._logs.drop(replica.log))
-        self._closings.add(closing)
-        closing.add_done_callback(self._closings.discard)
+        self._departures.begin(key, self._logs.drop(replica.log))
 
     # ---- appends and reads of the control plane --------------------------------------------------------------------
 
@@ -550,8 +552,7 @@ class ReplicaManager:
         if self._reopening is not None:
             self._reopening.cancel()
         await self.settled()
-        if self._closings:
-            await asyncio.wait(self._closings)
+        await self._departures.finished()
         self._offline.close()
         while self._appends:
             _, done = self._appends.popitem()

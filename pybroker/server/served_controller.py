@@ -16,21 +16,24 @@ from pybroker.replication.replica_manager import ReplicaManager
 
 T = TypeVar("T")
 
+#: Requests that change configurations name no timeout: so long they wait for what is before them in the queue.
+_ALTERED_MS = 5_000
+
 
 class ServedController:
     """Topic and configuration changes that are in effect on this broker when they return, or durable and on their way
-    there when the request's own timeout has passed. See `Controller`."""
+    there when it has taken as long as the client may wait. See `Controller`."""
 
     def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
         self._controller = controller
         self._replicas = replicas
 
-    async def _settled(self, answer: Awaitable[T], timeout_ms: int | None = None) -> T:
+    async def _settled(self, answer: Awaitable[T], timeout_ms: int) -> T:
         response = await answer
         # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
         # The first step of a handler is in no task, where asyncio.timeout refuses to work.
         settled = asyncio.ensure_future(self._replicas.settled())
-        await asyncio.wait([settled], timeout=None if timeout_ms is None else max(timeout_ms, 0) / 1000)
+        await asyncio.wait([settled], timeout=max(timeout_ms, 0) / 1000)
         return response
 
     async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
@@ -43,12 +46,12 @@ class ServedController:
         return await self._settled(self._controller.create_partitions(request), request.timeout_ms)
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
-        return await self._settled(self._controller.alter_configs(request))
+        return await self._settled(self._controller.alter_configs(request), _ALTERED_MS)
 
     async def incremental_alter_configs(
         self, request: m.IncrementalAlterConfigsRequest
     ) -> m.IncrementalAlterConfigsResponse:
-        return await self._settled(self._controller.incremental_alter_configs(request))
+        return await self._settled(self._controller.incremental_alter_configs(request), _ALTERED_MS)
 
     async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
         return await self._controller.allocate_producer_ids()

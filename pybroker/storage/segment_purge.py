@@ -7,6 +7,7 @@ log is busy, is done by the next upkeep of the log.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
@@ -17,14 +18,28 @@ from pybroker.storage.partition_log import PartitionLog, completed
 #: Logs that are due within one such span of time are seen to together.
 _SPAN_S = 0.1
 
+#: After so long a job leaves the rest to another one.
+_LONG_JOB_S = 0.05
+
 Call = Callable[[NativePartition], None]
+#: How many calls a job has made, and which of them failed.
+_Done = tuple[int, list[tuple[PartitionLog, NativeError]]]
 
 
 async def call_each(
     executor: Executor, work: Iterable[tuple[PartitionLog, Call]]
 ) -> list[tuple[PartitionLog, NativeError]]:
-    """Run one blocking call per log, all in one job; what failed. Logs that are being closed are left out."""
-    held = [(log, call) for log, call in work if not log.closing]
+    """Run one blocking call per log, many to a job; what failed. Logs that are being closed are left out."""
+    left = list(work)
+    failed: list[tuple[PartitionLog, NativeError]] = []
+    while held := [(log, call) for log, call in left if not log.closing]:
+        done_count, errors = await _call_held(executor, held)
+        failed += errors
+        left = held[done_count:]
+    return failed
+
+
+async def _call_held(executor: Executor, held: list[tuple[PartitionLog, Call]]) -> _Done:
     for log, _ in held:
         log.hold()
 
@@ -32,18 +47,23 @@ async def call_each(
         for log, _ in held:
             log.release()
 
-    job = asyncio.get_running_loop().run_in_executor(executor, _call_each, held)
+    job = asyncio.get_running_loop().run_in_executor(executor, _call_some, held)
     return await completed(job, release)
 
 
-def _call_each(work: list[tuple[PartitionLog, Call]]) -> list[tuple[PartitionLog, NativeError]]:
+def _call_some(work: list[tuple[PartitionLog, Call]]) -> _Done:
+    """One job: it ends early when it has taken long, so that logs which are to be closed, and others who want the
+    thread, wait for one call at most."""
     errors = []
-    for log, call in work:
+    until_s = time.monotonic() + _LONG_JOB_S
+    for number, (log, call) in enumerate(work, start=1):
         try:
             call(log.native)
         except NativeError as error:
             errors.append((log, error))
-    return errors
+        if time.monotonic() >= until_s:
+            return number, errors
+    return len(work), errors
 
 
 class SegmentPurge:

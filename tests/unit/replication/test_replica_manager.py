@@ -22,6 +22,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
+from pybroker.replication import departures, replica_manager
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
@@ -305,6 +306,43 @@ def test_topics_with_the_same_overrides_share_their_configuration(tmp_path: Path
             await made.publish(m.ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value="6"))
             configs = {key[0]: log.config for key, log in made.logs.logs.items()}
             assert [configs[name].get_int("retention.ms") for name in "abc"] == [6, 604_800_000, 5]
+
+    asyncio.run(run())
+
+
+def test_a_log_that_is_slow_to_close_holds_up_its_own_name_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departures, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    slow = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            assert await made.append() == 0
+            log = made.logs.logs["t", 0]
+            reading = asyncio.create_task(log.run(lambda: slow.wait(10)))
+            await asyncio.sleep(0.01)
+            async with asyncio.timeout(5):
+                await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+                other = bytes([9]) * 16
+                replica: dict[str, Any] = {"replicas": [NODE_ID], "isr": [NODE_ID], "leader": NODE_ID}
+                await made.publish(
+                    m.TopicRecord(name="u", topic_id=other),
+                    m.PartitionRecord(topic_id=other, partition_id=0, leader_epoch=0, **replica),
+                )
+            assert made.replicas.high_watermark("u", 0) == 0
+            async with asyncio.timeout(5):
+                await made.create()
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.KAFKA_STORAGE_ERROR)
+            slow.set()
+            assert await reading
+            for _ in range(500):
+                if ("t", 0) in made.logs.logs:
+                    break
+                await asyncio.sleep(0.01)
+            assert made.replicas.high_watermark("t", 0) == 0, "a new log"
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pybroker.protocol import messages as m
+from pybroker.server import served_controller
 from pybroker.server.served_controller import ServedController
 
 
@@ -20,6 +21,11 @@ class Controller:
 
     async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
         return m.CreatePartitionsResponse()
+
+    async def incremental_alter_configs(
+        self, request: m.IncrementalAlterConfigsRequest
+    ) -> m.IncrementalAlterConfigsResponse:
+        return m.IncrementalAlterConfigsResponse(throttle_time_ms=9)
 
 
 class Replicas:
@@ -56,6 +62,17 @@ def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
             assert created.throttle_time_ms == 7
             await controller.delete_topics(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6)
             await controller.create_partitions(m.CreatePartitionsRequest(timeout_ms=timeout_ms))
+
+    asyncio.run(run())
+
+
+def test_changes_of_configurations_wait_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_controller, "_ALTERED_MS", 20)
+
+    async def run() -> None:
+        async with asyncio.timeout(10):
+            answer = await served(Replicas()).incremental_alter_configs(m.IncrementalAlterConfigsRequest())
+        assert answer.throttle_time_ms == 9
 
     asyncio.run(run())
 

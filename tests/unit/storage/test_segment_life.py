@@ -13,6 +13,8 @@ import pytest
 from log_setup import Setup, setup
 
 from pybroker.config.topic import TopicConfig
+from pybroker.native.partition import NativePartition
+from pybroker.storage import segment_purge
 from pybroker.storage.partition_log import PartitionLog
 
 
@@ -182,6 +184,32 @@ def test_files_go_when_their_delay_is_over(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             assert not list(soon.path.glob("*.deleted"))
             assert list(late.path.glob("*.deleted"))
+
+    asyncio.run(run())
+
+
+def test_a_job_over_many_logs_gives_them_back_before_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is to be closed waits for one call, not for those of all the others."""
+    monkeypatch.setattr(segment_purge, "_LONG_JOB_S", 0.0)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            logs = [await made.open(partition=number) for number in range(4)]
+            called: list[int] = []
+            closing: list[asyncio.Future[None]] = []
+            loop = asyncio.get_running_loop()
+
+            def call(native: NativePartition) -> None:
+                called.append(native.state.log_end_offset)
+                if len(called) == 1:
+                    # Meanwhile somebody wants the last one gone.
+                    loop.call_soon_threadsafe(lambda: closing.append(asyncio.ensure_future(made.manager.drop(logs[3]))))
+
+            assert await segment_purge.call_each(made.manager.executor, [(log, call) for log in logs]) == []
+            assert len(called) == 3
+            await closing[0]
 
     asyncio.run(run())
 
