@@ -12,7 +12,7 @@ defect: the dispatcher logs it and closes the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class BrokerServices:
     """What handlers work with; one per broker, built at start, never replaced.
 
     `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
-    version) of every API, Produce and Fetch included, as ApiVersions tells them.
+    version) of every API, Produce and Fetch included, as ApiVersions tells them. `told` has what is wrong with this
+    broker and has been logged: whoever runs into it again need not say so again.
     """
 
     config: BrokerConfig
@@ -80,6 +81,7 @@ class BrokerServices:
     mover: LogMover
     clock: Clock
     served: tuple[tuple[int, int, int], ...]
+    told: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, frozen=True)

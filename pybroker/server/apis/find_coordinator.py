@@ -36,12 +36,13 @@ async def _find(
         return _refused(
             key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not served; 0 is a group."
         )
+    why = f"{OFFSETS_TOPIC} does not exist yet."
     if OFFSETS_TOPIC not in broker.metadata.image.topics.by_name:
-        await _create_offsets_topic(broker)
+        why = await _create_offsets_topic(broker) or why
     image = broker.metadata.image
     topic = image.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} does not exist yet.")
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
     partition = topic.partitions.get(broker.groups.partition_for(key))
     leader = None if partition is None else image.cluster.brokers.get(partition.leader)
     endpoint = None if leader is None or leader.fenced else leader.endpoint(context.listener)
@@ -58,16 +59,21 @@ def _refused(key: str, error: ErrorCode, message: str) -> m.FindCoordinatorRespo
     )
 
 
-async def _create_offsets_topic(broker: BrokerServices) -> None:
+async def _create_offsets_topic(broker: BrokerServices) -> str | None:
+    """Why it cannot be created; None when it is there."""
     live = sum(not node.fenced for node in broker.metadata.image.cluster.brokers.values())
     request = auto_create_request(broker.config, [OFFSETS_TOPIC], live)
     response = await broker.controller.create_topics(request, m.CreateTopicsRequest.MAX_VERSION)
     for result in response.topics:
         # Two clients may have asked at the same time.
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            _LOG.error(
-                "%s cannot be created: %s %s", OFFSETS_TOPIC, ErrorCode(result.error_code).name, result.error_message
-            )
+            code = ErrorCode(result.error_code).name
+            why = f"{OFFSETS_TOPIC} cannot be created from the offsets.topic.* settings: {code} {result.error_message}"
+            if why not in broker.told:
+                broker.told.add(why)
+                _LOG.error("%s", why)
+            return why
+    return None
 
 
 API = Api(m.FindCoordinatorRequest, 0, 6, handle)

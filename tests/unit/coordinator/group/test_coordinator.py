@@ -480,6 +480,31 @@ def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
     run(test())
 
 
+def test_why_the_topic_cannot_be_made_is_told_to_clients_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        row = m.CreateTopicsResponse.CreatableTopicResult(
+            name=OFFSETS_TOPIC, error_code=ErrorCode.INVALID_CONFIG, error_message="segment.bytes is too small"
+        )
+
+        async def create_topics(request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+            return m.CreateTopicsResponse(topics=[row])
+
+        broker.services.metadata = SimpleNamespace(image=_image())
+        broker.services.config = BrokerConfig.load(None)
+        broker.services.controller = SimpleNamespace(create_topics=create_topics)
+        broker.services.told = set()
+        context = RequestContext(10, 4, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
+        for _ in range(3):
+            request = m.FindCoordinatorRequest(coordinator_keys=["g", "h"])
+            for answer in (await find_coordinator.handle(broker.services, context, request)).coordinators:
+                assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                assert "INVALID_CONFIG segment.bytes is too small" in (answer.error_message or "")
+
+    run(test())
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 def test_settings_come_from_the_configuration_with_kafkas_defaults() -> None:
     assert GroupSettings.from_config(BrokerConfig.load(None)) == GroupSettings()
     changed = BrokerConfig.load(None, ["offsets.retention.minutes=3", "group.max.size=7"])
