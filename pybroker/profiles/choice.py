@@ -93,7 +93,7 @@ def choose(config: BrokerConfig, machine: Machine, root: Path = Path("/")) -> Ch
     """The profile for a broker with this configuration on this machine. ConfigError when the one that was asked for
     does not exist or cannot be used."""
     medium = measured_medium(root, machine)
-    facts = facts_of(machine, None if medium is None else medium.name)
+    facts = facts_of(machine, None if medium is None else medium.outranks)
     shipped = shipped_profiles()
     generic = next(document for document in shipped if document.name == GENERIC)
     tuned = tuned_profile(root)

@@ -28,6 +28,8 @@ def describe_medium(choice: Choice) -> str:
     """What the bytes end up on, and how that is known."""
     disks = {disk.name: disk for storage in choice.machine.storage for disk in storage.disks}.values()
     told = "; ".join(f"/sys calls {disk.name} {_rotation(disk)}" for disk in disks) or "/sys shows no disk"
+    if choice.medium is not None and choice.medium.outranks is None:
+        return f"{choice.facts['medium']}: {told}. Measuring could not tell: {choice.medium.why} ({choice.medium.path})"
     if choice.medium is not None:
         return f"{choice.medium.name}, as measured: {choice.medium.why} ({choice.medium.path}). That outranks: {told}"
     if any(disk.kind == "disk" and medium_of_disk(disk) == "unknown" for disk in disks):

@@ -15,18 +15,23 @@ from typing import Any
 
 from pybroker.profiles.library import measurement_paths
 from pybroker.profiles.machine import Machine
-from pybroker.profiles.matching import FLASH, ROTATING
+from pybroker.profiles.matching import FLASH, ROTATING, UNKNOWN
 
 _Disk = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """A medium that was measured."""
+    """What measuring says of the medium: flash, rotating, or unknown, where it could not tell."""
 
     name: str
     why: str
     path: Path
+
+    @property
+    def outranks(self) -> str | None:
+        """The medium, where measuring could tell."""
+        return self.name if self.name != UNKNOWN else None
 
 
 def measured_medium(root: Path, machine: Machine) -> Medium | None:
@@ -38,7 +43,7 @@ def measured_medium(root: Path, machine: Machine) -> Medium | None:
             is_of_these = are_disks_of(machine, content["machine"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if name in (FLASH, ROTATING) and is_of_these:
+        if name in (FLASH, ROTATING, UNKNOWN) and is_of_these:
             return Medium(name, str(why), path)
     return None
 

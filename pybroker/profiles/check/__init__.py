@@ -17,7 +17,7 @@ def check(choice: Choice, probe: Probe | None = None) -> list[Finding]:
     """Everything that is looked at, the disks first. Without `probe` the kernel's version has to do."""
     machine = choice.machine
     return [
-        *check_storage(machine, None if choice.medium is None else choice.medium.name),
+        *check_storage(machine, None if choice.medium is None else choice.medium.outranks),
         *check_tail_rings(choice),
         *check_kernel(machine, probe),
         *check_memory(machine),

@@ -12,6 +12,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.definition import ConfigError
 from pybroker.profiles import Profile, choose_here, load_profile
 from pybroker.profiles.choice import Choice
+from pybroker.profiles.describe import describe_medium
 from pybroker.profiles.document import ProfileDocument, format_document, read_document
 from pybroker.profiles.keys import PROFILE_KEYS
 from pybroker.profiles.library import measurement_paths, shipped_profiles, user_measurement
@@ -86,6 +87,19 @@ def test_what_was_measured_outranks_what_the_kernel_says(tmp_path: Path) -> None
     assert (choice.facts["medium"], choice.medium.path) == ("flash", saved)
     assert "90 µs" in choice.medium.why
     assert choice.as_dict()["measurement"]["path"] == str(saved)
+
+
+def test_a_measurement_that_cannot_tell_outranks_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    saved = root / "var/lib/pybroker/measurement.json"
+    choice = chosen("hdd", tmp_path)
+    saved.parent.mkdir(parents=True)
+    saved.write_text(measurement(choice, "unknown"))
+    choice = choose_here(config(), root)
+    assert choice.facts["medium"] == "rotating"
+    assert describe_medium(choice).startswith(
+        "rotating: /sys calls sda rotating; /sys calls sdb rotating. Measuring could"
+    )
 
 
 def test_a_disk_that_lies_is_found_out(tmp_path: Path) -> None:
