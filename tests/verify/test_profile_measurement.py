@@ -13,6 +13,7 @@ import pytest
 from pybroker.native.measure import crc32c_names
 from pybroker.profiles.measurement.result import Measurement, from_json
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.kafka import KafkaBroker
 
 COMMAND = (sys.executable, "-m", "pybroker", "profile")
 START_SECONDS = 5.0
@@ -72,3 +73,12 @@ def test_a_broker_starts_with_what_was_tuned_and_is_held_against_its_limits(save
         else:
             # Nothing costs less than the least, but for the noise between two runs.
             assert 0 < path["cpu_share"] < 1.5
+
+
+def test_apache_kafka_is_held_against_the_same_limits(saved: Path) -> None:
+    with KafkaBroker() as kafka:
+        arguments = ("--bootstrap", kafka.bootstrap, "--measurement", str(saved), "--seconds", "12", "--json")
+        done = subprocess.run([*COMMAND, "limit", *arguments], check=True, stdout=subprocess.PIPE, text=True)
+    paths = json.loads(done.stdout)["paths"]
+    assert len(paths) == 6
+    assert all(each["cpu_seconds_per_gb"] > 0 for each in paths)

@@ -59,7 +59,8 @@ def command(
     except OSError as error:
         fail(f"{bootstrap}: {error.strerror or error}")
     if as_json:
-        click.echo(json.dumps({"bootstrap": bootstrap, "paths": [each.as_dict() for each in paths]}, indent=2))
+        about = {"bootstrap": bootstrap, "is_durable": durable, "measured_at": measurement.made_at}
+        click.echo(json.dumps({**about, "paths": [each.as_dict() for each in paths]}, indent=2))
         return
     _print(paths, measurement)
     if not limit.sees_process:

@@ -27,6 +27,7 @@ Report = Callable[[str, float], None]
 
 _WARM_UP_SHARE = 0.3
 _TIMEOUT_MS = 30_000
+_LOOK_SECONDS = 0.05
 _SHARE_OF_FREE = 16
 _PATH_MIN_BYTES = 64 * MIB
 _PATH_MAX_BYTES = 8 << 30
@@ -205,24 +206,25 @@ class Limit:
         return int(found[0].node_id)
 
     def _await_leaders(self, topic: str) -> None:
-        request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
+        """Until the broker itself answers for every partition: metadata may be ahead of it."""
         until = time.monotonic() + _TIMEOUT_MS / 1000
-        while True:
-            row = self._connection.call(request, 12).topics[0]
-            if row.error_code == 0 and all(each.error_code == 0 for each in row.partitions):
-                return
+        while any(row.error_code != 0 for row in self._ends(topic)):
             if time.monotonic() > until:
-                raise RefusedError(f"the topic {topic} does not get its leaders")
-            time.sleep(0.05)
+                raise RefusedError(f"the broker does not come to lead the topic {topic}")
+            time.sleep(_LOOK_SECONDS)
 
     def _end_offsets(self, topic: str) -> list[int]:
+        rows = self._ends(topic)
+        for row in rows:
+            expect(row.error_code, f"the end of {topic}-{row.partition_index}")
+        return [row.offset for row in rows]
+
+    def _ends(self, topic: str) -> list[Any]:
+        """The answer of ListOffsets for each partition."""
         wanted = [
             m.ListOffsetsRequest.ListOffsetsPartition(partition_index=each, timestamp=-1)
             for each in range(load.PARTITION_COUNT)
         ]
         topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=wanted)]
         answer = self._connection.call(m.ListOffsetsRequest(replica_id=-1, topics=topics), 7)
-        rows = answer.topics[0].partitions
-        for row in rows:
-            expect(row.error_code, f"the end of {topic}-{row.partition_index}")
-        return [row.offset for row in rows]
+        return list(answer.topics[0].partitions)

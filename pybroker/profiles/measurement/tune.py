@@ -26,6 +26,10 @@ _BUDGET_MIN_BYTES = 64 * MIB
 _BUDGET_MAX_BYTES = 1024 * MIB
 _BUDGET_SHARE_OF_MEMORY = 16
 _REACTORS_MAX = 64
+_RING_BYTES = 8 * MIB
+_RINGS_MIN = 4
+_RINGS_MAX = 64
+_RINGS_SHARE_OF_MEMORY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,10 @@ _Rule = Callable[[Measurement], Tuned | None]
 def tune(measurement: Measurement, keys: Collection[str], engines: Collection[str]) -> tuple[Tuned, ...]:
     """Settings for the machine that was measured: of `keys`, what can be decided; of append engines, one of
     `engines`."""
-    tuned = [_append_engine(measurement, engines), *(rule(measurement) for rule in _RULES)]
+    engine = _append_engine(measurement, engines)
+    tuned = [engine, *(rule(measurement) for rule in _RULES)]
+    if engine is not None and engine.value == _DIRECT:
+        tuned.append(_tail_ring_budget_bytes(measurement))
     return tuple(each for each in tuned if each is not None and each.key in keys)
 
 
@@ -112,6 +119,18 @@ def _buffer_budget_bytes(measurement: Measurement) -> Tuned | None:
     if budget < wanted:
         why += f"; bounded by memory ({(memory_bytes or 0) >> 20} MiB)"
     return Tuned("buffer_budget_bytes", budget, why)
+
+
+def _tail_ring_budget_bytes(measurement: Measurement) -> Tuned | None:
+    memory_bytes = _memory_bytes(measurement.machine)
+    if memory_bytes is None:
+        return None
+    share = memory_bytes // _RINGS_SHARE_OF_MEMORY // _RING_BYTES
+    count = max(_RINGS_MIN, min(_RINGS_MAX, share))
+    why = f"{count} logs that are written to steadily, 8 MiB for each"
+    if count == share:
+        why += f"; a sixteenth of memory ({memory_bytes >> 20} MiB)"
+    return Tuned("tail_ring_budget_bytes", count * _RING_BYTES, why)
 
 
 _RULES: tuple[_Rule, ...] = (_reactors, _spin_us, _buffer_budget_bytes)

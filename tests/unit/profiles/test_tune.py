@@ -27,13 +27,25 @@ def why(measurement: Measurement, key: str, *engines: str) -> str:
 
 def test_the_recorded_virtual_machine() -> None:
     found = settings(recorded("virtual-machine"))
-    assert found == {"append_engine": "direct", "reactors": 1, "spin_us": 0, "buffer_budget_bytes": 64 << 20}
+    assert found == {
+        "append_engine": "direct",
+        "reactors": 1,
+        "spin_us": 0,
+        "buffer_budget_bytes": 64 << 20,
+        "tail_ring_budget_bytes": 512 << 20,
+    }
 
 
 def test_a_fast_drive_is_written_past_the_page_cache() -> None:
     found = settings(nvme_like())
     # 4.8 GB/s x 90 ms is 412 MiB; 8 reactors are half of the CPUs; 20 µs of spinning do as well as more.
-    assert found == {"append_engine": "direct", "reactors": 8, "spin_us": 20, "buffer_budget_bytes": 256 << 20}
+    assert found == {
+        "append_engine": "direct",
+        "reactors": 8,
+        "spin_us": 20,
+        "buffer_budget_bytes": 256 << 20,
+        "tail_ring_budget_bytes": 512 << 20,
+    }
     assert why(nvme_like(), "append_engine") == (
         "new ground is written past the page cache at 4500 MB/s and 0.06 CPU s/GB, through it at 1900 MB/s and 0.55"
     )
@@ -73,6 +85,17 @@ def test_buffers_are_bounded_by_memory() -> None:
     found = on_machine(nvme_like(), control_group={"memory_max_bytes": 2 << 30})
     assert settings(found)["buffer_budget_bytes"] == 128 << 20
     assert "bounded by memory (2048 MiB)" in why(found, "buffer_budget_bytes")
+
+
+def test_rings_are_bounded_by_memory_and_there_only_for_direct() -> None:
+    small = on_machine(nvme_like(), control_group={"memory_max_bytes": 3 << 30})
+    assert settings(small)["tail_ring_budget_bytes"] == 192 << 20
+    assert why(small, "tail_ring_budget_bytes") == (
+        "24 logs that are written to steadily, 8 MiB for each; a sixteenth of memory (3072 MiB)"
+    )
+    tiny = on_machine(nvme_like(), control_group={"memory_max_bytes": 100 << 20})
+    assert settings(tiny)["tail_ring_budget_bytes"] == 32 << 20
+    assert "tail_ring_budget_bytes" not in settings(hdd_like())
 
 
 @pytest.mark.parametrize("prefix", ["write.", "round_trip.", "receive."])
