@@ -21,6 +21,7 @@ struct run {
     uint64_t counting_ns; /* answers before this are warm-up */
     uint64_t end_ns;
     uint64_t interval_ns;  /* open loop: between two requests of one connection */
+    uint32_t paced_count;  /* open loop: the first so many connections keep to it */
     uint64_t queued_bytes; /* payload handed to connections */
     uint64_t in_flight;    /* over all connections */
     uint64_t last_done_ns;
@@ -151,6 +152,12 @@ static void flush(struct run *run, struct pbl_connection *connection)
     watch_writable(run, connection, connection->sent < connection->queued || (unanswered && !run->stopping));
 }
 
+/* Between two requests of this connection; 0: closed loop. */
+static uint64_t interval_of(const struct run *run, const struct pbl_connection *connection)
+{
+    return connection->index < run->paced_count ? run->interval_ns : 0;
+}
+
 static bool past_bounds(struct run *run, uint64_t now)
 {
     uint64_t limit = run->engine->options->total_bytes;
@@ -164,8 +171,9 @@ static void fill(struct run *run, struct pbl_connection *connection)
 {
     const struct pbl_options *options = run->engine->options;
     uint64_t now = pbl_now_ns(), last = connection->queued + options->in_flight_count;
+    uint64_t interval_ns = interval_of(run, connection);
     while (connection->queued - connection->ended < options->in_flight_count && connection->queued < last) {
-        if (past_bounds(run, now) || (run->interval_ns && connection->due_ns > now))
+        if (past_bounds(run, now) || (interval_ns && connection->due_ns > now))
             break;
         struct pbl_in_flight *in_flight = slot(run, connection, connection->queued);
         struct pbl_request request = {0};
@@ -173,9 +181,9 @@ static void fill(struct run *run, struct pbl_connection *connection)
             break;
         *in_flight = (struct pbl_in_flight){.request = request,
                                             .correlation_id = ++run->engine->correlation_id,
-                                            .start_ns = run->interval_ns ? connection->due_ns : now};
+                                            .start_ns = interval_ns ? connection->due_ns : now};
         pbl_frame_head(in_flight->head, request.api, request.version, in_flight->correlation_id, request.body_bytes);
-        connection->due_ns += run->interval_ns;
+        connection->due_ns += interval_ns;
         connection->queued++;
         run->in_flight++;
         run->queued_bytes += request.payload_bytes;
@@ -258,7 +266,7 @@ static uint64_t next_wake_ns(const struct run *run, uint64_t now)
     if (run->workload->polls && wake > now + POLL_NS)
         wake = now + POLL_NS;
     const struct pbl_options *options = run->engine->options;
-    for (uint32_t i = 0; run->interval_ns && !run->stopping && i < options->connection_count; i++) {
+    for (uint32_t i = 0; run->interval_ns && !run->stopping && i < run->paced_count; i++) {
         const struct pbl_connection *connection = &run->engine->connections[i];
         if (connection->queued - connection->ended < options->in_flight_count && connection->due_ns < wake)
             wake = connection->due_ns;
@@ -287,10 +295,11 @@ static void wait_for_events(struct run *run)
 static void start_schedule(struct run *run, uint64_t now)
 {
     const struct pbl_options *options = run->engine->options;
+    run->paced_count = run->workload->paced_count ? run->workload->paced_count : options->connection_count;
     if (options->rate > 0)
-        run->interval_ns = (uint64_t)(1e9 * options->connection_count / options->rate);
-    for (uint32_t i = 0; i < options->connection_count; i++)
-        run->engine->connections[i].due_ns = now + run->interval_ns * i / options->connection_count;
+        run->interval_ns = (uint64_t)(1e9 * run->paced_count / options->rate);
+    for (uint32_t i = 0; i < run->paced_count; i++)
+        run->engine->connections[i].due_ns = now + run->interval_ns * i / run->paced_count;
 }
 
 void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *workload, struct pbl_stats *stats)

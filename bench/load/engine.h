@@ -41,7 +41,8 @@ struct pbl_connection {
 
 struct pbl_workload {
     void *context;
-    bool polls; /* `next` may turn true by time alone: ask again every few milliseconds */
+    bool polls;           /* `next` may turn true by time alone: ask again every few milliseconds */
+    uint32_t paced_count; /* open loop: so many connections keep the schedule, the others are closed loop; 0: all do */
     /* Fill in the next request of this connection; false when it has none now. */
     bool (*next)(void *context, struct pbl_connection *connection, struct pbl_request *request);
     /* Judge an answer; `body` starts after the correlation id. Gives a Kafka error code, 0 when good. May add to

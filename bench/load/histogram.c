@@ -49,3 +49,12 @@ double pbl_histogram_quantile_us(const struct pbl_histogram *histogram, double q
     }
     return (double)histogram->max_ns / 1e3;
 }
+
+void pbl_histogram_print(FILE *out, const struct pbl_histogram *histogram)
+{
+    fprintf(out, "{\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p99.9\":%.1f,\"max\":%.1f}",
+            histogram->count ? (double)histogram->sum_ns / (double)histogram->count / 1e3 : 0.0,
+            pbl_histogram_quantile_us(histogram, 0.5), pbl_histogram_quantile_us(histogram, 0.9),
+            pbl_histogram_quantile_us(histogram, 0.99), pbl_histogram_quantile_us(histogram, 0.999),
+            (double)histogram->max_ns / 1e3);
+}

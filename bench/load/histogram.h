@@ -6,6 +6,7 @@
 #define PBL_HISTOGRAM_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 enum { PBL_HISTOGRAM_SUB_BITS = 7, PBL_HISTOGRAM_MAX_BITS = 40 };
 
@@ -20,5 +21,8 @@ void pbl_histogram_record(struct pbl_histogram *histogram, uint64_t value_ns);
 
 /* The upper edge, in microseconds, of the bucket that holds quantile `q` (0..1); 0 when nothing was recorded. */
 double pbl_histogram_quantile_us(const struct pbl_histogram *histogram, double q);
+
+/* Its mean, quantiles and maximum in microseconds, as a JSON object. */
+void pbl_histogram_print(FILE *out, const struct pbl_histogram *histogram);
 
 #endif

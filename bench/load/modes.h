@@ -12,6 +12,7 @@ bool pbl_offset_commit_mode(const struct pbl_options *options);
 bool pbl_heartbeat_mode(const struct pbl_options *options);
 bool pbl_metadata_mode(const struct pbl_options *options);
 bool pbl_join_mode(const struct pbl_options *options);
+bool pbl_tail_mode(const struct pbl_options *options);
 bool pbl_idle_mode(const struct pbl_options *options);
 /* The other side of them all: a server that does nothing. Runs until a signal ends it. */
 bool pbl_bare_mode(const struct pbl_options *options);

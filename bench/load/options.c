@@ -45,12 +45,13 @@ enum { ROW_COUNT = sizeof ROWS / sizeof ROWS[0], OPTION_PORT = ROW_COUNT, OPTION
 
 static void usage(FILE *out)
 {
-    fprintf(out,
-            "usage: pbload MODE --port PORT [options]\n"
-            "modes: produce fetch offset-commit heartbeat metadata join idle, and bare, a server that does nothing\n"
-            "  --port             port of the broker\n"
-            "  --acks             0, 1 or all (all)\n"
-            "  --codec            none, gzip, snappy, lz4 or zstd (none)\n");
+    fprintf(
+        out,
+        "usage: pbload MODE --port PORT [options]\n"
+        "modes: produce fetch tail offset-commit heartbeat metadata join idle, and bare, a server that does nothing\n"
+        "  --port             port of the broker\n"
+        "  --acks             0, 1 or all (all)\n"
+        "  --codec            none, gzip, snappy, lz4 or zstd (none)\n");
     for (unsigned i = 0; i < ROW_COUNT; i++)
         fprintf(out, "  --%-16s %s\n", ROWS[i].name, ROWS[i].help);
 }

@@ -1,7 +1,7 @@
 /* Produce: batches made before the clock starts, one request body per partition, shared by all connections. */
 #include "admin.h"
-#include "engine.h"
 #include "modes.h"
+#include "produce_body.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,38 +15,11 @@ struct produce {
     uint32_t *next_partition;  /* by connection */
 };
 
-/* Produce v9 to v12 are alike: one topic by name, one partition, one batch. */
-static void encode(struct produce *produce, uint32_t partition)
-{
-    const struct pbl_options *options = produce->options;
-    struct pbl_buffer batch = {0};
-    struct pbl_buffer *body = &produce->bodies[partition];
-    produce->record_count = pbl_batch_append(&batch, &options->shape, partition + 1, &produce->payload_bytes);
-    pbl_put_client_id(body, true);
-    pbl_put_compact_string(body, NULL); /* transactional id */
-    pbl_put_i16(body, options->acks);
-    pbl_put_i32(body, (int32_t)options->timeout_ms);
-    pbl_put_uvarint(body, 2); /* one topic */
-    pbl_put_compact_string(body, options->topic);
-    pbl_put_uvarint(body, 2); /* one partition */
-    pbl_put_i32(body, (int32_t)partition);
-    pbl_put_uvarint(body, batch.size + 1);
-    pbl_put_bytes(body, batch.data, batch.size);
-    pbl_put_bytes(body, "\0\0\0", 3); /* no tags: partition, topic, request */
-    pbl_buffer_free(&batch);
-}
-
 static bool next(void *context, struct pbl_connection *connection, struct pbl_request *request)
 {
     struct produce *produce = context;
     uint32_t *partition = &produce->next_partition[connection->index];
-    *request = (struct pbl_request){.api = PBL_API_PRODUCE,
-                                    .version = (int16_t)produce->options->produce_version,
-                                    .unanswered = produce->options->acks == 0,
-                                    .body = produce->bodies[*partition].data,
-                                    .body_bytes = produce->bodies[*partition].size,
-                                    .payload_bytes = produce->payload_bytes,
-                                    .tag = *partition};
+    *request = pbl_produce_request(produce->options, &produce->bodies[*partition], produce->payload_bytes, *partition);
     *partition = (*partition + 1) % produce->options->partition_count;
     return true;
 }
@@ -56,16 +29,7 @@ static int16_t answer(void *context, struct pbl_connection *connection, struct p
 {
     (void)context;
     (void)connection;
-    pbl_skip_tags(body); /* of the header */
-    int32_t topics = pbl_get_compact_array_count(body);
-    pbl_get_compact_bytes(body); /* name */
-    int32_t partitions = pbl_get_compact_array_count(body);
-    uint32_t partition = (uint32_t)pbl_get_i32(body);
-    int16_t code = pbl_get_i16(body);
-    int64_t base_offset = pbl_get_i64(body);
-    if (topics != 1 || partitions != 1 || partition != in_flight->request.tag || (code == 0 && base_offset < 0))
-        body->failed = true;
-    return code;
+    return pbl_produce_answer(in_flight, body);
 }
 
 bool pbl_produce_mode(const struct pbl_options *options)
@@ -80,7 +44,7 @@ bool pbl_produce_mode(const struct pbl_options *options)
     if (!produce.bodies || !produce.next_partition)
         pbl_fail("out of memory");
     for (uint32_t i = 0; i < options->partition_count; i++)
-        encode(&produce, i);
+        produce.record_count = pbl_produce_encode(&produce.bodies[i], options, i, &produce.payload_bytes);
     for (uint32_t i = 0; i < options->connection_count; i++)
         produce.next_partition[i] = i % options->partition_count;
 

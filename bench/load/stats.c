@@ -37,7 +37,6 @@ static void print_errors(const struct pbl_stats *stats)
 void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *options, const char *extra)
 {
     double seconds = stats->elapsed_seconds > 0 ? stats->elapsed_seconds : 1e-9;
-    const struct pbl_histogram *latency = &stats->latency;
     printf("{\"version\":1,\"mode\":\"%s\",\"connections\":%u,\"in_flight\":%u,\"partitions\":%u", options->mode,
            options->connection_count, options->in_flight_count, options->partition_count);
     printf(",\"elapsed_s\":%.6f,\"requests\":%llu", stats->elapsed_seconds, (unsigned long long)stats->request_count);
@@ -46,11 +45,8 @@ void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *op
         (double)stats->request_count / seconds, (unsigned long long)stats->payload_bytes,
         (unsigned long long)stats->wire_bytes, (double)stats->payload_bytes / seconds / 1e6,
         (double)stats->wire_bytes / seconds / 1e6);
-    printf(",\"latency_us\":{\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p99.9\":%.1f,\"max\":%.1f}",
-           latency->count ? (double)latency->sum_ns / (double)latency->count / 1e3 : 0.0,
-           pbl_histogram_quantile_us(latency, 0.5), pbl_histogram_quantile_us(latency, 0.9),
-           pbl_histogram_quantile_us(latency, 0.99), pbl_histogram_quantile_us(latency, 0.999),
-           (double)latency->max_ns / 1e3);
+    printf(",\"latency_us\":");
+    pbl_histogram_print(stdout, &stats->latency);
     print_errors(stats);
     printf("%s}\n", extra);
 }

@@ -29,17 +29,29 @@ def _write(path: Path, text: str) -> None:
         raise CgroupUnavailable(f"{path}: {error.strerror}; run as root, or with --no-cgroup") from error
 
 
-class Cgroup:
-    """`name` under the root of the hierarchy (v2) or of the memory and cpuacct hierarchies (v1)."""
+def _disk_of(path: Path) -> str:
+    """`major:minor` of the whole disk: partitions are not throttled."""
+    number = path.stat().st_dev
+    device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve()
+    if (device / "partition").exists():
+        device = device.parent
+    try:
+        return (device / "dev").read_text().strip()
+    except OSError as error:
+        raise CgroupUnavailable(f"{path} lies on no disk whose reads could be throttled: {error}") from error
 
-    def __init__(self, name: str, memory_bytes: int) -> None:
-        """Create the group and bound its memory, page cache included."""
+
+class Cgroup:
+    """`name` under the root of the hierarchy (v2) or of the hierarchies of its controllers (v1)."""
+
+    def __init__(self, name: str, memory_bytes: int, with_io: bool = False) -> None:
+        """Create the group and bound its memory, page cache included; `with_io`: its reads can be throttled."""
         self.unified = (_ROOT / "cgroup.controllers").exists()
         if self.unified:
-            _write(_ROOT / "cgroup.subtree_control", "+memory +cpu")
+            _write(_ROOT / "cgroup.subtree_control", "+memory +cpu" + (" +io" if with_io else ""))
             self._dirs = [_ROOT / name]
         else:
-            self._dirs = [_ROOT / "memory" / name, _ROOT / "cpuacct" / name]
+            self._dirs = [_ROOT / kind / name for kind in ("memory", "cpuacct", "blkio")[: 3 if with_io else 2]]
         for directory in self._dirs:
             try:
                 directory.mkdir()
@@ -49,9 +61,21 @@ class Cgroup:
 
     def command_prefix(self) -> list[str]:
         """Words to put before a command so that it runs within the group."""
-        script = 'for procs in "$1" "$2"; do echo $$ > "$procs" || exit 125; done; shift 2; exec "$@"'
-        files = [str(directory / "cgroup.procs") for directory in self._dirs]
-        return ["sh", "-c", script, "cgroup", files[0], files[-1]]
+        script = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
+        return ["sh", "-c", script, "cgroup", *(str(directory / "cgroup.procs") for directory in self._dirs), "--"]
+
+    def memory_bytes(self) -> int:
+        """What the group uses now, page cache included."""
+        return int((self._dirs[0] / ("memory.current" if self.unified else "memory.usage_in_bytes")).read_text())
+
+    def throttle_reads(self, path: Path, bytes_per_s: int, per_s: int | None = None) -> None:
+        """Bound what it reads from the device that `path` lies on. Needs `with_io`."""
+        device = _disk_of(path)
+        if self.unified:
+            _write(self._dirs[0] / "io.max", f"{device} rbps={bytes_per_s} riops={per_s or 'max'}")
+            return
+        _write(self._dirs[-1] / "blkio.throttle.read_bps_device", f"{device} {bytes_per_s}")
+        _write(self._dirs[-1] / "blkio.throttle.read_iops_device", f"{device} {per_s or 0}")
 
     def cpu_seconds(self) -> float:
         """CPU time of all tasks the group has had."""

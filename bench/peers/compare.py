@@ -12,8 +12,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from bench.peers.catch_up import catch_up
 from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
 from bench.peers.durable import durable
@@ -34,6 +36,7 @@ SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
 OWN_SECTIONS: Mapping[str, tuple[str, Callable[[LogBench], list[Row]]]] = {
     **LOG_SECTIONS,
     "durable": ("against", durable),
+    "catch-up": ("without", catch_up),
     "targets": ("against", targets),
 }
 ALL_SECTIONS = [*SECTIONS, *OWN_SECTIONS]
@@ -51,6 +54,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--other-backend", default="epoll", help="our third peer's backend; 'none' leaves it out")
     parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()), help="where log dirs go")
+    parser.add_argument("--history-gb", type=float, help="catch-up: how much of it there is to read (2)")
     parser.add_argument("--output", type=Path, default=Path("build/bench/compare.json"))
     return parser.parse_args(arguments)
 
@@ -92,7 +96,8 @@ def _shared(options: argparse.Namespace, pbload: Path, sections: dict[str, Secti
 
 
 def _effort(options: argparse.Namespace) -> Effort:
-    return QUICK if options.quick else FULL
+    effort = QUICK if options.quick else FULL
+    return replace(effort, history_bytes=int(options.history_gb * 1e9)) if options.history_gb else effort
 
 
 def _facts(run: Run) -> dict[str, dict[str, str]]:

@@ -26,7 +26,6 @@ ENGINE_KEY = "pybroker.append.engine"
 # As Kafka's start script sets them.
 KAFKA_JAVA_OPTIONS = (
     "-server",
-    "-Xms1g",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
@@ -170,8 +169,21 @@ class Peer:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _cgroup(name: str, with_cgroup: bool) -> Cgroup | None:
-    return Cgroup(f"pybroker-bench-{name}-{os.getpid()}", MEMORY_BYTES) if with_cgroup else None
+@dataclass(frozen=True)
+class Confinement:
+    """The cgroup that a broker gets. `with_io`: its reads can be throttled."""
+
+    memory_bytes: int = MEMORY_BYTES
+    with_io: bool = False
+
+
+USUAL = Confinement()
+
+
+def _cgroup(name: str, with_cgroup: bool, confinement: Confinement) -> Cgroup | None:
+    if not with_cgroup:
+        return None
+    return Cgroup(f"pybroker-bench-{name}-{os.getpid()}", confinement.memory_bytes, confinement.with_io)
 
 
 def start_kafka(
@@ -180,15 +192,17 @@ def start_kafka(
     with_cgroup: bool,
     name: str = "kafka",
     overrides: Mapping[str, str] | None = None,
+    confinement: Confinement = USUAL,
+    heap_megabytes: int = 1024,
 ) -> Peer:
-    """Apache Kafka with the heap and collector of its own start script."""
+    """Apache Kafka with the collector and, unless another is given, the heap of its own start script."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
-    cgroup = _cgroup(name, with_cgroup)
+    cgroup = _cgroup(name, with_cgroup, confinement)
     broker = KafkaBroker(
         directory / "data",
         overrides={**COMMON_OVERRIDES, **(overrides or {})},
-        heap_megabytes=1024,
-        java_options=KAFKA_JAVA_OPTIONS,
+        heap_megabytes=heap_megabytes,
+        java_options=(f"-Xms{heap_megabytes}m", *KAFKA_JAVA_OPTIONS),
         command_prefix=cgroup.command_prefix() if cgroup else (),
     )
     return Peer(name, broker, cgroup, directory, pbload, {"version": KAFKA_VERSION})
@@ -201,11 +215,12 @@ def start_pybroker(
     backend: str,
     overrides: Mapping[str, str] | None = None,
     name: str | None = None,
+    confinement: Confinement = USUAL,
 ) -> Peer:
     """pybroker on the given I/O backend, which names it where nothing else does."""
     name = name or ("pybroker" if backend == "auto" else f"pybroker-{backend}")
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
-    cgroup = _cgroup(name, with_cgroup)
+    cgroup = _cgroup(name, with_cgroup, confinement)
     broker = BrokerProcess(
         directory / "data",
         overrides={**COMMON_OVERRIDES, "pybroker.io.backend": backend, **(overrides or {})},

@@ -1,0 +1,140 @@
+/* Tail: on each of `connections` partitions one producer on schedule and one consumer at the end of the log. What is
+ * timed is the way of a batch: from when it was due to be sent until its consumer has it. Producers' own latency stands
+ * beside. Each partition must have no other producer. */
+#include "admin.h"
+#include "fetch_cursor.h"
+#include "modes.h"
+#include "produce_body.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REMEMBERED_BATCHES = 1 << 16 };
+
+struct stream {
+    struct pbl_cursor cursor;
+    struct pbl_buffer body;  /* of its Produce requests */
+    uint64_t *due_ns;        /* of the batch number n at n % REMEMBERED_BATCHES */
+    uint64_t sent_count;     /* batches */
+    uint64_t received_count; /* batches */
+};
+
+struct tail {
+    const struct pbl_options *options;
+    struct stream *streams;
+    uint32_t stream_count;
+    size_t payload_bytes; /* of one batch */
+    uint32_t record_count;
+    struct pbl_histogram way;
+    struct pbl_histogram produce;
+};
+
+/* Producers are the first connections, consumers those behind them. */
+static bool next(void *context, struct pbl_connection *connection, struct pbl_request *request)
+{
+    struct tail *tail = context;
+    uint32_t index = connection->index % tail->stream_count;
+    struct stream *stream = &tail->streams[index];
+    if (connection->index >= tail->stream_count) {
+        *request = pbl_cursor_request(&stream->cursor, index);
+        return true;
+    }
+    if (stream->sent_count - stream->received_count == REMEMBERED_BATCHES)
+        pbl_fail("the consumer of partition %u is %d batches behind", index, REMEMBERED_BATCHES);
+    stream->due_ns[stream->sent_count++ % REMEMBERED_BATCHES] = connection->due_ns;
+    *request = pbl_produce_request(tail->options, &stream->body, tail->payload_bytes, index);
+    return true;
+}
+
+static int16_t consumed(struct tail *tail, struct stream *stream, struct pbl_reader *body)
+{
+    struct pbl_slice records;
+    int16_t code = pbl_cursor_answer(&stream->cursor, body, &records);
+    if (code != 0)
+        return code;
+    uint64_t now = pbl_now_ns();
+    uint64_t count = (uint64_t)(stream->cursor.offset - stream->cursor.start_offset) / tail->record_count;
+    if (count > stream->sent_count) {
+        body->failed = true; /* not ours */
+        return 0;
+    }
+    for (; stream->received_count < count; stream->received_count++)
+        pbl_histogram_record(&tail->way, now - stream->due_ns[stream->received_count % REMEMBERED_BATCHES]);
+    return 0;
+}
+
+static int16_t answer(void *context, struct pbl_connection *connection, struct pbl_in_flight *in_flight,
+                      struct pbl_reader *body)
+{
+    struct tail *tail = context;
+    if (connection->index >= tail->stream_count)
+        return consumed(tail, &tail->streams[connection->index - tail->stream_count], body);
+    int16_t code = pbl_produce_answer(in_flight, body);
+    pbl_histogram_record(&tail->produce, pbl_now_ns() - in_flight->start_ns);
+    return code;
+}
+
+static void set_up(struct tail *tail)
+{
+    const struct pbl_options *options = tail->options;
+    struct pbl_client client;
+    pbl_client_open(&client, options);
+    pbl_admin_create_topics(&client, options, 1, false);
+    tail->streams = calloc(tail->stream_count, sizeof *tail->streams);
+    if (!tail->streams)
+        pbl_fail("out of memory");
+    for (uint32_t i = 0; i < tail->stream_count; i++) {
+        struct stream *stream = &tail->streams[i];
+        stream->due_ns = calloc(REMEMBERED_BATCHES, sizeof *stream->due_ns);
+        if (!stream->due_ns)
+            pbl_fail("out of memory");
+        stream->cursor.start_offset = pbl_admin_list_offset(&client, options->topic, (int32_t)i, -1);
+        stream->cursor.offset = stream->cursor.start_offset;
+        pbl_cursor_encode(&stream->cursor, options, (int32_t)i);
+        tail->record_count = pbl_produce_encode(&stream->body, options, i, &tail->payload_bytes);
+    }
+    pbl_client_close(&client);
+}
+
+bool pbl_tail_mode(const struct pbl_options *options)
+{
+    if (options->rate == 0)
+        pbl_fail("tail wants --rate, batches per second over all partitions");
+    struct pbl_options doubled = *options;
+    doubled.partition_count = options->connection_count;
+    doubled.connection_count = 2 * options->connection_count;
+    doubled.in_flight_count = 1;
+    struct tail *tail = calloc(1, sizeof *tail);
+    if (!tail)
+        pbl_fail("out of memory");
+    tail->options = &doubled;
+    tail->stream_count = options->connection_count;
+    set_up(tail);
+    struct pbl_engine engine;
+    struct pbl_stats stats = {0};
+    const struct pbl_workload workload = {
+        .context = tail, .paced_count = tail->stream_count, .next = next, .answer = answer};
+    pbl_engine_open(&engine, &doubled);
+    pbl_engine_run(&engine, &workload, &stats);
+    pbl_engine_close(&engine);
+    stats.latency = tail->way;
+    char *extra = NULL;
+    size_t extra_bytes;
+    FILE *out = open_memstream(&extra, &extra_bytes);
+    if (!out)
+        pbl_fail("out of memory");
+    fprintf(out, ",\"produce_latency_us\":");
+    pbl_histogram_print(out, &tail->produce);
+    fclose(out);
+    pbl_stats_print(&stats, &doubled, extra);
+    free(extra);
+    bool good = !pbl_stats_failed(&stats) && tail->way.count > 0;
+    for (uint32_t i = 0; i < tail->stream_count; i++) {
+        pbl_buffer_free(&tail->streams[i].cursor.body);
+        pbl_buffer_free(&tail->streams[i].body);
+        free(tail->streams[i].due_ns);
+    }
+    free(tail->streams);
+    free(tail);
+    return good;
+}

@@ -1,0 +1,157 @@
+"""What a consumer that reads history does to producers and to consumers at the tail.
+
+Each broker lives in a cgroup of 1.5 GB that is full of page cache, with its disk reads throttled. A paced load of
+producers, each with a consumer at the end of its partition, runs alone and beside a consumer that goes through cold
+history. Ours is held to its own figures without history; Apache Kafka's ratio stands beside. Needs root.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.peers.log_sections import LogBench
+from bench.peers.peer import PROBE_PRIORITY, Confinement, Peer, start_kafka, start_pybroker
+from bench.peers.report import Row
+
+LATENCY_LIMIT = 1.5
+HISTORY_LIMIT = 0.9
+MEMORY_BYTES = 1_500_000_000
+# Of Kafka's heap nothing is page cache: less of it is kinder to it than its start script's 1 GiB.
+_KAFKA_HEAP_MEGABYTES = 512
+_SPARE_BYTES = 64 << 20
+_HISTORY_PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """What the device gives, and how the rows call it."""
+
+    name: str
+    bytes_per_s: int
+    reads_per_s: int | None = None
+
+
+THROTTLES = (
+    Throttle("200 MB/s", 200_000_000),
+    Throttle("120 MB/s, 200 IOPS", 120_000_000, 200),
+)
+
+
+@dataclass
+class Figures:
+    """Of all repetitions on one broker under one throttle: quantiles in microseconds, alone and beside history."""
+
+    alone: dict[str, list[float]]
+    beside: dict[str, list[float]]
+    history_mb_per_s: list[float]
+
+    def add(self, side: dict[str, list[float]], load: dict[str, Any]) -> None:
+        """Note a run of the paced load."""
+        for kind, latency in (("produce", load["produce_latency_us"]), ("tail", load["latency_us"])):
+            for quantile in ("p99", "p99.9"):
+                side.setdefault(f"{kind} {quantile}", []).append(float(latency[quantile]))
+
+
+def _paced(seconds: float) -> tuple[str, ...]:
+    flags = ("--connections", "4", "--batch-bytes", "16k", "--rate", "1000", "--seconds", str(seconds))
+    return ("tail", "--topic", "live", *flags, *PROBE_PRIORITY)
+
+
+def _history(seconds: float) -> tuple[str, ...]:
+    flags = ("--connections", str(_HISTORY_PARTITIONS), "--partitions", str(_HISTORY_PARTITIONS))
+    return ("fetch", "--topic", "history", *flags, "--max-bytes", "1m", "--seconds", str(seconds))
+
+
+def _forget_history(peer: Peer) -> None:
+    """Cold again, whoever has read it before."""
+    os.sync()
+    segments = list(peer.directory.rglob("history-*/*"))
+    if not segments:
+        raise RuntimeError(f"{peer.name} has no history under {peer.directory}")
+    for segment in segments:
+        if segment.is_file():
+            descriptor = os.open(segment, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def _fill_memory(peer: Peer) -> None:
+    """With what else a broker writes, until every further page takes another's place."""
+    if peer.cgroup is None:
+        return
+    missing = MEMORY_BYTES - peer.cgroup.memory_bytes()
+    if missing > _SPARE_BYTES:
+        load = ("produce", "--topic", "filler", "--batch-bytes", "256k", "--in-flight", "5")
+        peer.load(*load, "--bytes", str(missing))
+        os.sync()
+
+
+def _measure(peer: Peer, throttle: Throttle, repetitions: int, seconds: float) -> Figures:
+    figures = Figures({}, {}, [])
+    for _ in range(repetitions):
+        _forget_history(peer)
+        _fill_memory(peer)
+        if peer.cgroup:
+            peer.cgroup.throttle_reads(peer.directory, throttle.bytes_per_s, throttle.reads_per_s)
+        figures.add(figures.alone, peer.load(*_paced(seconds)).load)
+        history = peer.load_beside(*_history(seconds + 1))
+        figures.add(figures.beside, peer.load(*_paced(seconds)).load)
+        figures.history_mb_per_s.append(float(history.finish()["mb_per_s"]))
+        if peer.cgroup:
+            peer.cgroup.throttle_reads(peer.directory, 0)
+    return figures
+
+
+def _start(bench: LogBench, ours: bool) -> Peer:
+    # Nothing rolls or goes while it is measured.
+    overrides = {"log.retention.bytes": "-1", "log.retention.check.interval.ms": "300000"}
+    confinement = Confinement(MEMORY_BYTES, with_io=True)
+    if ours:
+        return start_pybroker(bench.pbload, bench.data, bench.with_cgroup, bench.backend, overrides, confinement)
+    return start_kafka(
+        bench.pbload,
+        bench.data,
+        bench.with_cgroup,
+        overrides=overrides,
+        confinement=confinement,
+        heap_megabytes=_KAFKA_HEAP_MEGABYTES,
+    )
+
+
+def _figures(bench: LogBench, ours: bool) -> list[Figures]:
+    effort = bench.effort
+    peer = _start(bench, ours)
+    try:
+        fill = ("produce", "--topic", "history", "--partitions", str(_HISTORY_PARTITIONS), "--batch-bytes", "64k")
+        peer.load(*fill, "--in-flight", "5", "--bytes", str(effort.history_bytes))
+        peer.load(*_paced(effort.warmup_seconds))
+        # So that the paced load runs for as long as there is history, but for a share that may come from memory.
+        seconds = max(effort.seconds, effort.history_bytes / THROTTLES[0].bytes_per_s)
+        if effort.repetitions == 1:
+            seconds = effort.seconds
+        return [_measure(peer, throttle, effort.repetitions, seconds) for throttle in THROTTLES]
+    finally:
+        peer.close()
+
+
+def _rows(name: str, figures: Sequence[Figures], limit: float) -> list[Row]:
+    rows = []
+    for throttle, one in zip(THROTTLES, figures, strict=True):
+        for metric, beside in one.beside.items():
+            medians = statistics.median(beside), statistics.median(one.alone[metric])
+            rows.append(Row(f"{name}, {throttle.name}", f"{metric} us", *medians, limit))
+    return rows
+
+
+def catch_up(bench: LogBench) -> list[Row]:
+    """Beside history over without it, for both; and how fast history is read."""
+    ours, theirs = (_figures(bench, each) for each in (True, False))
+    rows = _rows("ours", ours, LATENCY_LIMIT) + _rows("Kafka", theirs, float("inf"))
+    for throttle, mine, other in zip(THROTTLES, ours, theirs, strict=True):
+        speeds = statistics.median(mine.history_mb_per_s), statistics.median(other.history_mb_per_s)
+        rows.append(Row(f"history, {throttle.name}", "MB/s", *speeds, HISTORY_LIMIT, at_least=True))
+    return rows
