@@ -131,6 +131,9 @@ typedef struct pb_io_ops {
     int (*file_drop)(pb_io *io, int file, int64_t position, int64_t length);      /* forget clean pages */
     int (*file_resident)(pb_io *io, int file, int64_t position,
                          int64_t length); /* 1 all in memory, 0 not, < 0 unknown */
+    /* Read into memory what is not there: 0 when all of it is, -ENODATA when the file ends before. Reads no more than
+     * asked, and from now on no read of this file does. */
+    int (*file_bring_in)(pb_io *io, int file, int64_t position, int64_t length);
 
     /* Names. */
     int (*rename)(pb_io *io, const char *from, const char *to);
@@ -161,6 +164,9 @@ typedef struct pb_io_ops {
     void (*thread_sleep_until)(pb_thread *thread, int64_t ns); /* by its own step, before returning IDLE */
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */
     void (*thread_yield_disk)(pb_io *io, bool yield);          /* the caller's reads and writes go after all others' */
+    /* As long as it is set, file_read and file_open for reading, when called by this thread, give -EAGAIN instead of
+     * waiting for a disk. */
+    void (*thread_never_wait)(pb_io *io, bool never);
 
     /* Loops. */
     int (*loop_open)(pb_io *io, pb_loop **out, pb_failure *failure);

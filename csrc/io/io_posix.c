@@ -17,20 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "io/linux_compat.h"
-
-#define PAGE_BYTES 4096
-
-/* Run a system call until it is not interrupted; its result or -errno. */
-#define RETRY(call)                                        \
-    ({                                                     \
-        int64_t retry_result;                              \
-        do                                                 \
-            retry_result = (int64_t)(call);                \
-        while (retry_result < 0 && errno == EINTR);        \
-        retry_result < 0 ? -(int64_t)errno : retry_result; \
-    })
-
 int64_t pb_posix_monotonic_ns(pb_io *io)
 {
     (void)io;
@@ -67,6 +53,8 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
         mode |= O_TRUNC;
     if (flags & PB_OPEN_DIRECT)
         mode |= O_DIRECT;
+    if (mode == (O_RDONLY | O_CLOEXEC) && pb_posix_never_waits())
+        return pb_posix_open_cached(path, mode);
     return (int)RETRY(open(path, mode, 0644));
 }
 
@@ -80,6 +68,8 @@ int pb_posix_file_close(pb_io *io, int file)
 int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
 {
     (void)io;
+    if (pb_posix_never_waits())
+        return pb_posix_read_cached(file, buffer, length, position);
     return RETRY(pread(file, buffer, length, position));
 }
 
@@ -151,28 +141,6 @@ int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length)
 {
     (void)io;
     return -posix_fadvise(file, position, length, POSIX_FADV_DONTNEED);
-}
-
-/* cachestat where the kernel has it; else ask for the first byte without waiting, a hint that is right for sequential
- * reads. */
-int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length)
-{
-    (void)io;
-    if (length <= 0)
-        return 1;
-    struct pb_cachestat_range range = {(uint64_t)position, (uint64_t)length};
-    struct pb_cachestat found;
-    if (syscall(SYS_cachestat, file, &range, &found, 0) == 0) {
-        uint64_t first = (uint64_t)position / PAGE_BYTES;
-        uint64_t last = ((uint64_t)position + (uint64_t)length - 1) / PAGE_BYTES;
-        return found.cached_pages >= last - first + 1;
-    }
-    char byte;
-    struct iovec iov = {&byte, 1};
-    int64_t got = RETRY(preadv2(file, &iov, 1, position, RWF_NOWAIT));
-    if (got == -EAGAIN)
-        return 0;
-    return got < 0 ? (int)got : 1;
 }
 
 int pb_posix_rename(pb_io *io, const char *from, const char *to)

@@ -5,10 +5,21 @@
 #ifndef PB_IO_IO_POSIX_H
 #define PB_IO_IO_POSIX_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "io/io.h"
+
+/* Run a system call until it is not interrupted; its result or -errno. */
+#define RETRY(call)                                        \
+    ({                                                     \
+        int64_t retry_result;                              \
+        do                                                 \
+            retry_result = (int64_t)(call);                \
+        while (retry_result < 0 && errno == EINTR);        \
+        retry_result < 0 ? -(int64_t)errno : retry_result; \
+    })
 
 /* Wakes a loop that may sleep: one write per sleep, none when nobody waits. */
 typedef struct pb_wakeup {
@@ -60,6 +71,21 @@ int64_t pb_posix_path_size(pb_io *io, const char *path);
 int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length);
+int pb_posix_file_bring_in(pb_io *io, int file, int64_t position, int64_t length);
+void pb_posix_thread_never_wait(pb_io *io, bool never);
+int pb_posix_open_cached(const char *path, int mode);
+int64_t pb_posix_read_cached(int file, void *buffer, size_t length, int64_t position);
+bool pb_posix_never_waits(void);
+
+/* How it is found out what is in memory. */
+typedef enum pb_residency {
+    PB_RESIDENCY_CACHESTAT, /* and a few reads that do not wait, which tell pages that are still being read */
+    PB_RESIDENCY_MINCORE,   /* for kernels without cachestat, and file systems without such reads */
+} pb_residency;
+/* The best way that this kernel has; asked once. */
+pb_residency pb_posix_residency(void);
+/* For tests: as if the kernel had no better way. */
+void pb_posix_force_residency(pb_residency residency);
 int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
 int pb_posix_directory_make(pb_io *io, const char *path);
@@ -99,6 +125,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id,           \
     .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
     .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
+    .thread_never_wait = pb_posix_thread_never_wait, .file_bring_in = pb_posix_file_bring_in,                          \
     .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                          \
     .socket_peer = pb_posix_socket_peer
 

@@ -26,6 +26,11 @@ bool sim_chance(sim_machine *machine, uint32_t per_million)
     return per_million > 0 && sim_random(machine) % 1000000 < per_million;
 }
 
+bool sim_would_wait(sim_machine *machine)
+{
+    return machine->never_wait && sim_chance(machine, machine->faults.cold_read);
+}
+
 int pb_io_sim_open(uint64_t seed, pb_io **out)
 {
     sim_machine *machine = calloc(1, sizeof *machine);
@@ -122,6 +127,7 @@ static void run_step(sim_machine *machine, pb_thread *thread)
     machine->running = thread;
     enum pb_step next = thread->step(thread->context);
     machine->running = outer;
+    PB_ASSERT(!machine->never_wait);
     machine->now_ns += STEP_NS;
     thread->ended = next == PB_STEP_END;
     /* A loop that found nothing to deliver has set when it wants to be run again; any other AGAIN is at once. */
@@ -367,7 +373,18 @@ static int64_t sim_write_start(pb_loop *loop, pb_op *op, int file, struct iovec 
 
 static int sim_file_resident(pb_io *io, int file, int64_t position, int64_t length)
 {
-    return sim_file_range(io, file, position, length) == 0;
+    return sim_file_range(io, file, position, length) == 0 && !sim_chance(sim_of(io), sim_of(io)->faults.cold_read);
+}
+
+static int sim_file_bring_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)sim_file_range(io, file, position, length);
+    return position + length <= sim_file_size(io, file) ? 0 : -ENODATA;
+}
+
+static void sim_thread_never_wait(pb_io *io, bool never)
+{
+    sim_of(io)->never_wait = never;
 }
 
 /* No one else is at the disk. */
@@ -397,6 +414,7 @@ static const pb_io_ops sim_ops = {
     .file_writeback = sim_file_range,
     .file_drop = sim_file_range,
     .file_resident = sim_file_resident,
+    .file_bring_in = sim_file_bring_in,
     .rename = sim_rename,
     .unlink = sim_unlink,
     .directory_make = sim_directory_make,
@@ -415,6 +433,7 @@ static const pb_io_ops sim_ops = {
     .thread_sleep_until = sim_thread_sleep_until,
     .thread_join = sim_thread_join,
     .thread_yield_disk = sim_thread_yield_disk,
+    .thread_never_wait = sim_thread_never_wait,
     .loop_open = sim_loop_open,
     .loop_close = sim_loop_close,
     .loop_turn = sim_loop_turn,

@@ -19,6 +19,7 @@ typedef struct pb_sim_faults {
     uint32_t write_error;   /* a file write fails: EIO after some of it, or ENOSPC */
     uint32_t sync_error;    /* a sync fails, and what it should have made durable may be lost */
     uint32_t delayed_write; /* an append finishes in a later turn */
+    uint32_t cold_read;     /* what is asked for is not in memory */
 } pb_sim_faults;
 
 int pb_io_sim_open(uint64_t seed, pb_io **out);

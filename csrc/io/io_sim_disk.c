@@ -80,6 +80,8 @@ static sim_file *file_of(pb_io *io, int handle)
 int sim_file_open(pb_io *io, const char *path, int flags)
 {
     sim_disk *disk = &sim_of(io)->disk;
+    if (flags == PB_OPEN_READ && sim_would_wait(sim_of(io)))
+        return -EAGAIN;
     sim_name *name = sim_find_name(disk, path);
     if (!sim_exists(name) && !(flags & PB_OPEN_CREATE))
         return -ENOENT;
@@ -129,6 +131,8 @@ int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_
     struct iovec whole = {buffer, length};
     if (!aligned(io, handle, &whole, 1, position))
         return -EINVAL;
+    if (sim_would_wait(sim_of(io)))
+        return -EAGAIN;
     if (position >= file->size)
         return 0;
     int64_t left = file->size - position;

@@ -96,6 +96,7 @@ typedef struct sim_machine {
     pb_thread *threads[PB_SIM_THREADS];
     int thread_count;
     pb_thread *running;
+    bool never_wait; /* set by a step and cleared before it ends */
 } sim_machine;
 
 static inline sim_machine *sim_of(pb_io *io)
@@ -106,6 +107,8 @@ static inline sim_machine *sim_of(pb_io *io)
 uint64_t sim_random(sim_machine *machine);
 /* True with a chance out of a million. */
 bool sim_chance(sim_machine *machine, uint32_t per_million);
+/* The thread that runs may not wait for the disk, and now would have to. */
+bool sim_would_wait(sim_machine *machine);
 
 /* A client did something: every loop looks at its operations. */
 void sim_stir(sim_machine *machine);

@@ -1,12 +1,14 @@
 /* One set of cases over the real backends: what io.h promises about loops and sockets holds on each of them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
-#include "io/io.h"
+#include "io/io_posix.h"
 #include "tests/check.h"
 
 enum { TURN_LIMIT = 2000 };
@@ -286,6 +288,74 @@ TEST(files_leave_by_sendfile_and_end_where_they_end)
         CHECK_INT(it.io->ops->file_close(it.io, file), 0);
         CHECK_INT(unlink(path), 0);
     }
+}
+
+/* On a disk, so that its pages can be dropped; tmpfs keeps them. */
+static int file_on_disk(rig *it, char *path, bool *droppable)
+{
+    struct statfs system;
+    fill_large();
+    int file = temporary_file(it, path);
+    struct iovec iov = {large, sizeof large};
+    CHECK_INT(pb_io_write_all(it->io, file, &iov, 1, 0), 0);
+    CHECK_INT(it->io->ops->file_sync(it->io, file), 0);
+    CHECK_INT(fstatfs(file, &system), 0);
+    *droppable = system.f_type != TMPFS_MAGIC;
+    return file;
+}
+
+static void check_cold(rig *it, int file)
+{
+    const pb_io_ops *ops = it->io->ops;
+    static uint8_t got[sizeof large];
+    CHECK_INT(ops->file_resident(it->io, file, 0, sizeof large), 1);
+    CHECK_INT(ops->file_drop(it->io, file, 0, 0), 0); /* all: pages written together are kept together */
+    CHECK_INT(ops->file_resident(it->io, file, 0, 1), 0);
+    CHECK_INT(ops->file_bring_in(it->io, file, 0, 1 << 20), 0);
+    CHECK_INT(ops->file_resident(it->io, file, 0, sizeof large), 0);
+    CHECK_INT(ops->file_resident(it->io, file, 0, 1 << 20), 1);
+    ops->thread_never_wait(it->io, true);
+    CHECK_INT(pb_io_read_all(it->io, file, got, 1 << 20, 0), 0);
+    CHECK_INT(pb_io_read_all(it->io, file, got, 4096, 3 << 19), -EAGAIN);
+    CHECK_INT(ops->file_resident(it->io, file, 3 << 19, 4096), 0); /* trying has not begun to read it */
+    ops->thread_never_wait(it->io, false);
+    CHECK_INT(ops->file_bring_in(it->io, file, 3 << 19, 300000), 0);
+    CHECK_INT(ops->file_resident(it->io, file, 3 << 19, 300000), 1);
+    CHECK_INT(ops->file_resident(it->io, file, 1 << 20, 1 << 19), 0); /* no more than asked */
+    CHECK_INT(ops->file_resident(it->io, file, (3 << 19) + 304 * 1024, 4096), 0);
+    ops->thread_never_wait(it->io, true);
+    CHECK_INT(pb_io_read_all(it->io, file, got, 300000, 3 << 19), 0);
+    CHECK_MEM(got, large + (3 << 19), 300000);
+    CHECK_INT(pb_io_read_all(it->io, file, got, 300000, 5 << 18), -EAGAIN);
+    ops->thread_never_wait(it->io, false);
+    CHECK_INT(pb_io_read_all(it->io, file, got, sizeof got, 0), 0);
+    CHECK_MEM(got, large, sizeof large);
+}
+
+TEST(what_is_not_in_memory_is_known_and_brought_in)
+{
+    rig it;
+    char path[sizeof TEMPORARY_PATH];
+    for (pb_residency way = pb_posix_residency(); way <= PB_RESIDENCY_MINCORE; way++)
+        FOR_EACH_BACKEND(it)
+        {
+            pb_residency best = pb_posix_residency();
+            pb_posix_force_residency(way);
+            bool droppable;
+            int file = file_on_disk(&it, path, &droppable);
+            if (droppable)
+                check_cold(&it, file);
+            CHECK_INT(it.io->ops->file_bring_in(it.io, file, sizeof large - 1, 2), -ENODATA);
+            CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+            it.io->ops->thread_never_wait(it.io, true);
+            file = it.io->ops->file_open(it.io, path, PB_OPEN_READ); /* its name has just been used */
+            CHECK(file >= 0);
+            CHECK_INT(it.io->ops->file_open(it.io, "/nowhere/at/all", PB_OPEN_READ), -ENOENT);
+            it.io->ops->thread_never_wait(it.io, false);
+            CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+            CHECK_INT(unlink(path), 0);
+            pb_posix_force_residency(best);
+        }
 }
 
 TEST(a_peer_that_has_gone_is_an_error_not_a_signal)

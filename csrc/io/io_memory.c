@@ -1,0 +1,181 @@
+/*
+ * What of a file is in memory: asking, bringing in, and reading only what is there. Shared by the real backends; any
+ * thread; no state but what the kernel was found to have.
+ *
+ * A page is in the page cache as soon as its read has begun, so being there is not enough: sendfile would wait for it.
+ */
+#include "io/io_posix.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "io/linux_compat.h"
+
+enum {
+    PAGE_BYTES = 4096,
+    SAMPLE_BYTES = 64 * 1024,  /* reads come in larger pieces, so one byte tells of so many */
+    SCRATCH_BYTES = 64 * 1024, /* small enough to stay in the CPU's cache */
+    SCRATCH_USES = 16,
+    MINCORE_PAGES = 256,
+};
+
+static _Thread_local bool never_wait;
+static atomic_int found_residency = -1;
+
+/* ---- which way ---- */
+
+static pb_residency probe(void)
+{
+    struct pb_cachestat_range range = {0, PAGE_BYTES};
+    struct pb_cachestat found;
+    /* Without a file to ask about, a kernel that has the call says so by a bad descriptor. A filter may refuse it. */
+    bool known = syscall(SYS_cachestat, -1, &range, &found, 0) < 0 && errno == EBADF;
+    return known ? PB_RESIDENCY_CACHESTAT : PB_RESIDENCY_MINCORE;
+}
+
+pb_residency pb_posix_residency(void)
+{
+    int residency = atomic_load_explicit(&found_residency, memory_order_relaxed);
+    if (residency < 0) {
+        residency = (int)probe();
+        atomic_store_explicit(&found_residency, residency, memory_order_relaxed);
+    }
+    return (pb_residency)residency;
+}
+
+void pb_posix_force_residency(pb_residency residency)
+{
+    atomic_store_explicit(&found_residency, (int)residency, memory_order_relaxed);
+}
+
+/* ---- asking ---- */
+
+static int resident_by_mincore(int file, int64_t position, int64_t length)
+{
+    int64_t begin = position - position % PAGE_BYTES;
+    size_t mapped_bytes = (size_t)(position + length - begin);
+    void *mapping = mmap(NULL, mapped_bytes, PROT_READ, MAP_SHARED, file, begin);
+    if (mapping == MAP_FAILED)
+        return -errno;
+    int result = 1;
+    for (size_t at = 0; at < mapped_bytes && result == 1; at += (size_t)MINCORE_PAGES * PAGE_BYTES) {
+        unsigned char pages[MINCORE_PAGES];
+        size_t left = mapped_bytes - at;
+        size_t part = left < sizeof pages * PAGE_BYTES ? left : sizeof pages * PAGE_BYTES;
+        if (mincore((char *)mapping + at, part, pages) < 0)
+            result = -errno;
+        for (size_t i = 0; result == 1 && i < (part + PAGE_BYTES - 1) / PAGE_BYTES; i++)
+            result = pages[i] & 1;
+    }
+    munmap(mapping, mapped_bytes);
+    return result;
+}
+
+/* 1 it is in memory, 0 it is not, < 0 the file system does not tell. */
+static int byte_resident(int file, int64_t position)
+{
+    char byte;
+    struct iovec iov = {&byte, 1};
+    int64_t got = RETRY(preadv2(file, &iov, 1, position, RWF_NOWAIT));
+    return got == -EAGAIN ? 0 : got < 0 ? (int)got : 1;
+}
+
+/* Are all its pages in the page cache, whether they have been read or not? 1, 0, or -errno. */
+static int present(int file, int64_t position, int64_t length)
+{
+    struct pb_cachestat_range range = {(uint64_t)position, (uint64_t)length};
+    struct pb_cachestat found;
+    if (syscall(SYS_cachestat, file, &range, &found, 0) < 0)
+        return -errno;
+    int64_t pages = (position + length - 1) / PAGE_BYTES - position / PAGE_BYTES + 1;
+    return found.cached_pages >= (uint64_t)pages;
+}
+
+static int resident_by_cachestat(int file, int64_t position, int64_t length)
+{
+    int result = present(file, position, length);
+    if (result == 1)
+        result = byte_resident(file, position + length - 1); /* the last ones come last */
+    for (int64_t at = position; at < position + length && result == 1; at += SAMPLE_BYTES)
+        result = byte_resident(file, at);
+    return result;
+}
+
+int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    PB_ASSERT(position >= 0);
+    if (length <= 0)
+        return 1;
+    int result = -ENOSYS;
+    if (pb_posix_residency() == PB_RESIDENCY_CACHESTAT)
+        result = resident_by_cachestat(file, position, length);
+    return result >= 0 ? result : resident_by_mincore(file, position, length);
+}
+
+/* ---- reading only what is there ---- */
+
+bool pb_posix_never_waits(void)
+{
+    return never_wait;
+}
+
+void pb_posix_thread_never_wait(pb_io *io, bool never)
+{
+    (void)io;
+    never_wait = never;
+}
+
+int pb_posix_open_cached(const char *path, int mode)
+{
+    struct open_how how = {.flags = (uint64_t)mode, .resolve = RESOLVE_CACHED};
+    int file = (int)RETRY(syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how));
+    /* Before Linux 5.12, or refused by a filter: the directory entry is all that might have to be waited for. */
+    if (file == -ENOSYS || file == -EINVAL || file == -EPERM)
+        return (int)RETRY(open(path, mode));
+    return file;
+}
+
+int64_t pb_posix_read_cached(int file, void *buffer, size_t length, int64_t position)
+{
+    /* A read that does not wait begins to read ahead all the same, so pages that are not there are left alone. */
+    int there = -ENOSYS;
+    if (pb_posix_residency() == PB_RESIDENCY_CACHESTAT)
+        there = present(file, position, (int64_t)length);
+    if (there == 1) {
+        struct iovec iov = {buffer, length};
+        int64_t got = RETRY(preadv2(file, &iov, 1, position, RWF_NOWAIT));
+        if (got != -EOPNOTSUPP)
+            return got;
+    }
+    if (there == 0 || resident_by_mincore(file, position, (int64_t)length) == 0)
+        return -EAGAIN;
+    return RETRY(pread(file, buffer, length, position));
+}
+
+/* ---- bringing in ---- */
+
+int pb_posix_file_bring_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    PB_ASSERT(position >= 0 && length >= 0);
+    /* The kernel's own read-ahead may be far larger than what is wanted, and begins inside of sendfile. */
+    (void)posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
+    static _Thread_local uint8_t scratch[SCRATCH_BYTES];
+    while (length > 0) {
+        struct iovec iov[SCRATCH_USES];
+        int count = 0;
+        for (int64_t left = length; left > 0 && count < SCRATCH_USES; left -= SCRATCH_BYTES)
+            iov[count++] = (struct iovec){scratch, left < SCRATCH_BYTES ? (size_t)left : SCRATCH_BYTES};
+        int64_t got = RETRY(preadv(file, iov, count, position));
+        if (got <= 0)
+            return got < 0 ? (int)got : -ENODATA;
+        position += got;
+        length -= got;
+    }
+    return 0;
+}
