@@ -204,8 +204,10 @@ static void take_frame(struct run *run, struct pbl_connection *connection, const
     if (body.failed || echoed != in_flight->correlation_id)
         pbl_fail("connection %u got correlation id %d where %d was due", connection->index, echoed,
                  in_flight->correlation_id);
+    uint64_t asked_bytes = in_flight->request.payload_bytes;
     int16_t code = run->workload->answer(run->workload->context, connection, in_flight, &body);
-    if (in_flight->request.api == PBL_API_FETCH) /* here the records are in the answer */
+    run->queued_bytes += in_flight->request.payload_bytes - asked_bytes; /* known only now */
+    if (in_flight->request.api == PBL_API_FETCH)                         /* here the records are in the answer */
         in_flight->request.body_bytes = size + 4 - PBL_FRAME_HEAD_BYTES;
     connection->ended++;
     end_request(run, in_flight, code, body.failed);

@@ -111,7 +111,9 @@ def _start(bench: LogBench, ours: bool) -> Peer:
     overrides = {"log.retention.bytes": "-1", "log.retention.check.interval.ms": "300000"}
     confinement = Confinement(MEMORY_BYTES, with_io=True)
     if ours:
-        return start_pybroker(bench.pbload, bench.data, bench.with_cgroup, bench.backend, overrides, confinement)
+        return start_pybroker(
+            bench.pbload, bench.data, bench.with_cgroup, bench.backend, overrides, confinement=confinement
+        )
     return start_kafka(
         bench.pbload,
         bench.data,

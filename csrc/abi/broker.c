@@ -60,6 +60,7 @@ int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_nat
         .idle_close_ns = options->connections_max_idle_ms * 1000000,
         .fetch_session_slots = options->fetch_session_slots,
         .fetch_max_bytes = options->fetch_max_bytes,
+        .history_cache_bytes = options->history_cache_bytes,
     };
     if (options->max_request_bytes <= 0 || options->spin_us < 0 ||
         options->connections_max_idle_ms > INT64_MAX / 1000000)

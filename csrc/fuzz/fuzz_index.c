@@ -24,7 +24,7 @@ static struct {
 static int memory_open(pb_io *io, const char *path, int flags)
 {
     (void)io;
-    PB_ASSERT(flags == PB_OPEN_READ);
+    PB_ASSERT(!(flags & PB_OPEN_WRITE));
     return strstr(path, ".timeindex") != NULL ? 1 : strstr(path, ".txnindex") != NULL ? 2 : 0;
 }
 

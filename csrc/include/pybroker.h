@@ -53,6 +53,7 @@ typedef struct pb_broker_options {
     int64_t connections_max_idle_ms;
     int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;     /* fetch.max.bytes */
+    int64_t history_cache_bytes; /* of the page cache, for what consumers that read history had brought in */
 } pb_broker_options;
 
 /* Open: loops, pools, background thread; nothing runs yet. */
@@ -498,7 +499,7 @@ typedef struct pb_broker_stats {
     int64_t buffer_bytes;    /* receive buffers held now */
     int64_t delayed_fetches; /* waiting now */
     int64_t fetch_sessions;
-    int64_t cold_reads;
+    int64_t cold_reads; /* how often a fetch could not go on without a disk */
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 

@@ -81,6 +81,15 @@ enum pb_open_flags {
     PB_OPEN_EXCLUSIVE = 4, /* with CREATE: it must not exist */
     PB_OPEN_TRUNCATE = 8,
     PB_OPEN_DIRECT = 16, /* past the page cache; -EINVAL where the file system cannot */
+    PB_OPEN_EXACT = 32,  /* all its reads are as with PB_READ_EXACT */
+};
+
+/* How a thread reads files. */
+enum pb_read_mode {
+    PB_READ_USUAL,
+    PB_READ_EXACT,    /* no more is read than asked for. From then on that holds for all reads of the handle */
+    PB_READ_RESIDENT, /* only what is in memory: file_read, and file_open for reading, give -EAGAIN instead of waiting
+                       */
 };
 
 /* Position, length and memory of reads and writes of a PB_OPEN_DIRECT file are multiples of this. */
@@ -131,8 +140,8 @@ typedef struct pb_io_ops {
     int (*file_drop)(pb_io *io, int file, int64_t position, int64_t length);      /* forget clean pages */
     int (*file_resident)(pb_io *io, int file, int64_t position,
                          int64_t length); /* 1 all in memory, 0 not, < 0 unknown */
-    /* Read into memory what is not there: 0 when all of it is, -ENODATA when the file ends before. Reads no more than
-     * asked, and from now on no read of this file does. */
+    /* Read into memory what is not there, as with PB_READ_EXACT: 0 when all of it is, -ENODATA when the file ends
+     * before. */
     int (*file_bring_in)(pb_io *io, int file, int64_t position, int64_t length);
 
     /* Names. */
@@ -164,9 +173,7 @@ typedef struct pb_io_ops {
     void (*thread_sleep_until)(pb_thread *thread, int64_t ns); /* by its own step, before returning IDLE */
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */
     void (*thread_yield_disk)(pb_io *io, bool yield);          /* the caller's reads and writes go after all others' */
-    /* As long as it is set, file_read and file_open for reading, when called by this thread, give -EAGAIN instead of
-     * waiting for a disk. */
-    void (*thread_never_wait)(pb_io *io, bool never);
+    void (*thread_read_mode)(pb_io *io, enum pb_read_mode mode); /* of the caller, from now on */
 
     /* Loops. */
     int (*loop_open)(pb_io *io, pb_loop **out, pb_failure *failure);

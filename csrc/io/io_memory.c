@@ -23,7 +23,7 @@ enum {
     MINCORE_PAGES = 256,
 };
 
-static _Thread_local bool never_wait;
+static _Thread_local enum pb_read_mode read_mode;
 static atomic_int found_residency = -1;
 
 /* ---- which way ---- */
@@ -119,15 +119,22 @@ int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length
 
 /* ---- reading only what is there ---- */
 
-bool pb_posix_never_waits(void)
+enum pb_read_mode pb_posix_read_mode(void)
 {
-    return never_wait;
+    return read_mode;
 }
 
-void pb_posix_thread_never_wait(pb_io *io, bool never)
+void pb_posix_thread_read_mode(pb_io *io, enum pb_read_mode mode)
 {
     (void)io;
-    never_wait = never;
+    read_mode = mode;
+}
+
+/* The kernel's own read-ahead may be far larger than what is wanted, goes on from any page that it has marked, and so
+ * begins inside of sendfile. */
+void pb_posix_read_exactly(int file)
+{
+    (void)posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
 }
 
 int pb_posix_open_cached(const char *path, int mode)
@@ -163,8 +170,7 @@ int pb_posix_file_bring_in(pb_io *io, int file, int64_t position, int64_t length
 {
     (void)io;
     PB_ASSERT(position >= 0 && length >= 0);
-    /* The kernel's own read-ahead may be far larger than what is wanted, and begins inside of sendfile. */
-    (void)posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);
+    pb_posix_read_exactly(file);
     static _Thread_local uint8_t scratch[SCRATCH_BYTES];
     while (length > 0) {
         struct iovec iov[SCRATCH_USES];

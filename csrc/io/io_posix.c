@@ -53,9 +53,11 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
         mode |= O_TRUNC;
     if (flags & PB_OPEN_DIRECT)
         mode |= O_DIRECT;
-    if (mode == (O_RDONLY | O_CLOEXEC) && pb_posix_never_waits())
-        return pb_posix_open_cached(path, mode);
-    return (int)RETRY(open(path, mode, 0644));
+    bool cached = mode == (O_RDONLY | O_CLOEXEC) && pb_posix_read_mode() == PB_READ_RESIDENT;
+    int file = cached ? pb_posix_open_cached(path, mode) : (int)RETRY(open(path, mode, 0644));
+    if (file >= 0 && (flags & PB_OPEN_EXACT))
+        pb_posix_read_exactly(file);
+    return file;
 }
 
 int pb_posix_file_close(pb_io *io, int file)
@@ -68,8 +70,11 @@ int pb_posix_file_close(pb_io *io, int file)
 int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
 {
     (void)io;
-    if (pb_posix_never_waits())
+    enum pb_read_mode mode = pb_posix_read_mode();
+    if (mode == PB_READ_RESIDENT)
         return pb_posix_read_cached(file, buffer, length, position);
+    if (mode == PB_READ_EXACT)
+        pb_posix_read_exactly(file);
     return RETRY(pread(file, buffer, length, position));
 }
 

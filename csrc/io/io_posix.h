@@ -72,10 +72,13 @@ int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t lengt
 int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_bring_in(pb_io *io, int file, int64_t position, int64_t length);
-void pb_posix_thread_never_wait(pb_io *io, bool never);
+void pb_posix_thread_read_mode(pb_io *io, enum pb_read_mode mode);
 int pb_posix_open_cached(const char *path, int mode);
 int64_t pb_posix_read_cached(int file, void *buffer, size_t length, int64_t position);
-bool pb_posix_never_waits(void);
+/* The calling thread's. */
+enum pb_read_mode pb_posix_read_mode(void);
+/* From now on the kernel reads no more of it than is asked for. */
+void pb_posix_read_exactly(int file);
 
 /* How it is found out what is in memory. */
 typedef enum pb_residency {
@@ -125,7 +128,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id,           \
     .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
     .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
-    .thread_never_wait = pb_posix_thread_never_wait, .file_bring_in = pb_posix_file_bring_in,                          \
+    .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                            \
     .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                          \
     .socket_peer = pb_posix_socket_peer
 

@@ -28,7 +28,7 @@ bool sim_chance(sim_machine *machine, uint32_t per_million)
 
 bool sim_would_wait(sim_machine *machine)
 {
-    return machine->never_wait && sim_chance(machine, machine->faults.cold_read);
+    return machine->read_mode == PB_READ_RESIDENT && sim_chance(machine, machine->faults.cold_read);
 }
 
 int pb_io_sim_open(uint64_t seed, pb_io **out)
@@ -127,7 +127,7 @@ static void run_step(sim_machine *machine, pb_thread *thread)
     machine->running = thread;
     enum pb_step next = thread->step(thread->context);
     machine->running = outer;
-    PB_ASSERT(!machine->never_wait);
+    PB_ASSERT(machine->read_mode == PB_READ_USUAL);
     machine->now_ns += STEP_NS;
     thread->ended = next == PB_STEP_END;
     /* A loop that found nothing to deliver has set when it wants to be run again; any other AGAIN is at once. */
@@ -382,9 +382,9 @@ static int sim_file_bring_in(pb_io *io, int file, int64_t position, int64_t leng
     return position + length <= sim_file_size(io, file) ? 0 : -ENODATA;
 }
 
-static void sim_thread_never_wait(pb_io *io, bool never)
+static void sim_thread_read_mode(pb_io *io, enum pb_read_mode mode)
 {
-    sim_of(io)->never_wait = never;
+    sim_of(io)->read_mode = mode;
 }
 
 /* No one else is at the disk. */
@@ -433,7 +433,7 @@ static const pb_io_ops sim_ops = {
     .thread_sleep_until = sim_thread_sleep_until,
     .thread_join = sim_thread_join,
     .thread_yield_disk = sim_thread_yield_disk,
-    .thread_never_wait = sim_thread_never_wait,
+    .thread_read_mode = sim_thread_read_mode,
     .loop_open = sim_loop_open,
     .loop_close = sim_loop_close,
     .loop_turn = sim_loop_turn,

@@ -80,7 +80,7 @@ static sim_file *file_of(pb_io *io, int handle)
 int sim_file_open(pb_io *io, const char *path, int flags)
 {
     sim_disk *disk = &sim_of(io)->disk;
-    if (flags == PB_OPEN_READ && sim_would_wait(sim_of(io)))
+    if (!(flags & PB_OPEN_WRITE) && sim_would_wait(sim_of(io)))
         return -EAGAIN;
     sim_name *name = sim_find_name(disk, path);
     if (!sim_exists(name) && !(flags & PB_OPEN_CREATE))

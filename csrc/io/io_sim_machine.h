@@ -96,7 +96,7 @@ typedef struct sim_machine {
     pb_thread *threads[PB_SIM_THREADS];
     int thread_count;
     pb_thread *running;
-    bool never_wait; /* set by a step and cleared before it ends */
+    enum pb_read_mode read_mode; /* set by a step and set back before it ends */
 } sim_machine;
 
 static inline sim_machine *sim_of(pb_io *io)

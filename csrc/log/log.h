@@ -133,8 +133,9 @@ typedef struct pb_log_slice {
     int file;
     int64_t position;
     int64_t length;
-    int64_t base_offset; /* of the first batch in it */
-    int64_t end_offset;  /* what lies at or above it is not in it; it may be larger than need be */
+    int64_t base_offset;    /* of the first batch in it */
+    int64_t end_offset;     /* what lies at or above it is not in it; it may be larger than need be */
+    int64_t ahead_position; /* up to here the file may be read ahead through the page cache */
 } pb_log_slice;
 
 typedef struct pb_log_position {

@@ -251,7 +251,9 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
     if (rc != 0 || length == 0)
         return rc;
     int64_t end_offset = next_offset >= 0 ? next_offset : plan->segment_end;
-    *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length, base_offset, end_offset};
+    int64_t ahead_position = pb_tail_settled_bytes(plan->segment, plan->size_bytes);
+    *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length,
+                          base_offset,   end_offset, ahead_position};
     if (next_offset >= 0) {
         pb_log_lock(guard);
         /* The segment that took its place has the batches elsewhere. */

@@ -120,7 +120,9 @@ static int open_name(const pb_segment *segment, pb_file_kind kind, const char *e
 {
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, extra);
-    return rc != 0 ? rc : segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
+    /* Readers of a log share the handle, and each asks for as much as it wants. */
+    int flags = kind == PB_FILE_LOG ? PB_OPEN_READ | PB_OPEN_EXACT : PB_OPEN_READ;
+    return rc != 0 ? rc : segment->io->ops->file_open(segment->io, path, flags);
 }
 
 int pb_segment_open(pb_segment *segment, pb_file_kind kind)

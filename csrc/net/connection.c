@@ -17,7 +17,9 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
-#define SHARED_NS 20000000 /* for so long a second connection counts as waiting for the reactor */
+#define SENDFILE_SHARED_BYTES (256 * 1024) /* at a time, while others wait for the reactor */
+#define SHARED_NS 20000000                 /* for so long a second connection counts as waiting for the reactor */
+#define RESIDENT_NS 5000000                /* for so long what was in memory is taken to be there still */
 #define BUFFER_IDLE_NS 2000000000LL
 /* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
  * come. */
@@ -353,9 +355,44 @@ static void advance(pb_connection *connection, int64_t bytes)
     PB_ASSERT(bytes == 0);
 }
 
+/* How much of the next output, a file range, is sent at a time. */
+static int64_t file_part(pb_connection *connection, const pb_output *output)
+{
+    bool shared = connection->reactor->now_ns < connection->reactor->shared_until_ns;
+    int64_t most = shared ? SENDFILE_SHARED_BYTES : SENDFILE_MAX_BYTES;
+    if (connection->brought_bytes > 0 && connection->brought_bytes < most)
+        most = connection->brought_bytes;
+    return output->length < most ? output->length : most;
+}
+
+/* sendfile waits for what is not in memory, and with it would the reactor. A client that reads slowly may leave time
+ * enough for it to be forgotten again. */
+static bool is_resident(pb_connection *connection, pb_response *response, const pb_output *output, int64_t length)
+{
+    const pb_connection_handler *handler = connection->handler;
+    bool brought = connection->brought_bytes > 0;
+    connection->brought_bytes = 0;
+    if (brought || handler->resident == NULL || connection->reactor->now_ns < response->resident_ns + RESIDENT_NS)
+        return true;
+    connection->bringing = !handler->resident(response, output, length);
+    return !connection->bringing;
+}
+
+static void transmit_file(pb_connection *connection, pb_response *response)
+{
+    while (response->outputs[response->next_output].length == 0)
+        response->next_output++;
+    pb_output *output = &response->outputs[response->next_output];
+    PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
+    int64_t length = file_part(connection, output);
+    if (is_resident(connection, response, output, length))
+        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
+                                         output->file, output->position, (size_t)length);
+}
+
 static void transmit(pb_connection *connection)
 {
-    if (connection->closing || connection->socket.transmit.active)
+    if (connection->closing || connection->socket.transmit.active || connection->bringing)
         return;
     advance(connection, 0); /* releases responses that have nothing to send */
     int count;
@@ -364,14 +401,7 @@ static void transmit(pb_connection *connection)
         connection->transport->send(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
                                     count, file_next);
     } else if (file_next) {
-        pb_response *response = head(connection);
-        while (response->outputs[response->next_output].length == 0)
-            response->next_output++;
-        pb_output *output = &response->outputs[response->next_output];
-        PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
-        int64_t length = output->length < SENDFILE_MAX_BYTES ? output->length : SENDFILE_MAX_BYTES;
-        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
-                                         output->file, output->position, (size_t)length);
+        transmit_file(connection, head(connection));
     }
 }
 
@@ -459,7 +489,8 @@ static void hurry_responses(pb_connection *connection)
 static void settle(pb_connection *connection)
 {
     PB_ASSERT(connection->closing);
-    if (connection->socket.receive.active || connection->socket.transmit.active || connection->delivering)
+    if (connection->socket.receive.active || connection->socket.transmit.active || connection->delivering ||
+        connection->bringing)
         return;
     hurry_responses(connection);
     pb_response *response;
@@ -497,6 +528,7 @@ void pb_connection_expect(pb_connection *connection, pb_response *response)
     response->ready = false;
     response->hurried = false;
     response->hurry = NULL;
+    response->resident_ns = 0;
     response->outputs = NULL;
     response->output_count = 0;
     response->next_output = 0;
@@ -508,6 +540,18 @@ void pb_connection_respond(pb_connection *connection, pb_response *response)
 {
     PB_ASSERT(!response->ready);
     response->ready = true;
+    mark(connection);
+}
+
+void pb_connection_brought(pb_connection *connection, int64_t result)
+{
+    PB_ASSERT(connection->bringing);
+    connection->bringing = false;
+    connection->brought_bytes = result;
+    if (result < 0 && !connection->closing) { /* half of the answer is sent already */
+        connection->handler->malformed(connection, "a segment that cannot be read any further");
+        pb_connection_kill(connection);
+    }
     mark(connection);
 }
 

@@ -36,6 +36,7 @@ typedef struct pb_response {
     int next_output;
     bool ready;
     bool hurried;
+    int64_t resident_ns;                         /* when all file ranges were last known to be in memory; 0: never */
     void (*hurry)(struct pb_response *response); /* the connection is closing: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
 } pb_response;
@@ -50,6 +51,9 @@ typedef struct pb_connection_handler {
     enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);
     void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
     void (*closed)(pb_connection *connection);                      /* last call: forget it */
+    /* May this part of a file be sent now, without waiting for a disk? If not, it is brought in, and
+     * pb_connection_brought called on the reactor's thread. NULL: always. */
+    bool (*resident)(pb_response *response, const pb_output *output, int64_t length);
     uint32_t max_frame_bytes;
 } pb_connection_handler;
 
@@ -77,6 +81,8 @@ struct pb_connection {
     bool delivering;             /* inside the frame loop */
     bool ended;                  /* the client sends no more; it may still read */
     bool closing;
+    bool bringing;         /* into memory, what is to be sent next */
+    int64_t brought_bytes; /* so much of what is to be sent next is there: send it without asking again */
     /* Sending. */
     pb_link responses;
     int response_count; /* queued */
@@ -92,6 +98,8 @@ void pb_connection_kill(pb_connection *connection);
 void pb_connection_resume(pb_connection *connection);
 /* Queue a response that is not ready. */
 void pb_connection_expect(pb_connection *connection, pb_response *response);
+/* So many bytes of what the handler said is not resident are now; or they never will be (-errno). */
+void pb_connection_brought(pb_connection *connection, int64_t result);
 /* Its outputs are set: send it when its turn comes. output_count 0 answers nothing (acks=0). */
 void pb_connection_respond(pb_connection *connection, pb_response *response);
 

@@ -94,7 +94,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     broker->settings = *settings;
     pb_dispatch_init(&broker->handler, settings->max_request_bytes);
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
-    pb_worker_init(&broker->worker, broker->io, "pb-cold-reads");
+    pb_cold_reads_init(&broker->cold_reads, broker->io, settings->history_cache_bytes);
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
     pb_syncer_init(&broker->syncer, broker->io);
     pb_flusher_init(&broker->flusher, broker->io);
@@ -135,7 +135,7 @@ int pb_broker_run(pb_broker *broker, pb_failure *failure)
 {
     PB_ASSERT(!broker->started);
     broker->started = true;
-    int result = pb_worker_start(&broker->worker, failure);
+    int result = pb_cold_reads_start(&broker->cold_reads, failure);
     if (result == 0)
         result = pb_worker_start(&broker->pacing, failure);
     if (result == 0)
@@ -171,7 +171,7 @@ void pb_broker_halt(pb_broker *broker)
     pb_reactor_post(&broker->reactors[0].reactor, &broker->close_listeners);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_stop(&broker->reactors[i].reactor);
-    pb_worker_stop(&broker->worker);
+    pb_cold_reads_stop(&broker->cold_reads);
     pb_worker_stop(&broker->pacing);
     pb_syncer_stop(&broker->syncer);
     pb_flusher_stop(&broker->flusher);
@@ -192,6 +192,7 @@ void pb_broker_destroy(pb_broker *broker)
         for (int api = 0; api < PB_API_KEYS; api++)
             free(home->histograms[api]);
     }
+    pb_cold_reads_destroy(&broker->cold_reads);
     pb_syncer_destroy(&broker->syncer);
     pb_flusher_destroy(&broker->flusher);
     pb_fetch_sessions_destroy(&broker->sessions);

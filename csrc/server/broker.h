@@ -13,6 +13,7 @@
 #include "net/connection.h"
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
+#include "server/cold_reads.h"
 #include "server/events.h"
 #include "server/flusher.h"
 #include "server/sync.h"
@@ -38,6 +39,7 @@ typedef struct pb_broker_settings {
     int64_t idle_close_ns;
     int32_t fetch_session_slots;
     int32_t fetch_max_bytes;
+    int64_t history_cache_bytes;
 } pb_broker_settings;
 
 /* Counters of one reactor: written by its thread, read by others. */
@@ -84,7 +86,7 @@ struct pb_broker {
     pb_registry registry;
     pb_fetch_sessions sessions;
     pb_events events;
-    pb_worker worker;   /* cold reads */
+    pb_cold_reads cold_reads;
     pb_worker pacing;   /* writeback of growing logs */
     pb_syncer syncer;   /* durable acks */
     pb_flusher flusher; /* hot logs */

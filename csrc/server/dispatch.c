@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "server/request.h"
+#include "server/fetch.h"
 
 #define PIPELINED_PRODUCES_MAX 128
 /* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer.
@@ -139,5 +139,6 @@ void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)
     handler->frame = take_frame;
     handler->malformed = complain;
     handler->closed = closed;
+    handler->resident = pb_fetch_resident_to_send;
     handler->max_frame_bytes = max_frame_bytes;
 }

@@ -1,19 +1,17 @@
 /*
  * Fetch: parse -> session -> read -> answer, or wait for min.bytes (on the partitions and a timer) and read again, or
- * have a background thread bring cold pages in first. Reactor thread, but for `wake` (any thread, under a partition's
- * lock) and the warming job.
+ * leave what would wait for a disk to a background thread (fetch_cold.c). Reactor thread, but for `wake` (any thread,
+ * under a partition's lock).
  */
 #include "server/fetch.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "log/tail.h"
 #include "wire/generated/kafka_errors.h"
 
 /* A read that keeps missing appends by a hair is answered with what it found. */
 #define REGISTER_ATTEMPTS 3
-#define WARM_SLICE_BYTES (256 * 1024)
 
 static void proceed(fetch_state *fetch);
 
@@ -30,57 +28,15 @@ static void cleanup(pb_request *request)
         pb_fetch_session_end(&request->home->broker->sessions, fetch->session);
 }
 
-/* ---- cold reads ---- */
-
-static void warmed(pb_task *task, pb_reactor *reactor)
-{
-    (void)reactor;
-    fetch_state *fetch = PB_CONTAINER(task, fetch_state, warmed);
-    for (int32_t i = 0; i < fetch->item_count; i++)
-        if (fetch->items[i].error != 0)
-            pb_fetch_unpin_item(&fetch->items[i]);
-    pb_fetch_answer(fetch);
-}
-
-/* Background thread: read what will be sent, so that sendfile finds it in the page cache. */
-static void warm(pb_job *job)
-{
-    fetch_state *fetch = PB_CONTAINER(job, fetch_state, warm);
-    pb_io *io = fetch->request->home->broker->io;
-    static _Thread_local uint8_t scratch[WARM_SLICE_BYTES];
-    for (int32_t i = 0; i < fetch->item_count; i++) {
-        fetch_item *item = &fetch->items[i];
-        const pb_log_slice *slice = &item->slice;
-        int64_t at = slice->position, end = at;
-        int result = 0;
-        if (slice->segment != NULL)
-            end += pb_tail_file_bytes(slice->segment, at, slice->length);
-        while (at < end && result == 0) {
-            size_t length = end - at < WARM_SLICE_BYTES ? (size_t)(end - at) : WARM_SLICE_BYTES;
-            result = pb_io_read_all(io, slice->file, scratch, length, at);
-            at += (int64_t)length;
-        }
-        if (result == 0)
-            continue;
-        /* A sendfile would meet the same error with half of the answer sent. */
-        pb_partition_report_read(item->partition, result);
-        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
-    }
-    pb_reactor_post(&fetch->request->home->reactor, &fetch->warmed);
-}
-
 static void finish(fetch_state *fetch)
 {
-    pb_request *request = fetch->request;
-    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
-    if (fetch->hurried || fetch->bytes == 0 || !pb_fetch_is_cold(fetch)) {
+    fetch->request->at_ns[PB_AT_LOCAL_DONE] = fetch->request->home->reactor.now_ns;
+    if (fetch->hurried)
+        pb_fetch_unpin(fetch); /* nobody gets it */
+    if (fetch->hurried || pb_fetch_is_resident(fetch))
         pb_fetch_answer(fetch);
-        return;
-    }
-    pb_counter_add(&request->home->counters.cold_reads, 1);
-    fetch->warm.run = warm;
-    fetch->warmed.run = warmed;
-    pb_worker_submit(&request->home->broker->worker, &fetch->warm);
+    else
+        pb_fetch_bring_in(fetch);
 }
 
 /* ---- waiting ---- */
@@ -164,21 +120,36 @@ static bool is_enough(const fetch_state *fetch)
            fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
 }
 
+/* Enough has been found, or it is not waited for: true. */
+static bool settles(fetch_state *fetch)
+{
+    if (is_enough(fetch))
+        return true;
+    if (wait_for_more(fetch))
+        pb_fetch_unpin(fetch); /* a segment is not kept open by a fetch that waits */
+    return false;
+}
+
 static void proceed(fetch_state *fetch)
 {
     for (int attempt = 0; attempt < REGISTER_ATTEMPTS; attempt++) {
         pb_fetch_unpin(fetch);
-        pb_fetch_read(fetch);
-        if (is_enough(fetch))
-            break;
-        bool waits = wait_for_more(fetch);
-        if (waits) {
-            pb_fetch_unpin(fetch); /* a segment is not kept open by a fetch that waits */
+        if (!pb_fetch_read_resident(fetch)) {
+            pb_fetch_look_up(fetch);
             return;
         }
-        if (atomic_load(&fetch->woken))
-            return; /* while registering: the wake task goes on */
+        if (settles(fetch))
+            break;
+        if (fetch->waiting || atomic_load(&fetch->woken))
+            return; /* woken while registering: the wake task goes on */
     }
+    finish(fetch);
+}
+
+void pb_fetch_looked_up(fetch_state *fetch)
+{
+    if (!settles(fetch) && (fetch->waiting || atomic_load(&fetch->woken)))
+        return;
     finish(fetch);
 }
 

@@ -32,7 +32,9 @@ typedef struct fetch_item {
 /*
  * Owner: the request's arena; its reactor's thread, but for `missing_bytes` and `woken`.
  * READING -> (enough, an error, or no wait asked) ANSWERED; -> WAITING: on partitions and a timer -> READING
- * READING -> WARMING: a background thread brings cold pages in -> ANSWERED
+ * READING -> LOOKING UP: what is asked for, on a background thread, as an index or a header is not in memory -> as
+ * after READING READING -> BRINGING IN: what is to be sent into memory, on a background thread -> ANSWERED ANSWERED ->
+ * BRINGING IN again: what a slow client has not been sent yet, and memory has lost -> sent
  */
 typedef struct fetch_state {
     pb_request *request;
@@ -41,7 +43,11 @@ typedef struct fetch_state {
     bool full; /* answer every partition */
     bool read_committed;
     bool waiting;
-    bool hurried; /* the connection is closing: no more waiting */
+    bool hurried;    /* the connection is closing: no more waiting */
+    bool must_wait;  /* the read would have had to wait for a disk, and was given up */
+    bool never_wait; /* the read under way must not wait for a disk */
+    bool probing;    /* the read under way is to find where each item begins, no more */
+    bool looked_up;  /* by a background thread, as something was not in memory */
     fetch_item *items;
     int32_t item_count;
     int32_t limit_bytes;    /* of the answer: the request's and the broker's */
@@ -54,8 +60,15 @@ typedef struct fetch_state {
     _Atomic int64_t missing_bytes; /* until min.bytes */
     atomic_bool woken;             /* a wake task is under way */
     pb_task wake;
-    pb_job warm;
-    pb_task warmed;
+    /* A background thread's, from pb_cold_reads_submit until it posts `brought`. */
+    pb_cold_read cold;
+    pb_task brought;
+    int32_t cold_item;           /* being brought in */
+    int64_t cold_left_bytes;     /* of the answer, to be brought in beforehand */
+    int64_t cold_start_position; /* in its file */
+    int64_t cold_position;
+    int64_t cold_end_position;
+    int cold_result;
 } fetch_state;
 
 /* Find what can be sent now, for all items. */
@@ -63,8 +76,17 @@ void pb_fetch_read(fetch_state *fetch);
 /* Let go of what the last read pinned. */
 void pb_fetch_unpin(fetch_state *fetch);
 void pb_fetch_unpin_item(fetch_item *item);
-/* Is any of it not in memory? */
-bool pb_fetch_is_cold(fetch_state *fetch);
+/* pb_fetch_read, unless that would wait for a disk: then false, and nothing is found. */
+bool pb_fetch_read_resident(fetch_state *fetch);
+/* pb_fetch_read on a background thread, then pb_fetch_looked_up on the reactor's. */
+void pb_fetch_look_up(fetch_state *fetch);
+void pb_fetch_looked_up(fetch_state *fetch);
+/* Is all that is to be sent in memory? */
+bool pb_fetch_is_resident(fetch_state *fetch);
+/* Bring it in, and answer. */
+void pb_fetch_bring_in(fetch_state *fetch);
+/* The connection handler's. */
+bool pb_fetch_resident_to_send(pb_response *response, const pb_output *output, int64_t length);
 /* Write the answer and let it go. */
 void pb_fetch_answer(fetch_state *fetch);
 /* Answer with an error for the whole request. */

@@ -87,8 +87,8 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
         void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
         return copy_to(item, copy, slice->length);
     }
-    /* Also what the file has got by now: it has not been in the page cache yet. */
-    if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) == 0 ||
+    /* Also what the file has got by now, if the ring still has some of it: that has not been in the page cache yet. */
+    if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) < slice->length ||
         pb_tail_holds(slice->segment, slice->position + slice->length))
         return copy_ring(fetch, item);
     return (pb_slice){NULL, (int32_t)slice->length};

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log/tail.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -21,7 +20,7 @@ static void check_divergence(fetch_item *item)
         item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = epoch, .end_offset = end_offset};
 }
 
-static void read_aborted(fetch_item *item)
+static void read_aborted(fetch_state *fetch, fetch_item *item)
 {
     pb_log_guard guard = pb_partition_guard(item->partition);
     int64_t upper_offset = item->ends.last_stable_offset;
@@ -29,7 +28,8 @@ static void read_aborted(fetch_item *item)
         upper_offset = item->slice.end_offset;
     int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, upper_offset, &item->aborted,
                                              &item->aborted_count);
-    if (result == 0)
+    fetch->must_wait = fetch->must_wait || (result == -EAGAIN && fetch->never_wait);
+    if (result == 0 || fetch->must_wait)
         return;
     pb_partition_report_read(item->partition, result);
     item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
@@ -51,13 +51,19 @@ static void tell_damage(fetch_state *fetch, fetch_item *item)
 static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 {
     int64_t max_bytes = item->max_bytes < left_bytes ? item->max_bytes : left_bytes;
-    bool at_least_one = fetch->bytes == 0; /* KIP-74: the first batch comes whole, whatever its size */
+    if (fetch->probing)
+        max_bytes = max_bytes < 1 ? max_bytes : 1;
+    bool at_least_one = fetch->probing || fetch->bytes == 0; /* KIP-74: the first batch comes whole */
     item->error = pb_partition_find(item->partition, &item->ends, item->offset, max_bytes, fetch->read_committed,
                                     at_least_one, &item->slice);
+    if (item->error == -EAGAIN && fetch->never_wait) {
+        fetch->must_wait = true;
+        return;
+    }
     if (item->error == 0 && item->last_fetched_epoch >= 0)
         check_divergence(item);
     if (item->error == 0 && fetch->read_committed && item->slice.segment != NULL)
-        read_aborted(item);
+        read_aborted(fetch, item);
     if (item->error == PB_KAFKA_CORRUPT_MESSAGE)
         tell_damage(fetch, item);
     if (item->error < 0)
@@ -93,7 +99,7 @@ void pb_fetch_read(fetch_state *fetch)
 {
     fetch->bytes = 0;
     fetch->has_error = false;
-    for (int32_t i = 0; i < fetch->item_count; i++) {
+    for (int32_t i = 0; i < fetch->item_count && !fetch->must_wait; i++) {
         fetch_item *item = &fetch->items[i];
         read_item(fetch, item, fetch->limit_bytes - fetch->bytes);
         fetch->bytes += item->slice.length;
@@ -118,18 +124,4 @@ void pb_fetch_unpin(fetch_state *fetch)
 {
     for (int32_t i = 0; i < fetch->item_count; i++)
         pb_fetch_unpin_item(&fetch->items[i]);
-}
-
-bool pb_fetch_is_cold(fetch_state *fetch)
-{
-    pb_io *io = fetch->request->home->broker->io;
-    for (int32_t i = 0; i < fetch->item_count; i++) {
-        const pb_log_slice *slice = &fetch->items[i].slice;
-        if (slice->segment == NULL)
-            continue;
-        int64_t file_bytes = pb_tail_file_bytes(slice->segment, slice->position, slice->length);
-        if (io->ops->file_resident(io, slice->file, slice->position, file_bytes) == 0)
-            return true;
-    }
-    return false;
 }

@@ -49,6 +49,8 @@ class BrokerOptions:
     connections_max_idle_ms: int
     fetch_session_slots: int
     fetch_max_bytes: int
+    history_cache_bytes: int = 0
+    """0: as little as it can do with."""
 
 
 class BrokerStats(NamedTuple):

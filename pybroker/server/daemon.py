@@ -318,6 +318,7 @@ def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:
         connections_max_idle_ms=config.get_int("connections.max.idle.ms"),
         fetch_session_slots=config.get_int("max.incremental.fetch.session.cache.slots"),
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
+        history_cache_bytes=profile.history_cache_bytes,
     )
 
 

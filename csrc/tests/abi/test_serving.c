@@ -1,8 +1,12 @@
 /* The data plane from socket to file and back, through pybroker.h alone, on both real backends. */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
 
+#include "record/batch.h"
 #include "tests/abi/serving.h"
 
 static uint8_t batch[1 << 20];
@@ -234,6 +238,106 @@ TEST(a_partition_in_error_has_no_ends)
     CHECK_INT(data->last_stable_offset, -1);
     mini_client_close(&client);
     stop(&it);
+}
+
+/* As if memory had been short: nothing of the partition's segment stays in the page cache. False: it cannot be made to
+ * go, on tmpfs. */
+static bool forget_pages(const served *it)
+{
+    char path[160];
+    struct statfs system;
+    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.log", it->directory);
+    int file = open(path, O_RDONLY);
+    CHECK(file >= 0);
+    CHECK_INT(fdatasync(file), 0);
+    CHECK_INT(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
+    CHECK_INT(fstatfs(file, &system), 0);
+    close(file);
+    return system.f_type != TMPFS_MAGIC;
+}
+
+static int64_t cold_reads(const served *it)
+{
+    pb_broker_stats stats;
+    pb_broker_stats_read(it->broker, &stats);
+    return stats.cold_reads;
+}
+
+enum { HISTORY_BATCHES = 12 };
+
+/* Batches of 900 KB, each of another byte. */
+static void produce_history(mini_client *client, uint8_t *sent, size_t *length)
+{
+    for (int i = 0; i < HISTORY_BATCHES; i++) {
+        pb_produce_response produced;
+        *length = mini_batch(batch, sizeof batch, 9, 100000);
+        batch[*length / 2] = (uint8_t)i;
+        pb_batch_header header;
+        CHECK_INT(pb_batch_parse(batch, *length, &header), 0);
+        pb_batch_write(batch, &header);
+        memcpy(sent + (size_t)i * *length, batch, *length);
+        mini_client_send_produce(client, 9, 1, "t", 0, batch, *length);
+        mini_client_receive_produce(client, 9, &produced);
+        CHECK_INT(answer_of(&produced)->error_code, 0);
+    }
+}
+
+static void check_history(mini_client *client, const uint8_t *sent, size_t length, int index)
+{
+    pb_fetch_response fetched;
+    mini_client_receive_fetch(client, 12, &fetched);
+    const pb_fetch_response_partition_data *data = &fetched.responses[0].partitions[0];
+    CHECK_INT(data->error_code, 0);
+    CHECK(data->records.length >= (int64_t)length);
+    CHECK(memcmp((const uint8_t *)data->records.data + 16, sent + (size_t)index * length + 16, length - 16) == 0);
+}
+
+TEST(history_that_is_not_in_memory_is_fetched_byte_for_byte)
+{
+    static uint8_t sent[HISTORY_BATCHES << 20];
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client client;
+        size_t length;
+        mini_client_open(&client, it.port);
+        produce_history(&client, sent, &length);
+        bool is_cold = forget_pages(&it);
+        for (int i = 0; i < HISTORY_BATCHES; i++) {
+            mini_client_send_fetch(&client, 12, "t", 0, 9 * (int64_t)i, 1, 1000);
+            check_history(&client, sent, length, i);
+        }
+        CHECK(cold_reads(&it) > 0 || !is_cold);
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+TEST(what_memory_loses_before_a_slow_client_takes_it_is_brought_in_again)
+{
+    static uint8_t sent[HISTORY_BATCHES << 20];
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client client, slow;
+        size_t length;
+        mini_client_open(&client, it.port);
+        mini_client_open(&slow, it.port);
+        int small = 64 << 10;
+        CHECK_INT(setsockopt(slow.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+        produce_history(&client, sent, &length);
+        for (int i = 0; i < HISTORY_BATCHES; i++)
+            mini_client_send_fetch(&slow, 12, "t", 0, 9 * (int64_t)i, 1, 0);
+        usleep(300000); /* until its socket is full, an answer half sent */
+        int64_t before = cold_reads(&it);
+        bool is_cold = forget_pages(&it);
+        for (int i = 0; i < HISTORY_BATCHES; i++)
+            check_history(&slow, sent, length, i);
+        CHECK(cold_reads(&it) > before || !is_cold);
+        mini_client_close(&slow);
+        mini_client_close(&client);
+        stop(&it);
+    }
 }
 
 TEST(a_partition_closes_under_a_reader_that_does_not_read)

@@ -314,20 +314,20 @@ static void check_cold(rig *it, int file)
     CHECK_INT(ops->file_bring_in(it->io, file, 0, 1 << 20), 0);
     CHECK_INT(ops->file_resident(it->io, file, 0, sizeof large), 0);
     CHECK_INT(ops->file_resident(it->io, file, 0, 1 << 20), 1);
-    ops->thread_never_wait(it->io, true);
+    ops->thread_read_mode(it->io, PB_READ_RESIDENT);
     CHECK_INT(pb_io_read_all(it->io, file, got, 1 << 20, 0), 0);
     CHECK_INT(pb_io_read_all(it->io, file, got, 4096, 3 << 19), -EAGAIN);
     CHECK_INT(ops->file_resident(it->io, file, 3 << 19, 4096), 0); /* trying has not begun to read it */
-    ops->thread_never_wait(it->io, false);
+    ops->thread_read_mode(it->io, PB_READ_USUAL);
     CHECK_INT(ops->file_bring_in(it->io, file, 3 << 19, 300000), 0);
     CHECK_INT(ops->file_resident(it->io, file, 3 << 19, 300000), 1);
     CHECK_INT(ops->file_resident(it->io, file, 1 << 20, 1 << 19), 0); /* no more than asked */
     CHECK_INT(ops->file_resident(it->io, file, (3 << 19) + 304 * 1024, 4096), 0);
-    ops->thread_never_wait(it->io, true);
+    ops->thread_read_mode(it->io, PB_READ_RESIDENT);
     CHECK_INT(pb_io_read_all(it->io, file, got, 300000, 3 << 19), 0);
     CHECK_MEM(got, large + (3 << 19), 300000);
     CHECK_INT(pb_io_read_all(it->io, file, got, 300000, 5 << 18), -EAGAIN);
-    ops->thread_never_wait(it->io, false);
+    ops->thread_read_mode(it->io, PB_READ_USUAL);
     CHECK_INT(pb_io_read_all(it->io, file, got, sizeof got, 0), 0);
     CHECK_MEM(got, large, sizeof large);
 }
@@ -347,11 +347,11 @@ TEST(what_is_not_in_memory_is_known_and_brought_in)
                 check_cold(&it, file);
             CHECK_INT(it.io->ops->file_bring_in(it.io, file, sizeof large - 1, 2), -ENODATA);
             CHECK_INT(it.io->ops->file_close(it.io, file), 0);
-            it.io->ops->thread_never_wait(it.io, true);
+            it.io->ops->thread_read_mode(it.io, PB_READ_RESIDENT);
             file = it.io->ops->file_open(it.io, path, PB_OPEN_READ); /* its name has just been used */
             CHECK(file >= 0);
             CHECK_INT(it.io->ops->file_open(it.io, "/nowhere/at/all", PB_OPEN_READ), -ENOENT);
-            it.io->ops->thread_never_wait(it.io, false);
+            it.io->ops->thread_read_mode(it.io, PB_READ_USUAL);
             CHECK_INT(it.io->ops->file_close(it.io, file), 0);
             CHECK_INT(unlink(path), 0);
             pb_posix_force_residency(best);

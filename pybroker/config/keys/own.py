@@ -114,4 +114,14 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         Range(1 << 20),
         honoured=True,
     ),
+    ConfigKey(
+        "pybroker.history.cache.bytes",
+        ConfigType.LONG,
+        "0",
+        Importance.LOW,
+        "How much of the history that consumers had to have read from disk stays in the page cache for others that "
+        "follow; 0 takes a quarter of the memory that the broker may use.",
+        Range(0),
+        honoured=True,
+    ),
 )

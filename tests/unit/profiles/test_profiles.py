@@ -129,7 +129,7 @@ def test_generic_takes_half_of_the_cpus(cpus: str, reactor_count: int, tmp_path:
     (root / "proc/self/status").write_text(f"Cpus_allowed_list:\t{cpus}\n")
     (root / "sys/devices/system/cpu/online").write_text("0-63")
     profile = load_profile(config(), root)
-    assert profile == Profile("generic", reactor_count, 50, "paced", 64 << 20, 128 << 20)
+    assert profile == Profile("generic", reactor_count, 50, "paced", 64 << 20, 128 << 20, profile.history_cache_bytes)
     assert load_profile(config("pybroker.profile=generic"), root) == profile
 
 
@@ -138,6 +138,17 @@ def test_a_control_group_may_leave_less_than_half(quota: str, reactor_count: int
     root = unpack("nvme", tmp_path)
     (root / "sys/fs/cgroup/system.slice/cpu.max").write_text(f"{quota} 100000")
     assert load_profile(config(), root).reactor_count == reactor_count
+
+
+@pytest.mark.parametrize(
+    ("limit", "setting", "cache_bytes"),
+    [("max", "", 4 << 30), ("1500000000", "", 375_000_000), ("1500000000", "pybroker.history.cache.bytes=7", 7)],
+)
+def test_history_has_a_share_of_the_memory(limit: str, setting: str, cache_bytes: int, tmp_path: Path) -> None:
+    root = unpack("nvme", tmp_path)
+    (root / "proc/meminfo").write_text(f"MemTotal: {16 << 20} kB\n")
+    (root / "sys/fs/cgroup/system.slice/memory.max").write_text(f"{limit}\n")
+    assert load_profile(config(*filter(None, [setting])), root).history_cache_bytes == cache_bytes
 
 
 def test_explicit_settings_win(tmp_path: Path) -> None:

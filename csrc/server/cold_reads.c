@@ -1,0 +1,389 @@
+/* The threads that read history. See cold_reads.h. */
+#include "server/cold_reads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "log/segment.h"
+
+enum {
+    AHEAD_BYTES = 3 << 20,               /* of one reader */
+    AHEAD_RUNNING = PB_COLD_THREADS / 2, /* so that what is due finds a thread */
+    AHEAD_WAITING = 64,
+    FOLLOWED_BYTES = 32 * 1024, /* less comes at the tail, where there is nothing ahead */
+    CACHE_MIN_BYTES = 32 << 20,
+    BROUGHT_BYTES = 8 << 20, /* remembered, and dropped, together */
+    BROUGHT_OPEN = PB_COLD_THREADS * 2,
+};
+
+/* ---- the queue ---- */
+
+static void wake_one(pb_cold_reads *reads)
+{
+    pb_thread *sleeper = NULL;
+    pthread_mutex_lock(&reads->lock);
+    for (int i = 0; i < PB_COLD_THREADS && sleeper == NULL; i++) {
+        if (!reads->threads[i].idle)
+            continue;
+        reads->threads[i].idle = false; /* the next one wakes another */
+        sleeper = reads->threads[i].thread;
+    }
+    pthread_mutex_unlock(&reads->lock);
+    if (sleeper != NULL)
+        reads->io->ops->thread_wake(sleeper);
+}
+
+void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read)
+{
+    pthread_mutex_lock(&reads->lock);
+    PB_ASSERT(reads->running);
+    pb_list_push_back(&reads->due, &read->link);
+    pthread_mutex_unlock(&reads->lock);
+    wake_one(reads);
+}
+
+/* The next read; NULL: there is none. */
+static pb_cold_read *take(pb_cold_thread *self, bool *is_ahead, bool *stopping)
+{
+    pb_cold_reads *reads = self->reads;
+    pthread_mutex_lock(&reads->lock);
+    pb_link *link = pb_list_pop_front(&reads->due);
+    *is_ahead = false;
+    if (link == NULL && reads->ahead_running < AHEAD_RUNNING) {
+        link = pb_list_pop_front(&reads->ahead);
+        *is_ahead = link != NULL;
+        reads->ahead_running += link != NULL;
+    }
+    self->idle = link == NULL;
+    *stopping = reads->stopping;
+    pthread_mutex_unlock(&reads->lock);
+    return link == NULL ? NULL : PB_CONTAINER(link, pb_cold_read, link);
+}
+
+static void put_back(pb_cold_reads *reads, pb_cold_read *read, bool more, bool is_ahead)
+{
+    pthread_mutex_lock(&reads->lock);
+    reads->ahead_running -= is_ahead;
+    reads->ahead_count -= is_ahead && !more;
+    if (more)
+        pb_list_push_back(is_ahead ? &reads->ahead : &reads->due, &read->link);
+    pthread_mutex_unlock(&reads->lock);
+}
+
+static enum pb_step step(void *argument)
+{
+    pb_cold_thread *self = argument;
+    bool is_ahead, stopping;
+    pb_cold_read *read = take(self, &is_ahead, &stopping);
+    if (read == NULL) /* what is still to be read ahead, others are at */
+        return stopping ? PB_STEP_END : PB_STEP_IDLE;
+    pb_io *io = self->reads->io;
+    io->ops->thread_read_mode(io, PB_READ_EXACT);
+    bool more = read->piece(read);
+    io->ops->thread_read_mode(io, PB_READ_USUAL);
+    put_back(self->reads, read, more, is_ahead);
+    return PB_STEP_AGAIN;
+}
+
+/* ---- drop behind ---- */
+
+/* A range that was brought in. The file is known by name, as it need not be kept open for this. */
+typedef struct brought {
+    pb_link link;
+    int64_t position;
+    int64_t length;
+    char path[];
+} brought;
+
+/* The path of a slice's file; false when the log has been closed. */
+static bool path_of(pb_partition *partition, const pb_log_slice *slice, char *path)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool known = partition->log != NULL &&
+                 pb_segment_path(path, slice->segment->directory, slice->segment->base_offset, PB_FILE_LOG, "") == 0;
+    pthread_mutex_unlock(&partition->lock);
+    return known;
+}
+
+/* One of the newest that this range goes on from. */
+static brought *find_to_extend(pb_cold_reads *reads, const char *path, int64_t position)
+{
+    pb_link *link = reads->brought.prev;
+    for (int i = 0; i < BROUGHT_OPEN && link != &reads->brought; i++, link = link->prev) {
+        brought *one = PB_CONTAINER(link, brought, link);
+        if (one->position + one->length == position && one->length < BROUGHT_BYTES && strcmp(one->path, path) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+static void remember(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                     int64_t length)
+{
+    char path[PB_LOG_PATH_BYTES];
+    if (!path_of(partition, slice, path))
+        return;
+    pthread_mutex_lock(&reads->lock);
+    brought *one = find_to_extend(reads, path, position);
+    if (one != NULL) {
+        one->length += length;
+        reads->brought_bytes += length;
+    } else if ((one = malloc(sizeof *one + strlen(path) + 1)) != NULL) { /* without memory the kernel has to drop it */
+        one->position = position;
+        one->length = length;
+        memcpy(one->path, path, strlen(path) + 1);
+        pb_list_push_back(&reads->brought, &one->link);
+        reads->brought_bytes += length;
+    }
+    pthread_mutex_unlock(&reads->lock);
+}
+
+static void drop(pb_cold_reads *reads, brought *one)
+{
+    int file = reads->io->ops->file_open(reads->io, one->path, PB_OPEN_READ);
+    if (file >= 0) { /* else it was deleted, and its pages are gone already */
+        (void)reads->io->ops->file_drop(reads->io, file, one->position, one->length);
+        (void)reads->io->ops->file_close(reads->io, file);
+        atomic_fetch_add_explicit(&reads->dropped_bytes, one->length, memory_order_relaxed);
+    }
+    free(one);
+}
+
+static brought *take_oldest(pb_cold_reads *reads, int64_t above_bytes)
+{
+    pthread_mutex_lock(&reads->lock);
+    pb_link *link = reads->brought_bytes > above_bytes ? pb_list_pop_front(&reads->brought) : NULL;
+    brought *one = link == NULL ? NULL : PB_CONTAINER(link, brought, link);
+    if (one != NULL)
+        reads->brought_bytes -= one->length;
+    pthread_mutex_unlock(&reads->lock);
+    return one;
+}
+
+/* Before `length` more come, so that nobody else's pages have to make room. */
+static void make_room(pb_cold_reads *reads, int64_t length)
+{
+    brought *oldest;
+    while ((oldest = take_oldest(reads, reads->cache_bytes - length)) != NULL)
+        drop(reads, oldest);
+}
+
+/* ---- bringing in ---- */
+
+/* A range that a thread is at. Pages are found in the page cache as soon as their read has begun. */
+typedef struct reading {
+    pb_link link;
+    const pb_segment *segment; /* only compared */
+    int64_t position;
+    int64_t end_position;
+} reading;
+
+static int bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)
+{
+    reading self = {.segment = slice->segment, .position = position, .end_position = position + length};
+    pthread_mutex_lock(&reads->lock);
+    pb_list_push_back(&reads->reading, &self.link);
+    pthread_mutex_unlock(&reads->lock);
+    int result = reads->io->ops->file_bring_in(reads->io, slice->file, position, length);
+    pthread_mutex_lock(&reads->lock);
+    pb_list_remove(&self.link);
+    pthread_mutex_unlock(&reads->lock);
+    return result;
+}
+
+static bool is_being_read(pb_cold_reads *reads, const pb_segment *segment, int64_t position, int64_t length)
+{
+    if (!atomic_load_explicit(&reads->used, memory_order_relaxed))
+        return false;
+    bool found = false;
+    pthread_mutex_lock(&reads->lock);
+    for (pb_link *link = reads->reading.next; link != &reads->reading && !found; link = link->next) {
+        const reading *one = PB_CONTAINER(link, reading, link);
+        found = one->segment == segment && one->position < position + length && position < one->end_position;
+    }
+    pthread_mutex_unlock(&reads->lock);
+    return found;
+}
+
+bool pb_cold_reads_resident(pb_cold_reads *reads, const pb_segment *segment, int file, int64_t position, int64_t length)
+{
+    /* In this order: a read that begins in between is one of pages that were not there. Where nothing can be found out,
+     * all is taken to be. */
+    return reads->io->ops->file_resident(reads->io, file, position, length) != 0 &&
+           !is_being_read(reads, segment, position, length);
+}
+
+int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                           int64_t length)
+{
+    if (reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
+        !is_being_read(reads, slice->segment, position, length))
+        return 0;
+    make_room(reads, length);
+    int result = bring_in(reads, slice, position, length);
+    if (result != 0)
+        return result;
+    atomic_fetch_add_explicit(&reads->read_bytes, length, memory_order_relaxed);
+    remember(reads, partition, slice, position, length);
+    return 0;
+}
+
+/* ---- read ahead ---- */
+
+typedef struct ahead_read {
+    pb_cold_read read;
+    pb_cold_reads *reads;
+    pb_partition *partition; /* retained */
+    pb_log_slice slice;      /* what is to be read; pinned */
+} ahead_read;
+
+static bool ahead_piece(pb_cold_read *read)
+{
+    ahead_read *ahead = PB_CONTAINER(read, ahead_read, read);
+    pb_log_slice *slice = &ahead->slice;
+    int64_t length = pb_cold_piece_bytes(slice->position, slice->length);
+    int result = pb_cold_reads_bring_in(ahead->reads, ahead->partition, slice, slice->position, length);
+    atomic_fetch_add_explicit(&ahead->reads->ahead_bytes, length, memory_order_relaxed);
+    slice->position += length;
+    slice->length -= length;
+    if (result == 0 && slice->length > 0) /* who comes here meets the same error */
+        return true;
+    pb_segment_release(slice->segment);
+    pb_partition_release(ahead->partition);
+    free(ahead);
+    return false;
+}
+
+/* The stream that this slice goes on with; else, if it is to be followed from now on, one that is made of it. */
+static pb_cold_stream *find_stream(pb_cold_reads *reads, const pb_partition *partition, const pb_log_slice *slice,
+                                   bool make)
+{
+    pb_cold_stream *oldest = &reads->streams[0];
+    int64_t segment_base = slice->segment->base_offset;
+    for (int i = 0; i < PB_COLD_STREAMS; i++) {
+        pb_cold_stream *stream = &reads->streams[i];
+        /* A batch that was cut off at the end comes again. */
+        if (stream->partition == partition && stream->segment_base == segment_base &&
+            slice->position <= stream->next_position && slice->position + slice->length > stream->next_position)
+            return stream;
+        if (stream->used < oldest->used)
+            oldest = stream;
+    }
+    if (make) {
+        int64_t end_position = slice->position + slice->length;
+        *oldest = (pb_cold_stream){partition, segment_base, end_position, end_position, ++reads->use_count};
+    }
+    return NULL;
+}
+
+/* Where to read ahead to from *position on; 0: not now. The lock is held. */
+static int64_t plan_ahead(pb_cold_reads *reads, pb_cold_stream *stream, const pb_log_slice *slice, int64_t *position)
+{
+    stream->next_position = slice->position + slice->length;
+    stream->used = ++reads->use_count;
+    if (stream->ahead_position < stream->next_position)
+        stream->ahead_position = stream->next_position;
+    int64_t end_position = stream->next_position + AHEAD_BYTES;
+    end_position -= end_position % PB_COLD_PIECE_BYTES;
+    if (end_position > slice->ahead_position)
+        end_position = slice->ahead_position;
+    *position = stream->ahead_position;
+    if (end_position <= *position || reads->ahead_count >= AHEAD_WAITING || !reads->running)
+        return 0;
+    stream->ahead_position = end_position;
+    reads->ahead_count++;
+    return end_position;
+}
+
+static void read_ahead(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                       int64_t end_position)
+{
+    ahead_read *ahead = calloc(1, sizeof *ahead);
+    if (ahead != NULL) {
+        pb_partition_retain(partition);
+        pb_segment_retain(slice->segment);
+        ahead->read.piece = ahead_piece;
+        ahead->reads = reads;
+        ahead->partition = partition;
+        ahead->slice = *slice;
+        ahead->slice.position = position;
+        ahead->slice.length = end_position - position;
+    }
+    pthread_mutex_lock(&reads->lock);
+    if (ahead != NULL)
+        pb_list_push_back(&reads->ahead, &ahead->read.link);
+    else
+        reads->ahead_count--;
+    pthread_mutex_unlock(&reads->lock);
+    wake_one(reads);
+}
+
+void pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold)
+{
+    if (was_cold)
+        atomic_store_explicit(&reads->used, true, memory_order_relaxed);
+    else if (slice->length < FOLLOWED_BYTES || !atomic_load_explicit(&reads->used, memory_order_relaxed))
+        return;
+    int64_t position = 0, end_position = 0;
+    pthread_mutex_lock(&reads->lock);
+    pb_cold_stream *stream = find_stream(reads, partition, slice, was_cold);
+    if (stream != NULL)
+        end_position = plan_ahead(reads, stream, slice, &position);
+    pthread_mutex_unlock(&reads->lock);
+    if (end_position > 0)
+        read_ahead(reads, partition, slice, position, end_position);
+}
+
+/* ---- life ---- */
+
+void pb_cold_reads_init(pb_cold_reads *reads, pb_io *io, int64_t cache_bytes)
+{
+    memset(reads, 0, sizeof *reads);
+    reads->io = io;
+    reads->cache_bytes = cache_bytes > CACHE_MIN_BYTES ? cache_bytes : CACHE_MIN_BYTES;
+    pthread_mutex_init(&reads->lock, NULL);
+    pb_list_init(&reads->due);
+    pb_list_init(&reads->ahead);
+    pb_list_init(&reads->reading);
+    pb_list_init(&reads->brought);
+}
+
+int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure)
+{
+    pthread_mutex_lock(&reads->lock);
+    reads->running = true;
+    pthread_mutex_unlock(&reads->lock);
+    for (int i = 0; i < PB_COLD_THREADS; i++) {
+        pb_cold_thread *thread = &reads->threads[i];
+        thread->reads = reads;
+        int result = reads->io->ops->thread_start(reads->io, "pb-cold-reads", false, step, thread, &thread->thread);
+        if (result < 0)
+            return pb_fail(failure, result, "cannot start a thread for cold reads");
+    }
+    return 0;
+}
+
+void pb_cold_reads_stop(pb_cold_reads *reads)
+{
+    pthread_mutex_lock(&reads->lock);
+    reads->stopping = true;
+    reads->running = false;
+    pthread_mutex_unlock(&reads->lock);
+    for (int i = 0; i < PB_COLD_THREADS; i++) {
+        pb_thread *thread = reads->threads[i].thread;
+        if (thread == NULL)
+            continue;
+        reads->io->ops->thread_wake(thread);
+        reads->io->ops->thread_join(thread);
+        reads->threads[i].thread = NULL;
+    }
+}
+
+void pb_cold_reads_destroy(pb_cold_reads *reads)
+{
+    PB_ASSERT(pb_list_empty(&reads->due) && pb_list_empty(&reads->ahead));
+    pb_link *link;
+    while ((link = pb_list_pop_front(&reads->brought)) != NULL)
+        free(PB_CONTAINER(link, brought, link));
+    pthread_mutex_destroy(&reads->lock);
+}

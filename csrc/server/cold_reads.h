@@ -1,0 +1,94 @@
+/*
+ * History into memory: a few background threads beside the reactors, which never wait for a disk.
+ *
+ * Whoever wants something read hands over a pb_cold_read, which is taken in pieces, in turn with all others: a reader
+ * that asks for much does not hold up one that asks for little. A reader that goes through history in order is read
+ * ahead of, in bounds, when nobody waits. What was brought in is remembered, oldest first, and dropped again once there
+ * is more of it than `cache_bytes`: history makes room for history, and neither for what is appended nor for what
+ * readers at the tail need, as that was in memory and has not been brought in.
+ */
+#ifndef PB_SERVER_COLD_READS_H
+#define PB_SERVER_COLD_READS_H
+
+#include "replica/partition.h"
+
+#define PB_COLD_THREADS 4
+#define PB_COLD_STREAMS 64
+#define PB_COLD_PIECE_BYTES (1 << 20)
+
+typedef struct pb_cold_reads pb_cold_reads;
+
+/* Something to read. Owner: the sender until it is submitted, and again once `piece` has returned false. */
+typedef struct pb_cold_read {
+    pb_link link;
+    /* On a background thread: read the next piece; true when there is more. */
+    bool (*piece)(struct pb_cold_read *read);
+} pb_cold_read;
+
+/* One thread. Owner: its pb_cold_reads. */
+typedef struct pb_cold_thread {
+    pb_cold_reads *reads;
+    pb_thread *thread;
+    bool idle; /* under the lock: it sleeps, or is about to */
+} pb_cold_thread;
+
+/* A reader that goes through a segment in order. */
+typedef struct pb_cold_stream {
+    const pb_partition *partition; /* only compared; NULL: unused */
+    int64_t segment_base;
+    int64_t next_position;  /* behind what it has read */
+    int64_t ahead_position; /* behind what has been or is being read ahead */
+    uint64_t used;
+} pb_cold_stream;
+
+struct pb_cold_reads {
+    pb_io *io;
+    int64_t cache_bytes; /* at least 32 MiB: for what is being sent */
+    pb_cold_thread threads[PB_COLD_THREADS];
+    pthread_mutex_t lock;
+    /* Under the lock. */
+    pb_link due;
+    pb_link ahead; /* read when nothing is due */
+    int ahead_count;
+    int ahead_running;
+    bool running;
+    bool stopping;
+    pb_cold_stream streams[PB_COLD_STREAMS];
+    uint64_t use_count;
+    pb_link reading; /* what is being brought in */
+    pb_link brought; /* what was brought in, oldest first */
+    int64_t brought_bytes;
+    /* Read by anyone. */
+    atomic_bool used; /* somebody reads history, or has */
+    _Atomic int64_t read_bytes;
+    _Atomic int64_t ahead_bytes;
+    _Atomic int64_t dropped_bytes;
+};
+
+void pb_cold_reads_init(pb_cold_reads *reads, pb_io *io, int64_t cache_bytes);
+int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure);
+/* Ends the threads when all that is due has been read. */
+void pb_cold_reads_stop(pb_cold_reads *reads);
+void pb_cold_reads_destroy(pb_cold_reads *reads);
+
+/* Any thread; between start and stop. */
+void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read);
+/* How much of `length` bytes from `position` on to read at once: up to the next multiple of a piece, so that a piece is
+ * one request to the disk. */
+static inline int64_t pb_cold_piece_bytes(int64_t position, int64_t length)
+{
+    int64_t piece_bytes = PB_COLD_PIECE_BYTES - position % PB_COLD_PIECE_BYTES;
+    return length < piece_bytes ? length : piece_bytes;
+}
+
+/* Bring a part of a segment's file into memory: for `piece`. 0 or -errno. */
+int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                           int64_t length);
+/* Can this part of a segment's file be sent without waiting for a disk? Any thread. */
+bool pb_cold_reads_resident(pb_cold_reads *reads, const pb_segment *segment, int file, int64_t position,
+                            int64_t length);
+/* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. Any
+ * thread. */
+void pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);
+
+#endif

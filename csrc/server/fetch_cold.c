@@ -1,0 +1,220 @@
+/*
+ * The parts of a fetch that would wait for a disk. Looking up where to read, and bringing in what is to be sent, are
+ * tried on the reactor without waiting, and done by the threads for cold reads when that is refused. What was in memory
+ * when the answer was made may be gone when its turn to be sent comes: the connection asks again.
+ */
+#include "log/tail.h"
+#include "server/fetch.h"
+#include "wire/generated/kafka_errors.h"
+
+static pb_cold_reads *reads_of(fetch_state *fetch)
+{
+    return &fetch->request->home->broker->cold_reads;
+}
+
+static void submit(fetch_state *fetch, bool (*piece)(pb_cold_read *read),
+                   void (*brought)(pb_task *task, pb_reactor *reactor))
+{
+    fetch->cold.piece = piece;
+    fetch->brought.run = brought;
+    pb_cold_reads_submit(reads_of(fetch), &fetch->cold);
+}
+
+/* ---- pieces ---- */
+
+/* How much of an item has to come from its file: the rest is in the ring of a hot log. While probing, what an answer
+ * may take from there on. */
+static int64_t file_bytes(const fetch_state *fetch, const fetch_item *item)
+{
+    const pb_log_slice *slice = &item->slice;
+    if (slice->segment == NULL)
+        return 0;
+    int64_t length = slice->length;
+    if (fetch->probing) {
+        length = item->max_bytes < fetch->cold_left_bytes ? item->max_bytes : fetch->cold_left_bytes;
+        if (length > slice->ahead_position - slice->position)
+            length = slice->ahead_position - slice->position;
+    }
+    return length > 0 ? pb_tail_file_bytes(slice->segment, slice->position, length) : 0;
+}
+
+/* Go to the first item from `index` on that has something to bring in. */
+static bool go_to_item(fetch_state *fetch, int32_t index)
+{
+    int64_t length = 0;
+    while (index < fetch->item_count && (length = file_bytes(fetch, &fetch->items[index])) == 0)
+        index++;
+    if (index == fetch->item_count)
+        return false;
+    fetch->cold_item = index;
+    fetch->cold_position = fetch->items[index].slice.position;
+    fetch->cold_end_position = fetch->cold_position + length;
+    fetch->cold_left_bytes -= length;
+    return true;
+}
+
+/* The next piece of the current item. An error ends it. True: there is more of it. */
+static bool bring_in(fetch_state *fetch)
+{
+    fetch_item *item = &fetch->items[fetch->cold_item];
+    int64_t length = pb_cold_piece_bytes(fetch->cold_position, fetch->cold_end_position - fetch->cold_position);
+    fetch->cold_result =
+        pb_cold_reads_bring_in(reads_of(fetch), item->partition, &item->slice, fetch->cold_position, length);
+    fetch->cold_position += length;
+    if (fetch->cold_result != 0)
+        pb_partition_report_read(item->partition, fetch->cold_result);
+    return fetch->cold_result == 0 && fetch->cold_position < fetch->cold_end_position;
+}
+
+/* ---- looking up ---- */
+
+bool pb_fetch_read_resident(fetch_state *fetch)
+{
+    pb_io *io = fetch->request->home->broker->io;
+    fetch->must_wait = false;
+    fetch->never_wait = true;
+    io->ops->thread_read_mode(io, PB_READ_RESIDENT);
+    pb_fetch_read(fetch);
+    io->ops->thread_read_mode(io, PB_READ_USUAL);
+    fetch->never_wait = false;
+    if (fetch->must_wait)
+        pb_fetch_unpin(fetch);
+    return !fetch->must_wait;
+}
+
+/* Where the items begin; then what follows there, in large reads; then the look-up itself, which takes batch headers
+ * from all over it and so would make many small ones. */
+static bool look_up_piece(pb_cold_read *read)
+{
+    fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
+    if (!fetch->probing) {
+        fetch->must_wait = false;
+        fetch->probing = true;
+        fetch->cold_left_bytes = fetch->limit_bytes;
+        pb_fetch_read(fetch);
+        if (go_to_item(fetch, 0))
+            return true;
+    } else if (bring_in(fetch) || go_to_item(fetch, fetch->cold_item + 1)) {
+        return true;
+    }
+    fetch->probing = false;
+    pb_fetch_unpin(fetch);
+    pb_fetch_read(fetch);
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
+    return false;
+}
+
+static void looked_up(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
+    fetch->looked_up = true;
+    pb_fetch_looked_up(fetch);
+}
+
+void pb_fetch_look_up(fetch_state *fetch)
+{
+    pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
+    submit(fetch, look_up_piece, looked_up);
+}
+
+/* ---- bringing in ---- */
+
+bool pb_fetch_is_resident(fetch_state *fetch)
+{
+    pb_cold_reads *reads = reads_of(fetch);
+    bool resident = true;
+    for (int32_t i = 0; i < fetch->item_count && resident; i++) {
+        const fetch_item *item = &fetch->items[i];
+        int64_t length = file_bytes(fetch, item);
+        resident = length == 0 ||
+                   pb_cold_reads_resident(reads, item->slice.segment, item->slice.file, item->slice.position, length);
+    }
+    bool was_cold = fetch->looked_up || !resident;
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        if (fetch->items[i].slice.segment != NULL)
+            pb_cold_reads_follow(reads, fetch->items[i].partition, &fetch->items[i].slice, was_cold);
+    fetch->request->response.resident_ns = fetch->request->home->reactor.now_ns;
+    return resident;
+}
+
+static bool bring_in_piece(pb_cold_read *read)
+{
+    fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
+    if (bring_in(fetch))
+        return true;
+    if (fetch->cold_result != 0) /* a sendfile would meet the same error with half of the answer sent */
+        fetch->items[fetch->cold_item].error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    if (go_to_item(fetch, fetch->cold_item + 1))
+        return true;
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
+    return false;
+}
+
+static void brought_in(pb_task *task, pb_reactor *reactor)
+{
+    fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        if (fetch->items[i].error != 0)
+            pb_fetch_unpin_item(&fetch->items[i]);
+    fetch->request->response.resident_ns = reactor->now_ns;
+    pb_fetch_answer(fetch);
+}
+
+void pb_fetch_bring_in(fetch_state *fetch)
+{
+    pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
+    if (go_to_item(fetch, 0))
+        submit(fetch, bring_in_piece, brought_in);
+    else
+        pb_fetch_answer(fetch); /* the log has become hot: its ring has it */
+}
+
+/* ---- what is being sent ---- */
+
+static bool bring_again_piece(pb_cold_read *read)
+{
+    fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
+    if (bring_in(fetch))
+        return true;
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
+    return false;
+}
+
+static void brought_again(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
+    int64_t length = fetch->cold_end_position - fetch->cold_start_position;
+    pb_connection_brought(fetch->request->connection, fetch->cold_result != 0 ? fetch->cold_result : length);
+}
+
+/* Which item this output belongs to: files are the items' own. */
+static int32_t item_of(const fetch_state *fetch, const pb_output *output)
+{
+    int32_t index = 0;
+    while (index < fetch->item_count) {
+        const pb_log_slice *slice = &fetch->items[index].slice;
+        if (slice->segment != NULL && slice->file == output->file && output->position >= slice->position &&
+            output->position < slice->position + slice->length)
+            break;
+        index++;
+    }
+    PB_ASSERT(index < fetch->item_count);
+    return index;
+}
+
+bool pb_fetch_resident_to_send(pb_response *response, const pb_output *output, int64_t length)
+{
+    fetch_state *fetch = PB_CONTAINER(response, pb_request, response)->state;
+    fetch->cold_item = item_of(fetch, output);
+    const pb_segment *segment = fetch->items[fetch->cold_item].slice.segment;
+    if (pb_cold_reads_resident(reads_of(fetch), segment, output->file, output->position, length))
+        return true;
+    pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
+    fetch->cold_start_position = output->position;
+    fetch->cold_position = output->position;
+    fetch->cold_end_position = output->position + length;
+    submit(fetch, bring_again_piece, brought_again);
+    return false;
+}

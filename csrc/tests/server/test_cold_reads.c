@@ -1,0 +1,253 @@
+/* History into memory: shares, read-ahead and what is dropped, on the simulated machine with its table counted. */
+#include "log/segment.h"
+#include "server/cold_reads.h"
+#include "tests/sim/sim_broker.h"
+
+#define MIB (1 << 20)
+#define CALLS 4096
+
+enum { SEGMENT_BYTES = 256 * MIB, CACHE_BYTES = 32 * MIB };
+
+/* What was asked of the files, in order. */
+static struct call {
+    int64_t position;
+    int64_t length;
+} brought[CALLS], dropped[CALLS];
+static int brought_count, dropped_count;
+static int64_t resident_below_position;
+
+static int count_bring_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    CHECK(file >= 0 && brought_count < CALLS);
+    brought[brought_count++] = (struct call){position, length};
+    return 0;
+}
+
+static int count_drop(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    CHECK(file >= 0 && dropped_count < CALLS);
+    dropped[dropped_count++] = (struct call){position, length};
+    return 0;
+}
+
+static int say_resident(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    CHECK(file >= 0);
+    return position + length <= resident_below_position;
+}
+
+typedef struct fixture {
+    pb_io *io;
+    const pb_io_ops *real_ops;
+    pb_io_ops ops;
+    pb_partition *partition;
+    pb_log_slice slice; /* the whole of a file that the log does not know of */
+    pb_cold_reads reads;
+} fixture;
+
+static void begin(fixture *it)
+{
+    memset(it, 0, sizeof *it);
+    brought_count = dropped_count = 0;
+    resident_below_position = 0;
+    CHECK_INT(pb_io_sim_open(1, &it->io), 0);
+    it->real_ops = it->io->ops;
+    it->ops = *it->io->ops;
+    it->ops.file_bring_in = count_bring_in;
+    it->ops.file_drop = count_drop;
+    it->ops.file_resident = say_resident;
+    it->io->ops = &it->ops;
+    CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
+    pb_partition_rules rules = sim_rules(false);
+    pb_log *log = sim_open_log(it->io, "/data/t-0", MIB, true);
+    it->partition = pb_partition_create(it->io, "t", sim_topic_id, 0, log, &rules);
+    pb_segment *segment = pb_segment_new(it->io, "/data/t-0", 1000);
+    CHECK(segment != NULL);
+    char path[PB_LOG_PATH_BYTES];
+    CHECK_INT(pb_segment_path(path, "/data/t-0", 1000, PB_FILE_LOG, ""), 0);
+    segment->file = it->io->ops->file_open(it->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
+    it->slice = (pb_log_slice){
+        .segment = segment, .file = segment->file, .length = SEGMENT_BYTES, .ahead_position = SEGMENT_BYTES};
+    pb_cold_reads_init(&it->reads, it->io, CACHE_BYTES);
+    CHECK_INT(pb_cold_reads_start(&it->reads, NULL), 0);
+    pb_sim_settle(it->io);
+}
+
+static void end(fixture *it)
+{
+    pb_cold_reads_stop(&it->reads);
+    pb_cold_reads_destroy(&it->reads);
+    pb_failure failure = {0};
+    if (it->partition->log != NULL)
+        CHECK_INT(pb_log_close(it->partition->log, true, &failure), 0);
+    it->partition->log = NULL;
+    CHECK_INT(atomic_load(&it->partition->references), 1);
+    pb_partition_release(it->partition);
+    CHECK_INT(atomic_load(&it->slice.segment->references), 1);
+    pb_segment_release(it->slice.segment);
+    it->io->ops = it->real_ops;
+    it->io->ops->close(it->io);
+}
+
+/* A reader of so many pieces. */
+typedef struct reader {
+    pb_cold_read read;
+    fixture *it;
+    int64_t position;
+    int left;
+    int finished_at; /* how many pieces had been read in all by then */
+} reader;
+
+static bool piece(pb_cold_read *read)
+{
+    reader *self = PB_CONTAINER(read, reader, read);
+    fixture *it = self->it;
+    CHECK(self->left > 0);
+    CHECK_INT(pb_cold_reads_bring_in(&it->reads, it->partition, &it->slice, self->position, MIB), 0);
+    self->position += MIB;
+    self->finished_at = brought_count;
+    return --self->left > 0;
+}
+
+static reader reader_of(fixture *it, int64_t position, int pieces)
+{
+    return (reader){.read.piece = piece, .it = it, .position = position, .left = pieces};
+}
+
+TEST(who_asks_for_little_does_not_wait_for_who_asks_for_much)
+{
+    fixture it;
+    begin(&it);
+    reader large[PB_COLD_THREADS], small = reader_of(&it, 200LL * MIB, 1);
+    for (int i = 0; i < PB_COLD_THREADS; i++) {
+        large[i] = reader_of(&it, (int64_t)i * 30 * MIB, 20);
+        pb_cold_reads_submit(&it.reads, &large[i].read);
+    }
+    while (brought_count < 8)
+        CHECK(pb_sim_step(it.io));
+    pb_cold_reads_submit(&it.reads, &small.read);
+    pb_sim_settle(it.io);
+    /* Each of the large ones at most once more, and what was under way. */
+    CHECK(small.left == 0 && small.finished_at <= 8 + 2 * PB_COLD_THREADS + 1);
+    int first = CALLS, last = 0;
+    for (int i = 0; i < PB_COLD_THREADS; i++) {
+        CHECK_INT(large[i].left, 0);
+        first = large[i].finished_at < first ? large[i].finished_at : first;
+        last = large[i].finished_at > last ? large[i].finished_at : last;
+    }
+    CHECK(last - first <= 4 * PB_COLD_THREADS); /* equal shares end together */
+    CHECK_INT(brought_count, 20 * PB_COLD_THREADS + 1);
+    end(&it);
+}
+
+TEST(history_makes_room_for_history_and_takes_nothing_else)
+{
+    fixture it;
+    begin(&it);
+    resident_below_position = 50LL * MIB; /* what others have in memory */
+    reader one = reader_of(&it, 0, 200);
+    pb_cold_reads_submit(&it.reads, &one.read);
+    pb_sim_settle(it.io);
+    CHECK_INT(brought_count, 150);
+    int64_t next = 50LL * MIB; /* dropped in order, from the first that was brought in */
+    for (int i = 0; i < dropped_count; i++) {
+        CHECK_INT(dropped[i].position, next);
+        next += dropped[i].length;
+    }
+    CHECK(next >= 200LL * MIB - CACHE_BYTES && next <= 200LL * MIB - CACHE_BYTES / 2);
+    CHECK_INT(atomic_load(&it.reads.dropped_bytes), next - 50LL * MIB);
+    CHECK_INT(atomic_load(&it.reads.read_bytes), 150LL * MIB);
+    end(&it);
+}
+
+TEST(history_of_a_log_that_is_closed_is_left_to_the_kernel)
+{
+    fixture it;
+    begin(&it);
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_close(it.partition->log, true, &failure), 0);
+    it.partition->log = NULL;
+    reader one = reader_of(&it, 0, 100);
+    pb_cold_reads_submit(&it.reads, &one.read);
+    pb_sim_settle(it.io);
+    CHECK_INT(brought_count, 100);
+    CHECK_INT(dropped_count, 0);
+    end(&it);
+}
+
+/* A slice of the file, for a reader that comes to it. */
+static void come_to(fixture *it, int64_t position, int64_t length, bool was_cold)
+{
+    pb_log_slice slice = it->slice;
+    slice.position = position;
+    slice.length = length;
+    pb_cold_reads_follow(&it->reads, it->partition, &slice, was_cold);
+    pb_sim_settle(it->io);
+}
+
+TEST(who_reads_in_order_is_read_ahead_of_in_bounds)
+{
+    fixture it;
+    begin(&it);
+    come_to(&it, 7 * MIB, MIB, false); /* nobody reads history: nothing is followed */
+    come_to(&it, 8 * MIB, MIB, false);
+    come_to(&it, 10 * MIB, MIB, true);
+    CHECK_INT(brought_count, 0);              /* it may be the only one */
+    come_to(&it, 11 * MIB - 1000, MIB, true); /* the batch that was cut off comes again */
+    CHECK_INT(brought_count, 3);
+    CHECK_INT(brought[0].position, 12 * MIB - 1000);
+    CHECK_INT(brought[0].length, 1000); /* from there on in whole pieces */
+    CHECK_INT(brought[2].position, 13 * MIB);
+    CHECK_INT(brought[2].length, MIB);
+    come_to(&it, 12 * MIB - 2000, 40000, false); /* in memory thanks to that */
+    CHECK_INT(brought_count, 4);
+    CHECK_INT(brought[3].position, 14 * MIB);
+    come_to(&it, 12 * MIB + 6000, 100000, false);
+    CHECK_INT(brought_count, 4); /* too little to go on for */
+    come_to(&it, 12 * MIB + 90000, MIB, false);
+    CHECK_INT(brought_count, 5);
+    CHECK_INT(brought[4].position, 15 * MIB);
+    come_to(&it, 100LL * MIB, MIB, true); /* elsewhere: another reader */
+    come_to(&it, 50LL * MIB, MIB, true);
+    CHECK_INT(brought_count, 5);
+    end(&it);
+}
+
+TEST(nothing_is_read_ahead_behind_what_may_be_read)
+{
+    fixture it;
+    begin(&it);
+    it.slice.ahead_position = 12 * MIB + 100;
+    come_to(&it, 10 * MIB, MIB, true);
+    come_to(&it, 11 * MIB, MIB, true);
+    CHECK_INT(brought_count, 1);
+    CHECK_INT(brought[0].position, 12 * MIB);
+    CHECK_INT(brought[0].length, 100);
+    come_to(&it, 12 * MIB, 100, true);
+    CHECK_INT(brought_count, 1);
+    end(&it);
+}
+
+TEST(nothing_is_read_ahead_while_others_wait)
+{
+    fixture it;
+    begin(&it);
+    reader waiting[2 * PB_COLD_THREADS];
+    come_to(&it, 10 * MIB, MIB, true);
+    for (int i = 0; i < 2 * PB_COLD_THREADS; i++) {
+        waiting[i] = reader_of(&it, (int64_t)(100 + 10 * i) * MIB, 5);
+        pb_cold_reads_submit(&it.reads, &waiting[i].read);
+    }
+    come_to(&it, 11 * MIB, MIB, true);
+    int first_ahead = 0;
+    while (first_ahead < brought_count && brought[first_ahead].position >= 100LL * MIB)
+        first_ahead++;
+    CHECK(brought_count > 2 * PB_COLD_THREADS * 5);
+    CHECK(first_ahead >= 2 * PB_COLD_THREADS * 5 - PB_COLD_THREADS);
+    end(&it);
+}
+
+CHECK_MAIN()
