@@ -28,6 +28,7 @@ Report = Callable[[str, float], None]
 _WARM_UP_SHARE = 0.3
 _TIMEOUT_MS = 30_000
 _LOOK_SECONDS = 0.05
+_TRIES = 10
 _SHARE_OF_FREE = 16
 _PATH_MIN_BYTES = 64 * MIB
 _PATH_MAX_BYTES = 8 << 30
@@ -122,15 +123,20 @@ class Limit:
                     produced = load.produce(path, topic, self._connection.host, self._connection.port, now_ms)
                     limits.append(self._path(measure, path, produced, max_bytes))
                     if path is FETCHED:
-                        limits += self._fetches(measure, topic)
+                        limits += self._fetches(measure, topic, produced)
         self._report("done", 1.0)
         return limits
 
-    def _fetches(self, measure: Measure, topic: str) -> Iterator[PathLimit]:
-        end_offset = min(self._end_offsets(topic))
+    def _fetches(self, measure: Measure, topic: str, produced: Exchange) -> Iterator[PathLimit]:
+        """Of what was `produced`; a slow broker is given more first."""
         for path in FETCH_PATHS:
-            exchange = load.fetch(path, topic, self._connection.host, self._connection.port, end_offset)
-            if end_offset < exchange.counter_step:
+            for _ in range(_TRIES):
+                end_offset = min(self._end_offsets(topic))
+                exchange = load.fetch(path, topic, self._connection.host, self._connection.port, end_offset)
+                if end_offset >= exchange.counter_step or self._stop.is_set:
+                    break
+                measure.exchange(produced, self._seconds_each)
+            else:
                 raise RefusedError(f"{topic} got only {end_offset} records; {path.name} needs more time (--seconds)")
             yield self._path(measure, path, exchange, 0)
 
