@@ -145,6 +145,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->pacing_due = pb_pacing_submit;
     partition->sync_due = pb_sync_submit;
     partition->flush_due = broker->rings != NULL ? pb_flusher_submit : NULL;
+    partition->hot_bytes_per_second = broker->hot_bytes_per_second;
     partition->pump_due = pb_server_pump;
     *recovery = recovery_of(&done);
     *out = partition;

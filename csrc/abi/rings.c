@@ -18,6 +18,7 @@ int32_t pb_broker_use_rings(pb_broker *broker, const pb_broker_rings *rings, pb_
         .budget_bytes = rings->budget_bytes,
         .ring_bytes = rings->ring_bytes,
     };
+    broker->hot_bytes_per_second = rings->hot_bytes_per_second;
     if (broker->rings != NULL)
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -EEXIST, "this broker has tail rings already"));
     memcpy(options.session_id, rings->session_id, sizeof(options.session_id));

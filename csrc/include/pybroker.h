@@ -434,10 +434,11 @@ int32_t pb_partition_first_timestamp(pb_partition *partition, int64_t from_offse
 
 /* How the logs of a broker use rings. Sizes in bytes. */
 typedef struct pb_broker_rings {
-    const char *directory;     /* on tmpfs, nobody else's; made when it is missing */
-    const uint8_t *session_id; /* PB_UUID_BYTES: another one for each run */
-    int64_t budget_bytes;      /* for all rings */
-    int64_t ring_bytes;        /* of each; a multiple of 4096 */
+    const char *directory;        /* on tmpfs, nobody else's; made when it is missing */
+    const uint8_t *session_id;    /* PB_UUID_BYTES: another one for each run */
+    int64_t budget_bytes;         /* for all rings */
+    int64_t ring_bytes;           /* of each; a multiple of 4096 */
+    int64_t hot_bytes_per_second; /* a log that is written this fast gets a ring, while there is one */
 } pb_broker_rings;
 /* Let logs have tail rings: those that are opened from now on, in the log dirs added. At most once. -EINVAL: the
  * directory is not on tmpfs. Blocking. */

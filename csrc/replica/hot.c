@@ -16,8 +16,7 @@
 
 enum {
     FLUSH_BYTES = 1 << 20, /* a hot log is flushed when these have gathered */
-    HEAT_BYTES = 1 << 20,  /* a log becomes hot that is written at this rate a second, */
-    HEAT_WRITES = 16,      /* or, where every write waits for the disk, with so many writes */
+    HEAT_WRITES = 16,      /* where every write waits for the disk, so many a second make a log hot as well */
 };
 
 /* What the holder of `flushing` does next. */
@@ -42,7 +41,8 @@ static bool is_warm(pb_partition *partition, int64_t bytes, int64_t now_ns)
         *heat = (pb_heat){.since_ns = now_ns, .not_before_ns = heat->not_before_ns};
     heat->bytes += bytes;
     heat->writes++;
-    return heat->bytes >= HEAT_BYTES || (partition->rules.durable_acks && heat->writes >= HEAT_WRITES);
+    return heat->bytes >= partition->hot_bytes_per_second ||
+           (partition->rules.durable_acks && heat->writes >= HEAT_WRITES);
 }
 
 bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)

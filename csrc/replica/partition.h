@@ -134,7 +134,8 @@ struct pb_partition {
     bool flush_asked;      /* little has gathered, but some time ago */
     int64_t last_write_ns;
     pb_heat heat;
-    bool syncing; /* a sync is due or under way, or the log is being cut: one at a time */
+    int64_t hot_bytes_per_second; /* so busy it becomes hot */
+    bool syncing;                 /* a sync is due or under way, or the log is being cut: one at a time */
     int64_t high_watermark;
     pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
     pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */

@@ -92,6 +92,7 @@ struct pb_broker {
     pb_flusher flusher; /* hot logs */
     pb_clean_throttle clean_throttle;
     pb_ring_pool *rings; /* NULL: every log is paced */
+    int64_t hot_bytes_per_second;
     pb_server_reactor reactors[PB_MAX_REACTORS];
     pb_listener listeners[PB_MAX_LISTENERS];
     int listener_count;

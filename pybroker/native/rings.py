@@ -38,12 +38,21 @@ class RingFile:
         return self.end_position - self.start_position if self.is_sealed else 0
 
 
-def use_rings(broker: NativeBroker, directory: Path, session_id: bytes, budget_bytes: int, ring_bytes: int) -> None:
-    """Let logs that are opened from now on have tail rings. `-EINVAL` when `directory` is not on tmpfs."""
+def use_rings(
+    broker: NativeBroker,
+    directory: Path,
+    session_id: bytes,
+    *,
+    budget_bytes: int,
+    ring_bytes: int,
+    hot_bytes_per_second: int,
+) -> None:
+    """Let logs that are opened from now on, and written at `hot_bytes_per_second`, have tail rings. `-EINVAL` when
+    `directory` is not on tmpfs."""
     assert len(session_id) == UUID_BYTES
     failure = new_failure()
     path, session = ffi.new("char[]", str(directory).encode()), ffi.new("uint8_t[]", session_id)
-    rings = ffi.new("pb_broker_rings *", (path, session, budget_bytes, ring_bytes))
+    rings = ffi.new("pb_broker_rings *", (path, session, budget_bytes, ring_bytes, hot_bytes_per_second))
     check(lib.pb_broker_use_rings(broker.handle, rings, failure), failure)
 
 

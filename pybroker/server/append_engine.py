@@ -37,7 +37,13 @@ def start_append_engine(
     rings = tail_rings.ring_directory(parent, directories[0].directory_id)
     try:
         log_dirs = [(each.path, each.directory_id) for each in able]
-        tail_rings.begin(broker, rings, log_dirs, profile.tail_ring_budget_bytes)
+        tail_rings.begin(
+            broker,
+            rings,
+            log_dirs,
+            budget_bytes=profile.tail_ring_budget_bytes,
+            hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
+        )
     except NativeError as error:
         if config.is_set("pybroker.append.engine") and config.get_str("pybroker.append.engine") == DIRECT:
             raise StorageError(f"the append engine direct cannot be used: {error}") from error

@@ -89,11 +89,25 @@ def ring_directory(parent: Path, directory_id: bytes) -> Path:
 # ---- a broker that starts ------------------------------------------------------------------------------------------
 
 
-def begin(broker: NativeBroker, directory: Path, log_dirs: Iterable[tuple[Path, bytes]], budget_bytes: int) -> None:
+def begin(
+    broker: NativeBroker,
+    directory: Path,
+    log_dirs: Iterable[tuple[Path, bytes]],
+    *,
+    budget_bytes: int,
+    hot_bytes_per_second: int,
+) -> None:
     """Let the logs below `log_dirs`, (path, directory id), have rings in `directory`, after what was left of them was
     replayed. NativeError with -EINVAL when that is not on tmpfs."""
     session = RingSession(directory, random_uuid(), boot_id())
-    use_rings(broker, directory, session.session_id, budget_bytes, RING_BYTES)
+    use_rings(
+        broker,
+        directory,
+        session.session_id,
+        budget_bytes=budget_bytes,
+        ring_bytes=RING_BYTES,
+        hot_bytes_per_second=hot_bytes_per_second,
+    )
     _sweep(directory)
     for path, directory_id in log_dirs:
         session.write(path)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.crash.kills import KillRun
 from pybroker.testing.crash.record_load import RecordCheck, RecordLoad
 from pybroker.testing.fixtures import backends
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill() -> None:
-    with KillRun(seed=1, backends=backends()) as run:
+    with KillRun(seed=1, backends=backends(), engines=(DIRECT, PACED)) as run:
         for aim in ("roll", "metadata", "producer snapshot"):
             run.kill(aim)
         print(run.finish())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.crash.power_cuts import PowerRun
 from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.fixtures import backends
@@ -18,7 +19,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CUTS = 50
 
 
-def test_what_was_synced_survives_50_power_cuts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engines", [(PACED,), (DIRECT,)], ids="-".join)
+def test_what_was_synced_survives_50_power_cuts(tmp_path: Path, engines: tuple[str, ...]) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
@@ -26,7 +28,7 @@ def test_what_was_synced_survives_50_power_cuts(tmp_path: Path) -> None:
         ["make", "-C", str(REPOSITORY / "tests" / "crash" / "powerfs")], check=True, stdout=subprocess.DEVNULL
     )
     with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs") as disk:
-        with PowerRun(disk, tmp_path, seed=50, backends=backends()) as run:
+        with PowerRun(disk, tmp_path, seed=50, backends=backends(), engines=engines) as run:
             for _ in range(CUTS):
                 run.cut()
         print(run.report)

@@ -113,8 +113,11 @@ static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t du
     strcpy(it->rings, "/dev/shm/pb-serving-XXXXXX");
     CHECK(mkdtemp(it->rings) != NULL);
     uint8_t id[16] = {3};
-    pb_broker_rings rings = {
-        .directory = it->rings, .session_id = id, .budget_bytes = 2 * ring_bytes, .ring_bytes = ring_bytes};
+    pb_broker_rings rings = {.directory = it->rings,
+                             .session_id = id,
+                             .budget_bytes = 2 * ring_bytes,
+                             .ring_bytes = ring_bytes,
+                             .hot_bytes_per_second = 1 << 20};
     pb_native_failure failure = {0};
     CHECK_INT(pb_broker_use_rings(it->broker, &rings, &failure), 0);
     CHECK_INT(pb_broker_add_log_dir(it->broker, it->directory, id), 0);

@@ -76,6 +76,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         honoured=True,
     ),
     ConfigKey(
+        "pybroker.tail.ring.hot.bytes.per.second",
+        ConfigType.LONG,
+        "1048576",
+        Importance.LOW,
+        "With the append engine direct: a log that is written at this rate for a second gets a ring, if one is free. "
+        "With durable acknowledgements 16 writes in a second are enough as well.",
+        Range(0),
+        honoured=True,
+    ),
+    ConfigKey(
         "pybroker.spin.us",
         ConfigType.INT,
         "-1",

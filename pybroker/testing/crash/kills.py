@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,15 +19,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash import trimmed_load
 from pybroker.testing.crash.control_load import ControlLoad
+from pybroker.testing.crash.engines import PACED, EngineTurns
 from pybroker.testing.crash.file_watch import FileWatch
 from pybroker.testing.crash.record_load import RecordCheck, RecordLoad
 from pybroker.testing.crash.trimmed_load import TrimmedCheck, TrimmedLedger, TrimmedLoad
 
-_ROLLING, _SMALL = "rolling", "small"
+_ROLLING, _SMALL, _DURABLE = "rolling", "small", "durable"
 _TOPICS: Mapping[str, Mapping[str, str]] = {
     # Rolls many times a second, by time and by size.
     _ROLLING: {"segment.ms": "100", "index.interval.bytes": "512"},
     _SMALL: {"segment.bytes": "1048576", "index.interval.bytes": "1024", "flush.ms": "100"},
+    _DURABLE: {"segment.bytes": "1048576", "pybroker.durability": "acks"},
 }
 _PARTITIONS = 3
 OVERRIDES = {
@@ -91,18 +93,23 @@ class KillReport:
 
 
 class KillRun:
-    """See the module. `backends` take turns; `seed` decides aims and moments."""
+    """See the module. `backends` and `engines` take turns; `seed` decides aims and moments."""
 
-    def __init__(self, seed: int, backends: list[str], records_per_second: int = 1500) -> None:
+    def __init__(
+        self, seed: int, backends: list[str], engines: Sequence[str] = (PACED,), records_per_second: int = 1500
+    ) -> None:
         self.report = KillReport()
         self._random = random.Random(seed)
         self._seed = seed
         self._backends = backends
+        self._engines = engines
         self._rate = records_per_second
         self._places = [(topic, index) for topic in _TOPICS for index in range(_PARTITIONS)]
 
     def __enter__(self) -> KillRun:
-        self._broker = BrokerProcess(overrides={**OVERRIDES, "pybroker.io.backend": self._backends[0]})
+        self._turns = EngineTurns(self._engines)
+        overrides = {**OVERRIDES, **self._turns.overrides(0), "pybroker.io.backend": self._backends[0]}
+        self._broker = BrokerProcess(overrides=overrides)
         bootstrap = self._broker.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         wanted = [NewTopic(name, _PARTITIONS, 1, config=dict(config)) for name, config in _TOPICS.items()]
@@ -130,6 +137,7 @@ class KillRun:
         self._trimmed.stop()
         self._control.stop()
         self._broker.__exit__(kind, error, trace)
+        self._turns.close()
 
     def kill(self, aim: str) -> None:
         """Kill at the next change that `aim` names (or soon, when there is none), restart, check."""
@@ -143,6 +151,7 @@ class KillRun:
         self.report.kills[label] = self.report.kills.get(label, 0) + 1
         kill_count = sum(self.report.kills.values())
         self._broker.set_override("pybroker.io.backend", self._backends[kill_count % len(self._backends)])
+        self._turns.begin(self._broker, kill_count)
         if aim == "restart":
             self._broker.start_and_kill(self._random.uniform(0.2, 0.9))
         started = time.monotonic()

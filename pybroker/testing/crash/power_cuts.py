@@ -14,7 +14,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash import trimmed_load
 from pybroker.testing.crash.control_load import ControlLoad
+from pybroker.testing.crash.engines import PACED, EngineTurns
 from pybroker.testing.crash.file_watch import FileWatch
 from pybroker.testing.crash.kills import AIMS, OVERRIDES
 from pybroker.testing.crash.power_disk import PowerCut, PowerDisk
@@ -92,9 +93,11 @@ class PowerReport:
 
 
 class PowerRun:
-    """See the module. `backends` take turns."""
+    """See the module. `backends` and `engines` take turns."""
 
-    def __init__(self, disk: PowerDisk, directory: Path, seed: int, backends: list[str]) -> None:
+    def __init__(
+        self, disk: PowerDisk, directory: Path, seed: int, backends: list[str], engines: Sequence[str] = (PACED,)
+    ) -> None:
         """`disk` is mounted; `directory` is for the broker's output, which has to outlive the cuts."""
         self.report = PowerReport()
         self._disk = disk
@@ -110,7 +113,13 @@ class PowerRun:
         self._trimmed_synced = dict.fromkeys(trimmed_load.PLACES, 0)
         self._calm = False
         self._log_dir = disk.path / "data"
-        overrides = {**OVERRIDES, "log.dirs": str(self._log_dir), "pybroker.io.backend": backends[0]}
+        self._turns = EngineTurns(engines)
+        overrides = {
+            **OVERRIDES,
+            **self._turns.overrides(0),
+            "log.dirs": str(self._log_dir),
+            "pybroker.io.backend": backends[0],
+        }
         self._broker = BrokerProcess(directory / "data", overrides=overrides)
         self._control = ControlLoad(self._broker.bootstrap, "small", seed, commits=False)
 
@@ -131,6 +140,7 @@ class PowerRun:
     ) -> None:
         self._control.stop()
         self._broker.__exit__(kind, error, trace)
+        self._turns.close()
 
     def cut(self) -> None:
         """Load, cut, restore, check."""
@@ -165,6 +175,7 @@ class PowerRun:
             cut = self._disk.cut(self._seed + number, self._random.choice(_KEPT_PERCENTS))
         finally:
             self._broker.kill()
+            self._turns.lose_power()
             written_back.set()
             writeback.join()
             load.abandon()
@@ -193,6 +204,7 @@ class PowerRun:
         for key, value in (_CALM if self._calm else _BUSY).items():
             self._broker.set_override(key, value)
         self._broker.set_override("pybroker.io.backend", self._backends[number % len(self._backends)])
+        self._turns.begin(self._broker, number + 1)
         self._broker.start()
 
     def _note_synced(self) -> None:

@@ -209,7 +209,13 @@ def test_a_broker_names_its_rings_in_its_log_dirs(tmp_path: Path, rings: Path) -
     async def run() -> Path:
         async with setup(tmp_path) as made:
             directory = made.manager.directories[0]
-            tail_rings.begin(made.native, own, [(directory.path, directory.directory_id)], 32 << 20)
+            tail_rings.begin(
+                made.native,
+                own,
+                [(directory.path, directory.directory_id)],
+                budget_bytes=32 << 20,
+                hot_bytes_per_second=1,
+            )
             assert [each.name for each in own.iterdir()] == ["kept.ring"]
             session = tail_rings.RingSession.read(directory.path)
             assert session is not None
@@ -229,7 +235,7 @@ def test_a_directory_that_is_not_on_tmpfs_is_refused(tmp_path: Path) -> None:
     made = Setup(tmp_path, ("d",))
     try:
         with pytest.raises(NativeError, match="is not on tmpfs") as raised:
-            tail_rings.begin(made.native, Path("/proc"), [], 1 << 20)
+            tail_rings.begin(made.native, Path("/proc"), [], budget_bytes=1 << 20, hot_bytes_per_second=1)
         assert raised.value.errno == errno.EINVAL
     finally:
         made.native.stop()
