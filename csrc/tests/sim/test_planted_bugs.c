@@ -17,6 +17,7 @@ enum bug {
     CUT_TOO_LATE,
     DATA_NOT_SYNCED,
     NAMES_NOT_SYNCED,
+    CUT_NOT_SYNCED,
     BUG_COUNT,
 };
 static enum bug bug;
@@ -37,9 +38,11 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 }
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
+#define file_sync(io, file) file_size(io, file) < 0 || bug == CUT_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
 #include "log/recovery.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_replay_producers
 #undef file_truncate
+#undef file_sync
 
 #define file_sync(io, file) file_size(io, file) < 0 || bug == DATA_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
 #define directory_sync(io, path) wall_ms(io) < 0 || bug == NAMES_NOT_SYNCED ? 0 : (io)->ops->directory_sync(io, path)
