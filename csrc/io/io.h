@@ -172,6 +172,7 @@ typedef struct pb_io_ops {
     void (*thread_wake)(pb_thread *thread);                    /* any thread; a step that runs now is run once more */
     void (*thread_sleep_until)(pb_thread *thread, int64_t ns); /* by its own step, before returning IDLE */
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */
+    void (*nap)(pb_io *io, int64_t ns);                        /* the caller, which may block, sleeps so long */
     void (*thread_yield_disk)(pb_io *io, bool yield);          /* the caller's reads and writes go after all others' */
     void (*thread_read_mode)(pb_io *io, enum pb_read_mode mode); /* of the caller, from now on */
 

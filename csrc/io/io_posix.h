@@ -106,6 +106,7 @@ int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn s
 void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);
+void pb_posix_nap(pb_io *io, int64_t ns);
 void pb_posix_thread_yield_disk(pb_io *io, bool yield);
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
 /* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
@@ -127,7 +128,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .directory_list = pb_posix_directory_list, .store_directory = pb_posix_store_directory,                            \
     .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id,           \
     .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,                                        \
-    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join,                            \
+    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join, .nap = pb_posix_nap,       \
     .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                            \
     .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                          \
     .socket_peer = pb_posix_socket_peer

@@ -388,6 +388,12 @@ static void sim_thread_read_mode(pb_io *io, enum pb_read_mode mode)
 }
 
 /* No one else is at the disk. */
+/* One thread runs at a time: time passes for all. */
+static void sim_nap(pb_io *io, int64_t ns)
+{
+    sim_of(io)->now_ns += ns;
+}
+
 static void sim_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;
@@ -432,6 +438,7 @@ static const pb_io_ops sim_ops = {
     .thread_wake = sim_thread_wake,
     .thread_sleep_until = sim_thread_sleep_until,
     .thread_join = sim_thread_join,
+    .nap = sim_nap,
     .thread_yield_disk = sim_thread_yield_disk,
     .thread_read_mode = sim_thread_read_mode,
     .loop_open = sim_loop_open,

@@ -122,6 +122,13 @@ void pb_posix_thread_join(pb_thread *thread)
     free(thread);
 }
 
+void pb_posix_nap(pb_io *io, int64_t ns)
+{
+    (void)io;
+    struct timespec left = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    nanosleep(&left, NULL);
+}
+
 void pb_posix_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/assert.h"
 
@@ -181,8 +180,7 @@ static int take_token(pb_log *log, const pb_log_guard *guard, const atomic_bool 
             return 0;
         if (atomic_load_explicit(cancelled, memory_order_relaxed))
             return -ECANCELED;
-        struct timespec nap = {.tv_nsec = TOKEN_WAIT_NS};
-        nanosleep(&nap, NULL);
+        log->io->ops->nap(log->io, TOKEN_WAIT_NS);
     }
     return -EAGAIN;
 }

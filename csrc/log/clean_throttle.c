@@ -1,8 +1,6 @@
 /* The cleaners' common rate. Atomics only; sleeps on the caller's thread. */
 #include "log/clean_throttle.h"
 
-#include <time.h>
-
 enum { SECOND_NS = 1000000000, NAP_NS = 50 * 1000 * 1000 };
 
 /* The share of a rate change that lies ahead: what was asked for at an old, lower rate is not waited for longer than
@@ -28,8 +26,7 @@ void pb_clean_throttle_wait(pb_clean_throttle *throttle, pb_io *io, int64_t byte
             atomic_load_explicit(&throttle->bytes_per_second, memory_order_relaxed) != rate)
             return;
         int64_t nap_ns = left_ns < NAP_NS ? left_ns : NAP_NS;
-        struct timespec nap = {.tv_nsec = nap_ns};
-        nanosleep(&nap, NULL);
+        io->ops->nap(io, nap_ns);
         left_ns -= nap_ns;
     }
 }

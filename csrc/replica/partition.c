@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
@@ -112,8 +111,8 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure)
     int result = held ? pb_fail(failure, -EBUSY, "the log is about to move") : -EBUSY;
     /* Others keep the log from us for moments only. */
     for (int i = 0; !held && result == -EBUSY && i < MEND_TRIES; i++) {
-        struct timespec nap = {.tv_nsec = i > 0 ? MEND_WAIT_NS : 0};
-        nanosleep(&nap, NULL);
+        if (i > 0)
+            partition->io->ops->nap(partition->io, MEND_WAIT_NS);
         result = pb_log_repair(partition->log, &guard, failure);
     }
     pthread_mutex_lock(&partition->lock);
