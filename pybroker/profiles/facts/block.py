@@ -15,6 +15,7 @@ _TRANSPORTS = (
     (re.compile(r"/vbd-\d+/|/xvd[a-z]+$"), "xen"),
     (re.compile(r"/vmbus|/VMBUS", re.IGNORECASE), "hyperv"),
     (re.compile(r"/usb\d+/"), "usb"),
+    (re.compile(r"/nvme-fabrics/"), "network"),
     (re.compile(r"/nvme\d+n\d+$|/nvme\d+c\d+n\d+$"), "nvme"),
     (re.compile(r"/ata\d+/"), "sata"),
     (re.compile(r"/end_device-[\d:]+/"), "sas"),

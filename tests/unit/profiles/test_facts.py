@@ -8,6 +8,7 @@ import pytest
 from trees import unpack
 
 from pybroker.profiles.facts import read_machine
+from pybroker.profiles.facts.block import read_device
 from pybroker.profiles.facts.tree import Tree, chosen_of, numbers_of
 from pybroker.profiles.machine import IoLimit, Limits, Machine
 
@@ -45,6 +46,32 @@ def test_a_mirror_has_two_disks_and_each_log_dir_its_own(tmp_path: Path) -> None
     # The second disk has a SATA connector, behind a SAS controller.
     assert [(disk.name, disk.transport) for disk in data.disks] == [("sda", "sata"), ("sdb", "sata")]
     assert [disk.name for disk in root.disks] == ["nvme0n1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "transport"),
+    [
+        ("pci0000:00/0000:00:1c.4/0000:3c:00.0/nvme/nvme0/nvme0n1", "nvme"),
+        ("virtual/nvme-subsystem/nvme-subsys0/nvme0n1", "nvme"),
+        ("virtual/nvme-fabrics/ctl/nvme0/nvme0n1", "network"),
+        ("pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:1/block/sda", "virtio"),
+        ("platform/a003e00.virtio_mmio/virtio0/block/vda", "virtio"),
+        ("vbd-51712/block/xvda", "xen"),
+        ("LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/763a35b7-6c97/host0/target0:0:0/0:0:0:0/block/sda", "hyperv"),
+        ("pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb", "usb"),
+        ("pci0000:00/0000:00:17.0/ata3/host2/target2:0:0/2:0:0:0/block/sda", "sata"),
+        ("pci0000:74/0000:74:02.0/host0/port-0:0/end_device-0:0/target0:0:0/0:0:0:0/block/sda", "sas"),
+        ("pci0000:00/0000:03:00.0/host0/target0:2:0/0:2:0:0/block/sda", "scsi"),
+        ("platform/host4/session1/target4:0:0/4:0:0:1/block/sdc", "iscsi"),
+        ("pci0000:00/0000:05:00.0/host1/rport-1:0-2/target1:0:0/1:0:0:0/block/sdd", "fibre channel"),
+        ("virtual/block/nbd0", "network"),
+        ("virtual/block/something7", None),
+    ],
+)
+def test_how_a_disk_is_connected(path: str, transport: str | None, tmp_path: Path) -> None:
+    (tmp_path / "sys/devices" / path).mkdir(parents=True)
+    device = read_device(Tree(tmp_path), f"/sys/devices/{path}")
+    assert (device.transport, device.kind, device.name) == (transport, "disk", path.rpartition("/")[2])
 
 
 def test_a_loop_device_stands_on_the_disk_of_its_file(tmp_path: Path) -> None:
