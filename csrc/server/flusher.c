@@ -134,7 +134,8 @@ int pb_flusher_start(pb_flusher *flusher, pb_failure *failure)
     for (int i = 0; i < PB_FLUSH_THREADS; i++) {
         pb_flush_thread *thread = &flusher->threads[i];
         thread->flusher = flusher;
-        int result = flusher->io->ops->thread_start(flusher->io, "pb-flush", true, flush_step, thread, &thread->thread);
+        int result =
+            flusher->io->ops->thread_start(flusher->io, "pb-flush", false, flush_step, thread, &thread->thread);
         if (result < 0)
             return pb_fail(failure, result, "cannot start a thread for flushing");
     }

@@ -2,7 +2,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <errno.h>
+
 #include "record/batch.h"
+#include "server/broker.h"
 #include "tests/abi/serving.h"
 
 enum { RING_BYTES = 512 << 10, SEGMENT_BYTES = 2 << 20, IN_FLIGHT = 8, MOST_BYTES = 200 << 10 };
@@ -167,6 +170,88 @@ TEST(a_batch_that_no_ring_takes_is_written_all_the_same)
     free(batch);
     mini_client_close(&client);
     end_hot(&it);
+}
+
+/* ---- a disk that fails ---- */
+
+static int64_t fail_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    (void)io;
+    (void)file;
+    (void)iov;
+    (void)count;
+    (void)position;
+    return -EIO;
+}
+
+/* The next event of that kind. */
+static pb_event wait_for_event(served *it, uint32_t kind)
+{
+    pb_event event = {0};
+    while (pb_broker_take_events(it->broker, &event, 1) == 0 || event.kind != kind)
+        usleep(1000);
+    return event;
+}
+
+/* Produce until it is refused; how many were acknowledged. */
+static int64_t produce_until_refused(served *it)
+{
+    static uint8_t batch[64 << 10];
+    size_t length = mini_batch(batch, sizeof batch, 1, 60 << 10);
+    mini_client client;
+    mini_client_open(&client, it->port);
+    for (int64_t acked = 0;; acked++) {
+        pb_produce_response produced;
+        mini_client_send_produce(&client, 9, -1, "t", 0, batch, length);
+        mini_client_receive_produce(&client, 9, &produced);
+        if (answer_of(&produced)->error_code == 0)
+            continue;
+        CHECK_INT(answer_of(&produced)->error_code, PB_KAFKA_KAFKA_STORAGE_ERROR);
+        mini_client_close(&client);
+        return acked;
+    }
+}
+
+/* The one ring file there is, brought into the log. */
+static void replay_ring(served *it)
+{
+    char command[256];
+    char path[128];
+    snprintf(command, sizeof command, "ls %s/*.ring", it->rings);
+    FILE *list = popen(command, "r");
+    CHECK(list != NULL && fscanf(list, "%127s", path) == 1);
+    pclose(list);
+    char directory[128];
+    snprintf(directory, sizeof directory, "%s/t-0", it->directory);
+    int64_t moved_bytes;
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_ring_file_replay(path, directory, 0, &moved_bytes, &failure), 0);
+    CHECK(moved_bytes > 0);
+}
+
+TEST(what_was_acknowledged_outlives_a_disk_that_fails)
+{
+    served it;
+    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
+    run_load(&some);
+    CHECK_INT(hot_count(&it), 1);
+    pb_io_ops broken = *it.broker->io->ops;
+    const pb_io_ops *whole = it.broker->io->ops;
+    broken.file_write = fail_write;
+    it.broker->io->ops = &broken;
+    int64_t acked = some.batches + produce_until_refused(&it);
+    pb_event event = wait_for_event(&it, PB_EVENT_OFFLINE);
+    CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
+    read_all(&it, acked, 0);
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_resign(it.partition, 0), 0);
+    CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
+    it.broker->io->ops = whole;
+    replay_ring(&it);
+    open_partition(&it, 0);
+    read_all(&it, acked, 0);
+    stop(&it);
 }
 
 CHECK_MAIN()
