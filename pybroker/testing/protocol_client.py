@@ -14,6 +14,23 @@ from pybroker.protocol import messages as m
 
 _LENGTH = struct.Struct(">i")
 
+#: The last version of Fetch that names topics; later ones have their ids.
+FETCH_VERSION = 12
+
+
+def fetch_request(
+    topic: str, offset: int, *, partition: int = 0, isolation_level: int = 0, max_bytes: int = 1 << 20
+) -> m.FetchRequest:
+    """Asks one partition, and is answered at once, maybe with nothing."""
+    wanted = m.FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return m.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],
+    )
+
 
 class ProtocolClient:
     """A connection to `port` on loopback; a context manager."""
@@ -42,6 +59,12 @@ class ProtocolClient:
         response, end = m.response_class(api_key).decode(version, data, position)
         assert end == len(data), f"{len(data) - end} bytes after the response"
         return response
+
+    def fetch(self, topic: str, offset: int, **wanted: int) -> m.FetchResponse.PartitionData:
+        """The partition's row of the answer to a `fetch_request`."""
+        (response,) = self.call(fetch_request(topic, offset, **wanted), FETCH_VERSION).responses
+        row: m.FetchResponse.PartitionData = response.partitions[0]
+        return row
 
     def _read(self, size_bytes: int) -> bytes:
         data = bytearray()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from confluent_kafka import Producer
 
-from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
@@ -18,12 +15,7 @@ LENGTH_POSITION = 8
 
 def fetch(client: ProtocolClient, offset: int) -> tuple[int, int]:
     """(error, offset of the first batch that comes; -1 for none)."""
-    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    topic = m.FetchRequest.FetchTopic(topic="t", partitions=[partition])
-    response: Any = client.call(
-        m.FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[topic]), 11
-    )
-    answer = response.responses[0].partitions[0]
+    answer = client.fetch("t", offset)
     records = bytes(answer.records or b"")
     return answer.error_code, int.from_bytes(records[:8], "big") if records else -1
 

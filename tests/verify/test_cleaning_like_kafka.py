@@ -137,14 +137,7 @@ class Side:
         batches: list[tuple[Any, ...]] = []
         aborted: set[tuple[int, int]] = set()
         while True:
-            partition = m.FetchRequest.FetchPartition(
-                partition=0, fetch_offset=offset, partition_max_bytes=1 << 22, current_leader_epoch=-1
-            )
-            topics = [m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
-            request = m.FetchRequest(
-                max_wait_ms=0, min_bytes=0, max_bytes=1 << 22, isolation_level=isolation_level, topics=topics
-            )
-            row = self.client.call(request, 11).responses[0].partitions[0]
+            row = self.client.fetch(topic, offset, isolation_level=isolation_level, max_bytes=1 << 22)
             assert row.error_code == 0
             aborted |= {(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()}
             found = list(record_batch.parse(row.records or b""))

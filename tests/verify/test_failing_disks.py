@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -85,12 +84,9 @@ class Client:
             self.acknowledged.setdefault(topic, {})[row.base_offset] = value
         return ErrorCode(row.error_code)
 
-    def fetch(self, topic: str, offset: int) -> Any:
+    def fetch(self, topic: str, offset: int) -> m.FetchResponse.PartitionData:
         """The partition's row."""
-        partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-        wanted = m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])
-        request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
-        return self._client.call(request, 12).responses[0].partitions[0]
+        return self._client.fetch(topic, offset)
 
     def check(self, topic: str) -> None:
         """Everything acknowledged is there."""
@@ -100,7 +96,7 @@ class Client:
             row = self.fetch(topic, offset)
             assert row.error_code == OK and row.records
             for batch in record_batch.parse(row.records):
-                found[batch.base_offset] = batch.records[0].value
+                found[batch.base_offset] = batch.records[0].value or b""
                 offset = batch.base_offset + 1
         assert {number: found[number] for number in self.acknowledged[topic]} == self.acknowledged[topic]
 

@@ -8,7 +8,6 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
@@ -49,13 +48,10 @@ class Story:
         found: dict[int, bytes] = {}
         offset = min(self._acknowledged)
         while offset <= max(self._acknowledged):
-            partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=4 << 20)
-            wanted = m.FetchRequest.FetchTopic(topic="t", partitions=[partition])
-            request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=4 << 20, topics=[wanted])
-            row: Any = client.call(request, 12).responses[0].partitions[0]
+            row = client.fetch("t", offset, max_bytes=4 << 20)
             assert row.error_code == ErrorCode.NONE and row.records
             for batch in record_batch.parse(row.records):
-                found[batch.base_offset] = batch.records[0].value
+                found[batch.base_offset] = batch.records[0].value or b""
                 offset = batch.base_offset + 1
         assert {number: found[number] for number in self._acknowledged} == self._acknowledged
 

@@ -25,7 +25,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.testing.crash.client_settings import PRODUCING
 from pybroker.testing.differential.batches import SeenRecord, seen_records
-from pybroker.testing.differential.side import EARLIEST, fetch
+from pybroker.testing.differential.side import EARLIEST
 from pybroker.testing.protocol_client import ProtocolClient
 
 COMPACTED, TRIMMED = "compacted", "trimmed"
@@ -238,16 +238,16 @@ class TrimmedCheck:
         """(log start offset, end, records). The last records may be compacted away: then the last answer is empty."""
         with ProtocolClient(int(self._bootstrap.rpartition(":")[2])) as client:
             deadline = time.monotonic() + 60
-            row = fetch(client, *place, 0)
+            row = client.fetch(place[0], 0, partition=place[1])
             while row.error_code in _RETRIED:
                 assert time.monotonic() < deadline, f"{place}: no leader"
                 time.sleep(0.02)
-                row = fetch(client, *place, 0)
+                row = client.fetch(place[0], 0, partition=place[1])
             start = offset = self._start(client, place)
             end = -1
             found: list[_Found] = []
             while end < 0 or offset < end:
-                row = fetch(client, *place, offset)
+                row = client.fetch(place[0], offset, partition=place[1])
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     # Retention has gone on meanwhile.
                     start = offset = self._start(client, place)

@@ -82,33 +82,6 @@ def _parts(values: Sequence[T], count: int = _TOPICS_PER_REQUEST) -> Iterator[Se
         yield values[start : start + count]
 
 
-def fetch(
-    client: ProtocolClient, topic: str, partition: int, offset: int, *, isolation_level: int = 0
-) -> m.FetchResponse.PartitionData:
-    """One answer from one partition, at once, which may be empty."""
-    wanted = m.FetchRequest.FetchPartition(
-        partition=partition,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        partition_max_bytes=1 << 20,
-    )
-    request = m.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation_level=isolation_level,
-        session_id=0,
-        session_epoch=-1,
-        topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],
-    )
-    (response,) = client.call(request, 12).responses
-    row: m.FetchResponse.PartitionData = response.partitions[0]
-    return row
-
-
 class Side:
     """See the module. `broker` belongs to the caller."""
 
@@ -274,7 +247,7 @@ class Side:
 
     def fetch(self, topic: str, offset: int, *, isolation_level: int = 0) -> m.FetchResponse.PartitionData:
         """One answer, which may be empty at the log's end."""
-        return fetch(self.client, topic, 0, offset, isolation_level=isolation_level)
+        return self.client.fetch(topic, offset, isolation_level=isolation_level)
 
     def producers(self, topics: Sequence[str]) -> dict[str, list[m.DescribeProducersResponse.ProducerState]]:
         """What each partition remembers of its producers."""

@@ -16,6 +16,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.loader import request_header_version, response_header_version
 from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
+from pybroker.testing.protocol_client import FETCH_VERSION, fetch_request
 
 CLIENT_ID = "test-client"
 TIMEOUT_S = 20
@@ -104,6 +105,11 @@ class Client:
         data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
         response = await self.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
         return response.responses[0].partition_responses[0]
+
+    async def fetch(self, topic: str, offset: int, **wanted: int) -> Any:
+        """Fetch from one partition; the partition's row."""
+        response = await self.call(fetch_request(topic, offset, **wanted), FETCH_VERSION)
+        return response.responses[0].partitions[0]
 
     async def offset(self, topic: str, timestamp_ms: int, version: int = 10, **fields: int) -> Any:
         """ListOffsets of partition 0; the partition's row."""

@@ -66,17 +66,7 @@ async def read(client: Client, topic: str) -> list[Record]:
     offset = (await client.offset(topic, EARLIEST)).offset
     end_offset = offset + 1
     while offset < end_offset:
-        partition = m.FetchRequest.FetchPartition(
-            partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1, log_start_offset=-1
-        )
-        request = m.FetchRequest(
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1 << 20,
-            topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
-        )
-        row = (await client.call(request, 11)).responses[0].partitions[0]
+        row = await client.fetch(topic, offset)
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return await read(client, topic)  # retention has moved the start meanwhile
         assert row.error_code == 0

@@ -60,10 +60,7 @@ async def read_all(client: Client, end: int) -> list[bytes]:
     """The values of t-0 up to `end`."""
     values: list[bytes] = []
     while len(values) < end:
-        partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=len(values), partition_max_bytes=1 << 20)
-        wanted = m.FetchRequest.FetchTopic(topic="t", partitions=[partition])
-        request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
-        row = (await client.call(request, 12)).responses[0].partitions[0]
+        row = await client.fetch("t", len(values))
         assert row.error_code == OK
         for batch in record_batch.parse(row.records):
             assert batch.base_offset == len(values)

@@ -30,14 +30,6 @@ def config(tmp_path: Path, names: str = "ab", **overrides: str) -> BrokerConfig:
     return config_for(tmp_path, log_dirs=",".join(str(tmp_path / name) for name in names), **overrides)
 
 
-async def fetch(client: Client, topic: str, offset: int = 0) -> Any:
-    partition = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    wanted = m.FetchRequest.FetchTopic(topic=topic, partitions=[partition])
-    request = m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[wanted])
-    response = await client.call(request, 12)
-    return response.responses[0].partitions[0]
-
-
 def place_of(daemon: Daemon, topic: str) -> Path:
     return daemon.logs.logs[topic, 0].path
 
@@ -91,7 +83,7 @@ def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
             for _ in range(2):
                 await daemon.services.replicas.on_offline(log.tag, what, -errno.EIO)
             assert await produced(client, topics["b"]) == OFFLINE
-            assert (await fetch(client, topics["b"])).error_code == OFFLINE
+            assert (await client.fetch(topics["b"], 0)).error_code == OFFLINE
             assert (await client.offset(topics["b"], -1)).error_code == OFFLINE
             assert await produced(client, topics["a"]) == OK
             assert await described(client) == {"a": OK, "b": OFFLINE}
@@ -146,7 +138,7 @@ def test_a_file_that_was_cut_ends_its_partition_only(tmp_path: Path, caplog: pyt
             name = "00000000000000000000.log"
             os.truncate(place_of(daemon, "cut") / name, 10)
             os.unlink(place_of(daemon, "removed") / name)
-            assert (await fetch(client, "cut")).error_code == OFFLINE
+            assert (await client.fetch("cut", 0)).error_code == OFFLINE
             for _ in range(1000):
                 if ("cut", 0) not in daemon.logs.logs:
                     break

@@ -83,22 +83,6 @@ async def end(
     return code
 
 
-async def fetch(client: Client, offset: int, isolation_level: int) -> Any:
-    """Fetch from t-0; the partition's row."""
-    partition = m.FetchRequest.FetchPartition(
-        partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1, log_start_offset=-1
-    )
-    request = m.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation_level=isolation_level,
-        topics=[m.FetchRequest.FetchTopic(topic="t", partitions=[partition])],
-    )
-    return (await client.call(request, 11)).responses[0].partitions[0]
-
-
 async def stable_end(client: Client) -> tuple[int, int]:
     """(latest offset of t-0 for read_uncommitted, for read_committed)."""
     wanted = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST, current_leader_epoch=-1)
@@ -162,13 +146,13 @@ def test_committed_aborted_and_open_transactions(tmp_path: Path) -> None:
             assert await end(client, 8, 3, commit=True) == 0
             assert (await produce(client, 7, 0, 2, b"a3")).base_offset == 5
             assert await stable_end(client) == (6, 5)
-            row = await fetch(client, 0, READ_COMMITTED)
+            row = await client.fetch("t", 0, isolation_level=READ_COMMITTED)
             assert (row.high_watermark, row.last_stable_offset) == (6, 5)
             assert [(each.producer_id, each.first_offset) for each in row.aborted_transactions] == [(7, 0)]
             batches = list(record_batch.parse(row.records))
             assert [each.base_offset for each in batches] == [0, 2, 3, 4], "and nothing of the open transaction"
             assert [(each.is_control, each.producer_id) for each in batches[2:]] == [(True, 7), (True, 8)]
-            everything = await fetch(client, 0, 0)
+            everything = await client.fetch("t", 0, isolation_level=0)
             assert everything.aborted_transactions is None
             assert len(list(record_batch.parse(everything.records))) == 5
             port = daemon.listeners[0].port
@@ -177,7 +161,7 @@ def test_committed_aborted_and_open_transactions(tmp_path: Path) -> None:
         # All of it is in Kafka's own files, and is read back from them.
         async with running(config_for(tmp_path, **UNVERIFIED)) as daemon, connected(daemon) as client:
             assert await stable_end(client) == (6, 5)
-            row = await fetch(client, 0, READ_COMMITTED)
+            row = await client.fetch("t", 0, isolation_level=READ_COMMITTED)
             assert [(each.producer_id, each.first_offset) for each in row.aborted_transactions] == [(7, 0)]
             assert await open_transactions(client) == {7: (0, 5, 5), 8: (3, 0, -1)}
             assert await end(client, 7, 0, commit=True, coordinator_epoch=5) == 0
