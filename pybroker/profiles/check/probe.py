@@ -25,7 +25,8 @@ def probe_here(machine: Machine) -> Probe:
     direct = {}
     for storage in machine.storage:
         log_dir = Path(storage.path).absolute()
-        directory = next(each for each in (log_dir, *log_dir.parents) if each.is_dir())
+        # Where this user may not even look counts as not there.
+        directory = next(each for each in (log_dir, *log_dir.parents) if os.path.isdir(each))
         if _refusal(directory, 0) is None:
             direct[storage.path] = _refusal(directory, os.O_DIRECT)
     return Probe(backend_refusal("io_uring"), direct)

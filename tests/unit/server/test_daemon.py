@@ -338,6 +338,18 @@ def test_a_stop_that_goes_wrong_still_ends_serving_before_the_logs_close(
     assert order == ["NativeBroker.stop", "LogManager.close"]
 
 
+def test_a_backend_that_nobody_asked_for_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.native.backend_refusal", lambda backend: f"{backend} is refused")
+    monkeypatch.setattr(NativeBroker, "backend", "epoll")
+
+    async def reason(backend: str) -> str | None:
+        async with running(config_for(tmp_path, pybroker_io_backend=backend)) as daemon:
+            return daemon.backend_reason
+
+    assert asyncio.run(reason("epoll")) is None
+    assert asyncio.run(reason("auto")) == "io_uring is refused"
+
+
 def test_the_ready_line_names_what_counts(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(config_for(tmp_path)) as daemon:
