@@ -22,13 +22,14 @@ from pybroker.native.measure import (
     Stop,
     crc32c_names,
 )
+from pybroker.testing.fixtures import io_uring_allowed
 
 _BLOCK_BYTES = 4096
 _LENGTH = 16 * _BLOCK_BYTES
 _SECONDS = 10.0
 
 
-@pytest.fixture(params=["epoll", "io_uring"])
+@pytest.fixture(params=["io_uring", "epoll"] if io_uring_allowed() else ["epoll"])
 def measure(request: pytest.FixtureRequest) -> Iterator[Measure]:
     with Measure(request.param) as opened:
         assert opened.backend == request.param
