@@ -108,20 +108,11 @@ static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
     return 0;
 }
 
-/* Under flush_lock: wait until nobody writes zeros below `end`. */
-static void wait_for_zeros(pb_log *log, const pb_hot *hot, int64_t end)
-{
-    while (hot->zeroing_position >= 0 && end > hot->zeroing_position)
-        pthread_cond_wait(&log->zeroed, &log->flush_lock);
-}
-
 /* Under flush_lock. */
-static int flush_held(pb_log *log, pb_hot *hot, bool durable)
+static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
 {
-    int64_t end = pb_tail_ring_end(hot->ring);
     bool each = durable && !hot->unsynced;
     int rc = 0;
-    wait_for_zeros(log, hot, end);
     if (durable) {
         int64_t round_bytes = atomic_load(&hot->round_bytes);
         atomic_store(&hot->round_bytes, round_bytes + (end - hot->flushed_end - round_bytes) / WEIGHT);
@@ -133,16 +124,24 @@ static int flush_held(pb_log *log, pb_hot *hot, bool durable)
     return rc;
 }
 
-/* The hot log's state with flush_lock held; NULL, and not held: it is cold. */
-static pb_hot *begin_flush(pb_log *log, const pb_log_guard *guard)
+/* The hot log's state with flush_lock held, and the ring's end, below which nobody writes zeros; NULL, and not held: it
+ * is cold. While this waits, others may cool the log, or go over to the next segment. */
+static pb_hot *begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
 {
     pthread_mutex_lock(&log->flush_lock);
-    pb_log_lock(guard);
-    pb_hot *hot = log->hot;
-    pb_log_unlock(guard);
-    if (hot == NULL)
-        pthread_mutex_unlock(&log->flush_lock);
-    return hot;
+    for (;;) {
+        pb_log_lock(guard);
+        pb_hot *hot = log->hot;
+        pb_log_unlock(guard);
+        if (hot == NULL)
+            break;
+        *end = pb_tail_ring_end(hot->ring);
+        if (hot->zeroing_position < 0 || *end <= hot->zeroing_position)
+            return hot;
+        pthread_cond_wait(&log->zeroed, &log->flush_lock);
+    }
+    pthread_mutex_unlock(&log->flush_lock);
+    return NULL;
 }
 
 static int end_flush(pb_log *log, const pb_log_guard *guard, int rc)
@@ -158,22 +157,24 @@ static int end_flush(pb_log *log, const pb_log_guard *guard, int rc)
 
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
-    pb_hot *hot = begin_flush(log, guard);
+    int64_t end;
+    pb_hot *hot = begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
     /* Before the disk is full nobody has to know. */
     (void)allocate_ahead(log, hot);
-    int rc = end_flush(log, guard, flush_held(log, hot, false));
+    int rc = end_flush(log, guard, flush_held(log, hot, end, false));
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
 }
 
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done)
 {
-    pb_hot *hot = begin_flush(log, guard);
+    int64_t end;
+    pb_hot *hot = begin_flush(log, guard, &end);
     *done = hot != NULL && hot->segment == segment;
     if (hot == NULL)
         return 0;
-    int rc = *done ? flush_held(log, hot, true) : 0;
+    int rc = *done ? flush_held(log, hot, end, true) : 0;
     (void)allocate_ahead(log, hot);
     pthread_mutex_unlock(&log->flush_lock);
     return rc;
@@ -219,7 +220,8 @@ static int write_zeros(const pb_log *log, const pb_hot *hot)
 
 int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard)
 {
-    pb_hot *hot = begin_flush(log, guard);
+    int64_t end;
+    pb_hot *hot = begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
     int rc = begin_zeros(log, hot);
@@ -321,12 +323,14 @@ int pb_log_heat(pb_log *log, const pb_log_guard *guard)
 
 /* ---- hot -> cold ---- */
 
-/* Under flush_lock, all flushed: let go of the segment, whose file is cut to its length. */
+/* Under flush_lock, all flushed: let go of the segment, whose file is cut to its length. The caller holds the write
+ * token, so that nobody changes `hot` while this waits. */
 static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
 {
     int64_t size_bytes = pb_tail_ring_end(hot->ring);
     const pb_io_ops *ops = log->io->ops;
-    wait_for_zeros(log, hot, INT64_MAX);
+    while (hot->zeroing_position >= 0)
+        pthread_cond_wait(&log->zeroed, &log->flush_lock);
     int64_t file_bytes = ops->file_size(log->io, hot->file);
     /* The last chance to see that somebody has cut the file behind our back. */
     int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;
@@ -361,10 +365,11 @@ static void end_hot(pb_log *log, const pb_log_guard *guard)
 
 int pb_log_cool_held(pb_log *log, const pb_log_guard *guard)
 {
-    pb_hot *hot = begin_flush(log, guard);
+    int64_t end;
+    pb_hot *hot = begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
-    int rc = flush_held(log, hot, false);
+    int rc = flush_held(log, hot, end, false);
     if (rc == 0)
         rc = leave_segment(log, guard, hot);
     if (rc == 0)
@@ -405,9 +410,9 @@ void pb_log_abandon_ring(pb_log *log)
 
 /* Go over to a new segment. A failure leaves the log cold, so that the writer meets it; one of the old segment is the
  * log's. */
-static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
+static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot, int64_t end)
 {
-    int rc = flush_held(log, hot, false);
+    int rc = flush_held(log, hot, end, false);
     if (rc == 0)
         rc = leave_segment(log, guard, hot);
     if (rc != 0)
@@ -435,17 +440,18 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
     pb_log_lock(guard);
     bool failed = log->failed;
     pb_log_unlock(guard);
-    pb_hot *hot = failed ? NULL : begin_flush(log, guard);
+    int64_t end;
+    pb_hot *hot = failed ? NULL : begin_flush(log, guard, &end);
     if (hot == NULL)
         return failed ? -EIO : 0;
     int rc;
     if (write->rolls && log->rolling == NULL) {
-        rc = roll_held(log, guard, hot);
+        rc = roll_held(log, guard, hot, end);
     } else {
         rc = allocate_ahead(log, hot);
         bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
         bool allocated = rc == 0 || write->position + write->length <= atomic_load(&hot->allocated_end);
-        rc = flush_held(log, hot, false);
+        rc = flush_held(log, hot, end, false);
         if (rc == 0 && !(fits && allocated)) {
             rc = leave_segment(log, guard, hot);
             if (rc == 0)

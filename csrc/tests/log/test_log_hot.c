@@ -1,5 +1,7 @@
 /* Hot logs: what goes through the ring is what a cold log would have, at every place and at every time. */
 #include <dirent.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "log/tail_ring.h"
@@ -17,14 +19,14 @@ typedef struct hot_fixture {
     int count; /* batch i has offset i */
 } hot_fixture;
 
-static void hot_open(hot_fixture *h, int64_t ring_bytes)
+static void hot_open_within(hot_fixture *h, int64_t ring_bytes, int64_t budget_bytes)
 {
     memset(h, 0, sizeof(*h));
     fixture_init(&h->f);
     strcpy(h->rings, "/dev/shm/pb-hot-test-XXXXXX");
     CHECK(mkdtemp(h->rings) != NULL);
     const pb_ring_pool_options options = {
-        .io = h->f.io, .directory = h->rings, .budget_bytes = 1 << 20, .ring_bytes = ring_bytes};
+        .io = h->f.io, .directory = h->rings, .budget_bytes = budget_bytes, .ring_bytes = ring_bytes};
     CHECK_INT(pb_ring_pool_open(&options, &h->f.options.rings, NULL), 0);
     const uint8_t directory_id[PB_RING_UUID_BYTES] = {7};
     CHECK_INT(pb_ring_pool_add_log_dir(h->f.options.rings, "/tmp", directory_id), 0);
@@ -32,6 +34,11 @@ static void hot_open(hot_fixture *h, int64_t ring_bytes)
     h->f.options.ring_identity = &h->identity;
     h->f.options.config.index_interval_bytes = 10000;
     fixture_open(&h->f);
+}
+
+static void hot_open(hot_fixture *h, int64_t ring_bytes)
+{
+    hot_open_within(h, ring_bytes, 1 << 20);
 }
 
 static int count_files(const char *path)
@@ -378,6 +385,123 @@ TEST(readers_beside_a_writer_never_see_what_was_overwritten)
     CHECK(h.f.log->segment_count > 2);
     hot_read_all(&h);
     hot_free(&h);
+}
+
+/* ---- zeros that are slow ---- */
+
+static const pb_io_ops *quick_ops;
+static sem_t zeros_begun, zeros_may_end;
+
+/* Zeros begin with it. */
+static int truncate_slowly(pb_io *io, int file, int64_t length)
+{
+    if (length > 16 << 20) {
+        sem_post(&zeros_begun);
+        sem_wait(&zeros_may_end);
+    }
+    return quick_ops->file_truncate(io, file, length);
+}
+
+typedef struct zeros_state {
+    hot_fixture h;
+    pb_log_write write; /* it rolls, and waits for that */
+    _Atomic int sync_result;
+} zeros_state;
+
+/* As the background thread does it: zeros, and at once what a writer waits for. */
+static void *zeros_then_roll(void *argument)
+{
+    zeros_state *s = argument;
+    CHECK_INT(pb_log_write_zeros(s->h.f.log, &s->h.f.guard), 0);
+    CHECK_INT(pb_log_write_unblock(s->h.f.log, &s->h.f.guard, &s->write), 0);
+    return NULL;
+}
+
+static void *sync_once(void *argument)
+{
+    zeros_state *s = argument;
+    atomic_store(&s->sync_result, pb_log_sync(s->h.f.log, &s->h.f.guard, NULL));
+    return NULL;
+}
+
+static bool is_syncing(zeros_state *s)
+{
+    fixture_lock(&s->h.f.mutex);
+    bool syncing = s->h.f.log->syncing;
+    fixture_unlock(&s->h.f.mutex);
+    return syncing;
+}
+
+static void wait_until_it_waits(zeros_state *s)
+{
+    while (!is_syncing(s))
+        sched_yield();
+    for (int i = 0; i < 200; i++)
+        sched_yield();
+}
+
+/* A batch that begins a new segment, up to where its writer waits. */
+static void begin_roll(zeros_state *s)
+{
+    hot_fixture *h = &s->h;
+    pb_append *append = append_make((batch_spec){.timestamp = 1000 + h->count, .value_length = 580000});
+    h->lengths[h->count] = append->length;
+    fixture_lock(&h->f.mutex);
+    CHECK_INT(pb_log_append(h->f.log, append), 0);
+    h->bytes[h->count] = malloc(append->length);
+    memcpy(h->bytes[h->count++], append->bytes, append->length);
+    CHECK(pb_log_write_begin(h->f.log, &s->write) && s->write.rolls);
+    fixture_unlock(&h->f.mutex);
+    CHECK_INT(pb_log_write_prepare(h->f.log, &s->write), PB_LOG_WAITS);
+}
+
+static void end_roll(zeros_state *s)
+{
+    pb_link finished;
+    pb_list_init(&finished);
+    CHECK_INT(pb_log_write_prepare(s->h.f.log, &s->write), 0);
+    int64_t result = pb_log_write_ring(s->h.f.log, &s->write);
+    fixture_lock(&s->h.f.mutex);
+    pb_log_write_end(s->h.f.log, &s->write, result, &finished);
+    fixture_unlock(&s->h.f.mutex);
+    append_free(PB_CONTAINER(pb_list_pop_front(&finished), pb_append, link));
+}
+
+TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
+{
+    zeros_state *s = calloc(1, sizeof(*s));
+    hot_fixture *h = &s->h;
+    hot_open_within(h, 4 << 20, 8 << 20);
+    h->f.options.config.segment_bytes = 2400000;
+    pb_log_configure(h->f.log, &h->f.options.config);
+    pb_io_ops slow = *h->f.io->ops;
+    quick_ops = h->f.io->ops;
+    slow.file_truncate = truncate_slowly;
+    h->f.io->ops = &slow;
+    sem_init(&zeros_begun, 0, 0);
+    sem_init(&zeros_may_end, 0, 0);
+    CHECK_INT(pb_log_heat(h->f.log, &h->f.guard), 0);
+    hot_append(h, 580000);
+    for (int round = 0; round < 8; round++) {
+        pthread_t background, sync;
+        CHECK_INT(pthread_create(&background, NULL, zeros_then_roll, s), 0);
+        sem_wait(&zeros_begun);
+        for (int i = 0; i < 3; i++)
+            hot_append(h, 580000);
+        CHECK_INT(pthread_create(&sync, NULL, sync_once, s), 0);
+        wait_until_it_waits(s);
+        begin_roll(s);
+        sem_post(&zeros_may_end);
+        pthread_join(background, NULL);
+        end_roll(s);
+        pthread_join(sync, NULL);
+        CHECK_INT(atomic_load(&s->sync_result), 0);
+    }
+    CHECK(h->f.log->segment_count == 9);
+    hot_read_all(h);
+    h->f.io->ops = quick_ops;
+    hot_free(h);
+    free(s);
 }
 
 CHECK_MAIN()
