@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +58,22 @@ def test_as_a_table_with_durable_acknowledgements(broker: BrokerProcess) -> None
     assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith(tuple(PATHS))] == PATHS
     assert "write.durable.256KiB" in result.output
     assert "note on that measurement: the machine was busy" in result.output
+    assert topics(broker) == []
+
+
+def test_ctrl_c_deletes_the_topic(broker: BrokerProcess) -> None:
+    arguments = ["--bootstrap", broker.bootstrap, "--measurement", str(RECORDED), "--seconds", "600"]
+    command = [sys.executable, "-m", "pybroker", "profile", "limit", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not topics(broker):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            errors = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "pybroker: stopped" in errors
     assert topics(broker) == []
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from pybroker.cli.main import main
@@ -55,19 +56,20 @@ def test_measure_prints_json_alone(tmp_path: Path) -> None:
     assert "saved as" in done.stderr
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_ctrl_c_and_kill_leave_nothing_behind(tmp_path: Path, number: signal.Signals, status: int) -> None:
     arguments = ["profile", "measure", "--directory", tmp_path, "--seconds", "600", "--output", tmp_path / "saved.json"]
     with subprocess.Popen([sys.executable, "-m", "pybroker", *arguments], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while not any(link.startswith(f"{tmp_path}/") for link in _open_files(process.pid)):
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         try:
             errors = process.communicate(timeout=60)[1]
         finally:
             process.kill()
-    assert process.returncode == 130
-    assert "nothing is left behind" in errors
+    assert process.returncode == status
+    assert ("nothing is left behind" in errors) == (number == signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
 
 
