@@ -166,20 +166,20 @@ def _topic_id(directory: Path) -> bytes | None:
         return None
 
 
+def lost_directory(log_dir: Path) -> Path | None:
+    """Where rings should be and are not, although the machine was not restarted."""
+    session = RingSession.read(log_dir)
+    if session is None or session.boot_id != boot_id() or session.directory.is_dir():
+        return None
+    return session.directory
+
+
 def left_rings(log_dir: Path, directory_id: bytes) -> Iterator[LeftRing]:
     """The rings that the broker which last had `log_dir` open has left, and that speak of it. Empty ones may be of its
-    other dirs as well. Says it when rings should be there and are not."""
+    other dirs as well."""
     session = RingSession.read(log_dir)
     if session is None or session.boot_id != boot_id():
         return  # tmpfs does not survive the machine
-    if not session.directory.is_dir():
-        logger.error(
-            "the tail rings of %s in %s are gone, though the machine was not restarted: what was in them is lost. Let "
-            "nothing clean that directory up while the broker is down",
-            log_dir,
-            session.directory,
-        )
-        return
     for path in sorted(session.directory.glob(f"*{_RING_SUFFIX}")):
         ring = _read(path)
         if ring is None or ring.session_id != session.session_id or ring.boot_id != session.boot_id:
@@ -212,6 +212,14 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
     """Bring what an ended broker left in rings into the logs, and remove the rings; how many bytes came in. Before any
     log is opened. Doing it again, also after a stop half way, comes to the same."""
     total_bytes = 0
+    lost = lost_directory(log_dir)
+    if lost is not None:
+        logger.error(
+            "the tail rings of %s in %s are gone, though the machine was not restarted: what was in them is lost. Let "
+            "nothing clean that directory up while the broker is down",
+            log_dir,
+            lost,
+        )
     for left in left_rings(log_dir, directory_id):
         ring = left.ring
         if ring.gathered_bytes == 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import clean_shutdown, meta_properties, offset_checkpoint
+from pybroker.storage import clean_shutdown, meta_properties, offset_checkpoint, tail_rings
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
@@ -25,6 +25,7 @@ from pybroker.storage.offline.layout import (
     file_kind,
     metadata_snapshot,
 )
+from pybroker.storage.offline.left_rings import check_left_rings
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.text_files import OffsetEntry
 
@@ -100,6 +101,8 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
         if offsets is not None:
             _check_offsets(files.path / name, name, offsets, state, report)
     _check_topic_ids(state, report)
+    if state.properties:
+        check_left_rings(files.path, report)
     for each in state.partitions:
         if each.files.is_metadata_log:
             check_metadata(each, state, report)
@@ -112,6 +115,8 @@ def _check_partition_alone(files: PartitionFiles, report: Report, deep: bool, ch
     checkpoints = {name: _read_offsets(path, quiet) for name in OFFSET_CHECKPOINTS if (path := around / name).is_file()}
     context = _context(files, checkpoints, closed_cleanly=(around / clean_shutdown.FILE_NAME).is_file())
     state = check_partition(files, context, report, deep=deep)
+    if (around / tail_rings.FILE_NAME).is_file():
+        check_left_rings(around, report, only=files.path.resolve())
     for snapshot in files.metadata_snapshots:
         check_metadata_snapshot(snapshot, report)
     if files.is_metadata_log:

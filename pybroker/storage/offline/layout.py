@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from pybroker.storage import clean_shutdown, epoch_checkpoint, meta_properties, offset_checkpoint, partition_metadata
+from pybroker.storage import (
+    clean_shutdown,
+    epoch_checkpoint,
+    meta_properties,
+    offset_checkpoint,
+    partition_metadata,
+    tail_rings,
+)
 from pybroker.storage.errors import StorageError
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -201,7 +208,7 @@ class LogDirFiles:
                 found.files[entry.name] = entry
             elif match := _LEFTOVER.fullmatch(entry.name):
                 found.aside.append((match["why"], entry))
-            elif entry.name != LOCK:
+            elif entry.name not in (LOCK, tail_rings.FILE_NAME):
                 found.unknown.append(entry)
         return found
 

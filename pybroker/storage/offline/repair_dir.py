@@ -28,6 +28,7 @@ from pybroker.storage.offline.layout import (
     file_kind,
     metadata_snapshot,
 )
+from pybroker.storage.offline.left_rings import rings_brought_in, that_can_be_brought_in
 from pybroker.storage.offline.repair import copy_checked, repair_partition
 from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
 
@@ -44,11 +45,12 @@ def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
         raise StorageError(f"{output} lies in {source}, which is only read")
     output.mkdir(parents=True, exist_ok=True)
     result = RepairResult(source, output)
-    if isinstance(target, LogDirFiles):
-        _repair_log_dir(target, output, topic_ids, result)
-    else:
-        files = target if isinstance(target, PartitionFiles) else _partition_of(target)
-        result.partitions.append(repair_partition(files, output / files.name, None))
+    files = _partition_of(target) if isinstance(target, Path) else target
+    with rings_brought_in(files, output, result.notes):
+        if isinstance(files, LogDirFiles):
+            _repair_log_dir(files, output, topic_ids, result)
+        else:
+            result.partitions.append(repair_partition(files, output / files.name, None))
     fsync_directory(output)
     for suffix, text in (("json", result.as_json()), ("txt", result.as_text())):
         write_durably(report_path(output, suffix), text.encode())
@@ -62,16 +64,18 @@ def report_path(output: Path, suffix: str) -> Path:
 
 def replace(target: Target, output: Path) -> Path:
     """Move the source aside and put `output` where it was; where the source is now."""
-    source = target if isinstance(target, Path) else target.path
-    if not source.is_dir():
-        raise StorageError(f"{source}: only a directory can be replaced")
-    source = source.resolve()
+    if isinstance(target, Path):
+        raise StorageError(f"{target}: only a directory can be replaced")
+    source = target.path.resolve()
     repaired = output / target.name if isinstance(target, PartitionFiles) else output
     # Not inside of a log dir: Apache Kafka does not start when it finds a directory there that it does not know.
     around = source.parent if isinstance(target, LogDirFiles) else source.parent.parent
     aside = around / f"{source.name}.before-repair-{time.strftime('%Y%m%dT%H%M%S')}"
+    rings = that_can_be_brought_in(target)
     os.rename(source, aside)
     os.rename(repaired, source)
+    for ring in rings:
+        ring.unlink(missing_ok=True)
     fsync_directory(source.parent)
     fsync_directory(around)
     if repaired != output:

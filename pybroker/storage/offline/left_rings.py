@@ -1,0 +1,128 @@
+"""Tail rings that a broker left when it ended, to the tools: `check` names them, `repair` brings them in.
+
+Neither writes to a log or a ring. Blocks; fails with `OSError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pybroker.native import NativeError
+from pybroker.native.rings import replay_ring
+from pybroker.storage import tail_rings
+from pybroker.storage.errors import StorageError
+from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
+from pybroker.storage.tail_rings import LeftRing
+
+_STAGED = ".with-tail-rings"
+
+
+def check_left_rings(log_dir: Path, report: Report, only: Path | None = None) -> None:
+    """Tell `report` of rings with bytes of `log_dir`, or of the partition `only` in it."""
+    session_file = log_dir / tail_rings.FILE_NAME
+    try:
+        lost = tail_rings.lost_directory(log_dir)
+        rings = _rings(log_dir, only)
+    except StorageError as error:
+        report.error("malformed", session_file, str(error))
+        return
+    if lost is not None:
+        report.error("tail-rings-lost", session_file, f"the tail rings in {lost} are gone, and what was in them")
+    for left in rings:
+        _check_one(left, report)
+
+
+def _rings(log_dir: Path, only: Path | None) -> list[LeftRing]:
+    """Those with anything in them."""
+    if not (log_dir / tail_rings.FILE_NAME).exists():
+        return []
+    properties = MetaProperties.read(log_dir)
+    if properties is None:
+        return []
+    found = [each for each in tail_rings.left_rings(log_dir, properties.directory_id) if each.ring.gathered_bytes > 0]
+    return [each for each in found if only is None or (each.log is not None and each.log.name == only.name)]
+
+
+def _check_one(left: LeftRing, report: Report) -> None:
+    ring = left.ring
+    if left.log is None:
+        text = f"{ring.gathered_bytes} bytes of {left.name}, which is not in this log dir"
+        report.warning("tail-ring-unknown", ring.path, text)
+        return
+    try:
+        missing_bytes = replay_ring(ring.path, left.log, look=True)
+    except NativeError as error:
+        report.error("tail-ring-stale", ring.path, error.text)
+        return
+    if missing_bytes > 0:
+        report.warning(
+            "tail-ring",
+            ring.path,
+            f"{missing_bytes} bytes at the end of {left.name} lie here and not yet in its segment: the next start of "
+            "the broker brings them in, and so does `pybroker log repair`",
+            position=ring.start_position,
+        )
+
+
+@contextmanager
+def rings_brought_in(target: LogDirFiles | PartitionFiles, output: Path, notes: list[str]) -> Iterator[None]:
+    """Meanwhile the segments of `target` that rings have bytes of are copies below `output` with these in them. What
+    was done, and what could not be, is said in `notes`."""
+    is_log_dir = isinstance(target, LogDirFiles)
+    log_dir = target.path if is_log_dir else target.path.resolve().parent
+    partitions = target.partitions if isinstance(target, LogDirFiles) else [target]
+    try:
+        try:
+            rings = _rings(log_dir, None if is_log_dir else target.path)
+        except StorageError as error:
+            notes.append(f"left out what tail rings may have: {error}")
+            rings = []
+        for left in rings:
+            partition = next((each for each in partitions if left.log and each.path.name == left.log.name), None)
+            if partition is None:
+                notes.append(f"left out the tail ring {left.ring.path} of {left.name}, which is not there")
+            else:
+                _stage(left, partition, output / _STAGED / partition.path.name, notes)
+        yield
+    finally:
+        shutil.rmtree(output / _STAGED, ignore_errors=True)
+
+
+def _stage(left: LeftRing, partition: PartitionFiles, stage: Path, notes: list[str]) -> None:
+    ring = left.ring
+    try:
+        if replay_ring(ring.path, partition.path, look=True) == 0:
+            return
+        segment = next(each for each in partition.segments if each.base_offset == ring.segment_base)
+        assert segment.log is not None
+        stage.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(segment.log, stage)
+        moved_bytes = replay_ring(ring.path, stage)
+    except NativeError as error:
+        if error.errno == errno.ESTALE:
+            notes.append(f"left out the tail ring {ring.path}: {error.text}")
+            return
+        raise OSError(error.errno or errno.EIO, error.text) from error
+    segment.log = stage / segment.log.name
+    notes.append(f"{moved_bytes} bytes of {left.name} came in from the tail ring {ring.path}")
+
+
+def that_can_be_brought_in(target: LogDirFiles | PartitionFiles) -> list[Path]:
+    """The rings that a repair of `target` brings in."""
+    is_log_dir = isinstance(target, LogDirFiles)
+    log_dir = target.path if is_log_dir else target.path.resolve().parent
+    found = []
+    for left in _rings(log_dir, None if is_log_dir else target.path):
+        try:
+            if left.log is not None:
+                replay_ring(left.ring.path, left.log, look=True)
+                found.append(left.ring.path)
+        except NativeError:
+            continue
+    return found
