@@ -6,17 +6,11 @@
  * The directory is emptied again. With 0 MiB the log that lies there is cleaned and stays. CPU figures are of this
  * process; run it on a quiet machine.
  */
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/varint.h"
 #include "log/clean.h"
-#include "log/state.h"
-#include "record/batch.h"
+#include "perf/perf_fixture.h"
 #include "record/codec.h"
 
 enum { VALUE_BYTES = 1024, WORDS = 512 };
@@ -30,35 +24,6 @@ static uint64_t next_random(void)
     random_state ^= random_state >> 7;
     random_state ^= random_state << 17;
     return random_state;
-}
-
-static double seconds(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static void must(int rc, const pb_failure *failure)
-{
-    if (rc == 0)
-        return;
-    fprintf(stderr, "failed: %d %s\n", rc, failure != NULL ? failure->text : "");
-    exit(1);
-}
-
-static void empty(const char *directory)
-{
-    DIR *dir = opendir(directory);
-    const struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        char path[1024];
-        snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
-    }
-    if (dir != NULL)
-        closedir(dir);
 }
 
 /* Text of random words: zstd makes about a third of it. */
@@ -129,38 +94,14 @@ static void append_batch(pb_log *log, pb_codec *codec, int compression, int reco
                         .max_timestamp_ms = header.max_timestamp,
                         .producer_id = -1,
                         .now_ms = now_ms};
-    pb_list_init(&append.link);
-    must(pb_log_append(log, &append), NULL);
-    pb_log_write write;
-    pb_link finished;
-    pb_list_init(&finished);
-    if (!pb_log_write_begin(log, &write))
-        must(-1, NULL);
-    must(pb_log_write_prepare(log, &write), NULL);
-    must(pb_io_write_all(io, write.file, write.iov, write.iov_count, write.position), NULL);
-    pb_log_write_end(log, &write, write.length, &finished);
+    append_and_write(io, log, &append);
 }
 
 static pb_log *make_log(const char *directory, int64_t mebibytes, int compression, int records, int key_percent)
 {
     pb_failure failure;
-    pb_log *log;
     pb_log_recovery recovery;
-    pb_log_options options = {
-        .io = io,
-        .directory = directory,
-        .config = {.segment_bytes = 1 << 30,
-                   .segment_ms = INT64_MAX / 2,
-                   .segment_index_bytes = 10 << 20,
-                   .index_interval_bytes = 4096,
-                   .producer_expiration_ms = INT64_MAX / 2,
-                   .flush_messages = INT64_MAX,
-                   .flush_ms = INT64_MAX,
-                   .compact = true},
-        .clean = true,
-        .log_start_offset = -1,
-    };
-    must(pb_log_open(&options, &log, &recovery, &failure), &failure);
+    pb_log *log = open_log(io, directory, 1 << 30, true, true, &recovery);
     pb_codec *codec;
     must(pb_codec_create(&codec), NULL);
     size_t capacity = (size_t)records * (VALUE_BYTES + 64) + PB_BATCH_HEADER_BYTES + PB_COMPRESS_SLACK_BYTES;
@@ -188,7 +129,7 @@ int main(int argc, char **argv)
     int records = argc > 4 ? atoi(argv[4]) : 16;
     int key_percent = argc > 5 ? atoi(argv[5]) : 20;
     pb_failure failure;
-    must(pb_io_open("epoll", &io, &failure), &failure);
+    io = open_io();
     pb_log *log = make_log(argv[1], mebibytes, compression, records, key_percent);
     printf("log_bytes %lld\n", (long long)pb_log_size_bytes(log));
     pb_clean_settings settings = {.upper_offset = pb_log_written_end(log),

@@ -5,54 +5,13 @@
  *
  * Figures are CPU time of this process unless they say wall; run it on a quiet machine, name machine and file system.
  */
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "log/log.h"
-#include "log/state.h"
-#include "record/batch.h"
+#include "perf/perf_fixture.h"
 
 enum { LOG_COUNT = 1000, LOG_SEGMENTS = 5 };
 
 static pb_io *io;
-
-static double seconds(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static void must(int rc, const pb_failure *failure)
-{
-    if (rc == 0)
-        return;
-    fprintf(stderr, "perf_log: %s\n", failure->text);
-    exit(1);
-}
-
-static pb_log *log_open(const char *directory, int64_t segment_bytes, bool clean, pb_log_recovery *recovery)
-{
-    pb_log_options options = {
-        .io = io,
-        .directory = directory,
-        .config = {.segment_bytes = segment_bytes,
-                   .segment_ms = INT64_MAX,
-                   .segment_index_bytes = 10 << 20,
-                   .index_interval_bytes = 4096,
-                   .producer_expiration_ms = INT64_MAX},
-        .clean = clean,
-        .log_start_offset = -1,
-    };
-    pb_failure failure;
-    pb_log *log;
-    must(pb_log_open(&options, &log, recovery, &failure), &failure);
-    return log;
-}
 
 static void batch_fill(uint8_t *bytes, size_t length)
 {
@@ -75,23 +34,14 @@ static void batch_fill(uint8_t *bytes, size_t length)
 static void append_one(pb_log *log, pb_append *append, uint8_t *bytes, size_t length)
 {
     *append = (pb_append){.bytes = bytes, .length = (uint32_t)length, .record_count = 1, .producer_id = -1};
-    pb_list_init(&append->link);
-    pb_link finished;
-    pb_list_init(&finished);
-    pb_log_write write;
-    if (pb_log_append(log, append) != 0 || !pb_log_write_begin(log, &write))
-        abort();
-    int64_t rc = pb_log_write_prepare(log, &write);
-    if (rc == 0)
-        rc = io->ops->file_write(io, write.file, write.iov, write.iov_count, write.position);
-    pb_log_write_end(log, &write, rc, &finished);
+    append_and_write(io, log, append);
 }
 
 static void measure_appends(const char *directory, size_t length, int count)
 {
     pb_log_recovery recovery;
     pb_failure failure;
-    pb_log *log = log_open(directory, 1 << 30, true, &recovery);
+    pb_log *log = open_log(io, directory, 1 << 30, false, true, &recovery);
     uint8_t *bytes = malloc(length);
     pb_append append;
     batch_fill(bytes, length);
@@ -132,25 +82,12 @@ static void measure_appends(const char *directory, size_t length, int count)
     printf("read at a random offset: %.0f ns\n", (seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * 1e4);
     must(pb_log_close(log, false, &failure), &failure);
     wall = seconds(CLOCK_MONOTONIC);
-    log = log_open(directory, 1 << 30, false, &recovery);
+    log = open_log(io, directory, 1 << 30, false, false, &recovery);
     wall = seconds(CLOCK_MONOTONIC) - wall;
     printf("recovery of %.2f GB in batches of %zu B: %.3f s wall\n", (double)recovery.scanned_bytes / 1e9, length,
            wall);
     must(pb_log_close(log, false, &failure), &failure);
     free(bytes);
-}
-
-static void empty(const char *directory)
-{
-    DIR *dir = opendir(directory);
-    const struct dirent *entry;
-    char path[1024];
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
-        unlink(path);
-    }
-    if (dir != NULL)
-        closedir(dir);
 }
 
 static long resident_kib(void)
@@ -175,7 +112,7 @@ static void measure_many(const char *directory)
     batch_fill(bytes, sizeof(bytes));
     for (int i = 0; i < LOG_COUNT; i++) {
         snprintf(paths[i], sizeof(paths[i]), "%s/many-%d", directory, i);
-        logs[i] = log_open(paths[i], 8 * sizeof(bytes), true, &recovery);
+        logs[i] = open_log(io, paths[i], 8 * sizeof(bytes), false, true, &recovery);
         for (int batch = 0; batch < 8 * LOG_SEGMENTS; batch++)
             append_one(logs[i], &append, bytes, sizeof(bytes));
         must(pb_log_upkeep(logs[i], NULL, 0, &failure), &failure);
@@ -184,7 +121,7 @@ static void measure_many(const char *directory)
     long before = resident_kib();
     double wall = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < LOG_COUNT; i++)
-        logs[i] = log_open(paths[i], 8 * sizeof(bytes), true, &recovery);
+        logs[i] = open_log(io, paths[i], 8 * sizeof(bytes), false, true, &recovery);
     wall = seconds(CLOCK_MONOTONIC) - wall;
     printf("%d logs of %d segments: opened in %.3f s wall, %ld KiB more resident\n", LOG_COUNT,
            (int)recovery.segment_count, wall, resident_kib() - before);
@@ -201,8 +138,7 @@ int main(int argument_count, char **arguments)
         fprintf(stderr, "usage: perf_log <directory>\n");
         return 2;
     }
-    pb_failure failure;
-    must(pb_io_open("epoll", &io, &failure), &failure);
+    io = open_io();
     measure_many(arguments[1]);
     static const size_t LENGTHS[] = {1024, 16384, 262144};
     for (int i = 0; i < (getenv("QUICK") ? 0 : 3); i++) {
