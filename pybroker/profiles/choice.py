@@ -104,7 +104,8 @@ def choose(config: BrokerConfig, machine: Machine, root: Path = Path("/")) -> Ch
     wanted = (recognised or generic) if asked == AUTO else named_profile(asked)
     profile = wanted if wanted.settings else generic
     reason = _reason(asked, wanted, profile)
-    advice = _advice(asked, wanted, profile, candidates[0] if tuned is not None else None)
+    held = Candidate(wanted, rules_of(wanted.match, facts))
+    advice = _advice(asked, held, profile, candidates[0] if tuned is not None else None)
     settings = {key: _resolve(key, config, profile, generic) for key in PROFILE_KEYS}
     return Choice(machine, facts, medium, recognised, profile, candidates, settings, reason, advice)
 
@@ -121,12 +122,15 @@ def _reason(asked: str, wanted: ProfileDocument, profile: ProfileDocument) -> st
     return f"{chosen}, and nobody has measured such a machine yet, so the defaults that are safe everywhere"
 
 
-def _advice(asked: str, wanted: ProfileDocument, profile: ProfileDocument, tuned: Candidate | None) -> str | None:
-    """What to do where a better profile may be had."""
-    if asked == AUTO and tuned is not None and not tuned.matches:
-        broken = ", ".join(rule.fact for rule in tuned.rules if not rule.matches)
-        return f"{tuned.document.path} was made for another machine (other {broken}); {_TUNE}"
-    return _TUNE if wanted is not profile or (asked == AUTO and wanted.name == GENERIC) else None
+def _advice(asked: str, wanted: Candidate, profile: ProfileDocument, tuned: Candidate | None) -> str | None:
+    """What to do where a better profile may be had. `tuned` is the one that `auto` looks at first, if it is there."""
+    meant = tuned if asked == AUTO and tuned is not None else wanted
+    if not meant.matches:
+        broken = ", ".join(rule.fact for rule in meant.rules if not rule.matches)
+        where = meant.document.path or meant.document.name
+        return f"{where} was made for another machine (other {broken}); {_TUNE}"
+    is_generic = asked == AUTO and wanted.document.name == GENERIC
+    return _TUNE if wanted.document is not profile or is_generic else None
 
 
 def _resolve(name: str, config: BrokerConfig, profile: ProfileDocument, generic: ProfileDocument) -> Resolved:

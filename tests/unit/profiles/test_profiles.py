@@ -203,6 +203,17 @@ def test_a_profile_of_ones_own_is_a_file(tmp_path: Path) -> None:
     assert format_document(document) in path.read_text()
 
 
+def test_a_file_for_another_machine_is_taken_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(tuned(chosen("virtio", tmp_path)))
+    asked = config(f"pybroker.profile={path}")
+    assert choose_here(asked, tmp_path / "root").advice is None
+    elsewhere = choose_here(asked, unpack("nvme", tmp_path / "nvme"))
+    assert elsewhere.settings["spin_us"].value == 77
+    assert elsewhere.advice is not None
+    assert elsewhere.advice.startswith(f"{path} was made for another machine (other hypervisor, cpu_model, cpu_count")
+
+
 def test_auto_takes_the_tuned_profile_of_this_machine(tmp_path: Path) -> None:
     choice = chosen("virtio", tmp_path)
     root = tmp_path / "root"
