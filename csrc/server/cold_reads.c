@@ -170,38 +170,39 @@ static void make_room(pb_cold_reads *reads, int64_t length)
 
 /* ---- bringing in ---- */
 
-/* A range that a thread is at. Pages are found in the page cache as soon as their read has begun. */
-typedef struct reading {
-    pb_link link;
-    const pb_segment *segment; /* only compared */
-    int64_t position;
-    int64_t end_position;
-} reading;
-
-static int bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)
+/* A place among those that are being read; pages are found in the page cache as soon as their read has begun. */
+static pb_cold_reading *begin_reading(pb_cold_reads *reads, const pb_segment *segment, int64_t position, int64_t length)
 {
-    reading self = {.segment = slice->segment, .position = position, .end_position = position + length};
-    pthread_mutex_lock(&reads->lock);
-    pb_list_push_back(&reads->reading, &self.link);
-    pthread_mutex_unlock(&reads->lock);
-    int result = reads->io->ops->file_bring_in(reads->io, slice->file, position, length);
-    pthread_mutex_lock(&reads->lock);
-    pb_list_remove(&self.link);
-    pthread_mutex_unlock(&reads->lock);
-    return result;
+    for (;;) { /* there is one for each thread */
+        for (int i = 0; i < PB_COLD_THREADS; i++) {
+            pb_cold_reading *reading = &reads->reading[i];
+            const pb_segment *nobody = NULL;
+            if (!atomic_compare_exchange_strong(&reading->segment, &nobody, segment))
+                continue;
+            atomic_store(&reading->end_position, position + length);
+            atomic_store(&reading->position, position);
+            return reading;
+        }
+    }
 }
 
+/* Taken by the next, it is the whole file until he says what. */
+static void end_reading(pb_cold_reading *reading)
+{
+    atomic_store(&reading->position, 0);
+    atomic_store(&reading->end_position, INT64_MAX);
+    atomic_store(&reading->segment, NULL);
+}
+
+/* No lock: every fetch asks, and a thread that reads history may be off its CPU. */
 static bool is_being_read(pb_cold_reads *reads, const pb_segment *segment, int64_t position, int64_t length)
 {
-    if (!atomic_load_explicit(&reads->used, memory_order_relaxed))
-        return false;
     bool found = false;
-    pthread_mutex_lock(&reads->lock);
-    for (pb_link *link = reads->reading.next; link != &reads->reading && !found; link = link->next) {
-        const reading *one = PB_CONTAINER(link, reading, link);
-        found = one->segment == segment && one->position < position + length && position < one->end_position;
+    for (int i = 0; i < PB_COLD_THREADS && !found; i++) {
+        pb_cold_reading *reading = &reads->reading[i];
+        found = atomic_load(&reading->segment) == segment && atomic_load(&reading->position) < position + length &&
+                position < atomic_load(&reading->end_position);
     }
-    pthread_mutex_unlock(&reads->lock);
     return found;
 }
 
@@ -220,7 +221,9 @@ int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const 
         !is_being_read(reads, slice->segment, position, length))
         return 0;
     make_room(reads, length);
-    int result = bring_in(reads, slice, position, length);
+    pb_cold_reading *reading = begin_reading(reads, slice->segment, position, length);
+    int result = reads->io->ops->file_bring_in(reads->io, slice->file, position, length);
+    end_reading(reading);
     if (result != 0)
         return result;
     atomic_fetch_add_explicit(&reads->read_bytes, length, memory_order_relaxed);
@@ -344,7 +347,8 @@ void pb_cold_reads_init(pb_cold_reads *reads, pb_io *io, int64_t cache_bytes)
     pthread_mutex_init(&reads->lock, NULL);
     pb_list_init(&reads->due);
     pb_list_init(&reads->ahead);
-    pb_list_init(&reads->reading);
+    for (int i = 0; i < PB_COLD_THREADS; i++)
+        end_reading(&reads->reading[i]);
     pb_list_init(&reads->brought);
 }
 

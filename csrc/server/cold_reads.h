@@ -32,6 +32,13 @@ typedef struct pb_cold_thread {
     bool idle; /* under the lock: it sleeps, or is about to */
 } pb_cold_thread;
 
+/* What a thread brings in. Written by who has put its segment there, read by anyone. */
+typedef struct pb_cold_reading {
+    _Atomic(const pb_segment *) segment; /* only compared; NULL: free */
+    _Atomic int64_t position;
+    _Atomic int64_t end_position;
+} pb_cold_reading;
+
 /* A reader that goes through a segment in order. */
 typedef struct pb_cold_stream {
     const pb_partition *partition; /* only compared; NULL: unused */
@@ -55,10 +62,10 @@ struct pb_cold_reads {
     bool stopping;
     pb_cold_stream streams[PB_COLD_STREAMS];
     uint64_t use_count;
-    pb_link reading; /* what is being brought in */
     pb_link brought; /* what was brought in, oldest first */
     int64_t brought_bytes;
     /* Read by anyone. */
+    pb_cold_reading reading[PB_COLD_THREADS];
     atomic_bool used; /* somebody reads history, or has */
     _Atomic int64_t read_bytes;
     _Atomic int64_t ahead_bytes;

@@ -117,6 +117,39 @@ static reader reader_of(fixture *it, int64_t position, int pieces)
     return (reader){.read.piece = piece, .it = it, .position = position, .left = pieces};
 }
 
+static fixture *asked;
+
+/* While this range is read, all its pages are in the page cache already. */
+static int look_while_reading(pb_io *io, int file, int64_t position, int64_t length)
+{
+    const pb_log_slice *slice = &asked->slice;
+    resident_below_position = INT64_MAX;
+    CHECK(!pb_cold_reads_resident(&asked->reads, slice->segment, slice->file, position, 1));
+    CHECK(!pb_cold_reads_resident(&asked->reads, slice->segment, slice->file, position - 1, 2));
+    CHECK(!pb_cold_reads_resident(&asked->reads, slice->segment, slice->file, position + length - 1, 100));
+    CHECK(pb_cold_reads_resident(&asked->reads, slice->segment, slice->file, position - 1, 1));
+    CHECK(pb_cold_reads_resident(&asked->reads, slice->segment, slice->file, position + length, MIB));
+    const pb_segment *another = (const pb_segment *)(const void *)asked; /* it is only compared */
+    CHECK(pb_cold_reads_resident(&asked->reads, another, slice->file, position, 1));
+    resident_below_position = 0;
+    return count_bring_in(io, file, position, length);
+}
+
+TEST(what_is_being_read_is_not_yet_in_memory)
+{
+    fixture it;
+    begin(&it);
+    asked = &it;
+    it.ops.file_bring_in = look_while_reading;
+    reader one = reader_of(&it, 100LL * MIB, 3);
+    pb_cold_reads_submit(&it.reads, &one.read);
+    pb_sim_settle(it.io);
+    CHECK_INT(brought_count, 3);
+    resident_below_position = INT64_MAX;
+    CHECK(pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 0, SEGMENT_BYTES));
+    end(&it);
+}
+
 TEST(who_asks_for_little_does_not_wait_for_who_asks_for_much)
 {
     fixture it;
