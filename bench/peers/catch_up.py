@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.peers.log_sections import LogBench
-from bench.peers.peer import PROBE_PRIORITY, Confinement, Peer, start_kafka, start_pybroker
+from bench.peers.peer import PROBE_PRIORITY, Confinement, Peer
 from bench.peers.report import Row
 
 LATENCY_LIMIT = 1.5
@@ -79,48 +79,48 @@ def _forget_history(peer: Peer) -> None:
             os.close(descriptor)
 
 
-def _fill_memory(peer: Peer) -> None:
-    """With what else a broker writes, until every further page takes another's place."""
+def _fill_memory(peer: Peer) -> bool:
+    """With what else a broker writes, until every further page takes another's place. False: this broker writes past
+    the page cache."""
     if peer.cgroup is None:
-        return
-    missing = MEMORY_BYTES - peer.cgroup.memory_bytes()
-    if missing > _SPARE_BYTES:
-        load = ("produce", "--topic", "filler", "--batch-bytes", "256k", "--in-flight", "5")
-        peer.load(*load, "--bytes", str(missing))
-        os.sync()
+        return False
+    before = peer.cgroup.memory_bytes()
+    missing = MEMORY_BYTES - before
+    if missing <= _SPARE_BYTES:
+        return True
+    load = ("produce", "--topic", "filler", "--batch-bytes", "256k", "--in-flight", "5")
+    peer.load(*load, "--bytes", str(missing))
+    os.sync()
+    return peer.cgroup.memory_bytes() - before > missing // 2
 
 
-def _measure(peer: Peer, throttle: Throttle, repetitions: int, seconds: float) -> Figures:
+def _measure(bench: LogBench, peer: Peer, throttle: Throttle, seconds: float) -> Figures:
     figures = Figures({}, {}, [])
-    for _ in range(repetitions):
+    fills = True
+    for _ in range(bench.effort.repetitions):
         _forget_history(peer)
-        _fill_memory(peer)
+        fills = fills and _fill_memory(peer)
         if peer.cgroup:
             peer.cgroup.throttle_reads(peer.directory, throttle.bytes_per_s, throttle.reads_per_s)
-        figures.add(figures.alone, peer.load(*_paced(seconds)).load)
-        history = peer.load_beside(*_history(seconds + 1))
-        figures.add(figures.beside, peer.load(*_paced(seconds)).load)
-        figures.history_mb_per_s.append(float(history.finish()["mb_per_s"]))
+        alone = peer.load(*_paced(seconds)).load
+        reader = peer.load_beside(*_history(seconds + 1))
+        beside = peer.load(*_paced(seconds)).load
+        history = reader.finish()
         if peer.cgroup:
             peer.cgroup.throttle_reads(peer.directory, 0)
+        figures.add(figures.alone, alone)
+        figures.add(figures.beside, beside)
+        figures.history_mb_per_s.append(float(history["mb_per_s"]))
+        for shape, load in (("alone", alone), ("beside history", beside), ("history", history)):
+            bench.raw.append({"peer": peer.name, "shape": f"{throttle.name}, {shape}", "load": load})
     return figures
 
 
 def _start(bench: LogBench, ours: bool) -> Peer:
     # Nothing rolls or goes while it is measured.
     overrides = {"log.retention.bytes": "-1", "log.retention.check.interval.ms": "300000"}
-    confinement = Confinement(MEMORY_BYTES, with_io=True)
-    if ours:
-        return start_pybroker(
-            bench.pbload, bench.data, bench.with_cgroup, bench.backend, overrides, confinement=confinement
-        )
-    return start_kafka(
-        bench.pbload,
-        bench.data,
-        bench.with_cgroup,
-        overrides=overrides,
-        confinement=confinement,
-        heap_megabytes=_KAFKA_HEAP_MEGABYTES,
+    return bench.start(
+        ours, overrides, confinement=Confinement(MEMORY_BYTES, with_io=True), heap_megabytes=_KAFKA_HEAP_MEGABYTES
     )
 
 
@@ -135,7 +135,7 @@ def _figures(bench: LogBench, ours: bool) -> list[Figures]:
         seconds = max(effort.seconds, effort.history_bytes / THROTTLES[0].bytes_per_s)
         if effort.repetitions == 1:
             seconds = effort.seconds
-        return [_measure(peer, throttle, effort.repetitions, seconds) for throttle in THROTTLES]
+        return [_measure(bench, peer, throttle, seconds) for throttle in THROTTLES]
     finally:
         peer.close()
 

@@ -54,7 +54,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--other-backend", default="epoll", help="our third peer's backend; 'none' leaves it out")
     parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()), help="where log dirs go")
-    parser.add_argument("--history-gb", type=float, help="catch-up: how much of it there is to read (2)")
+    parser.add_argument("--history-gb", type=float, help="catch-up: how much of it there is to read (1.6)")
     parser.add_argument("--output", type=Path, default=Path("build/bench/compare.json"))
     return parser.parse_args(arguments)
 

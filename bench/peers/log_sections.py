@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import dirty_log
-from bench.peers.peer import ENGINE_KEY, Measurement, Peer, start_kafka, start_pybroker
+from bench.peers.peer import (
+    ENGINE_KEY,
+    KAFKA_HEAP_MEGABYTES,
+    USUAL,
+    Confinement,
+    Measurement,
+    Peer,
+    start_kafka,
+    start_pybroker,
+)
 from bench.peers.report import Row
 from bench.peers.run import Effort
 from pybroker.testing.differential.side import LATEST, Side
@@ -44,14 +53,29 @@ class LogBench:
     facts: dict[str, Mapping[str, str]] = field(default_factory=dict)
     raw: list[dict[str, Any]] = field(default_factory=list)
 
-    def start(self, ours: bool, overrides: Mapping[str, str], *, with_cgroup: bool | None = None) -> Peer:
-        """A broker of one kind."""
+    def start(
+        self,
+        ours: bool,
+        overrides: Mapping[str, str],
+        *,
+        with_cgroup: bool | None = None,
+        confinement: Confinement = USUAL,
+        heap_megabytes: int = KAFKA_HEAP_MEGABYTES,
+    ) -> Peer:
+        """A broker of one kind; the heap is Kafka's."""
         cgroup = self.with_cgroup if with_cgroup is None else with_cgroup
         if ours:
             overrides = {ENGINE_KEY: self.engine, **overrides}
-            peer = start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides)
+            peer = start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides, confinement=confinement)
         else:
-            peer = start_kafka(self.pbload, self.data, cgroup, overrides=overrides)
+            peer = start_kafka(
+                self.pbload,
+                self.data,
+                cgroup,
+                overrides=overrides,
+                confinement=confinement,
+                heap_megabytes=heap_megabytes,
+            )
         self.facts[peer.name] = dict(peer.facts)
         return peer
 

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30
 ENGINE_KEY = "pybroker.append.engine"
 # As Kafka's start script sets them.
+KAFKA_HEAP_MEGABYTES = 1024
 KAFKA_JAVA_OPTIONS = (
     "-server",
     "-XX:+UseG1GC",
@@ -193,7 +194,7 @@ def start_kafka(
     name: str = "kafka",
     overrides: Mapping[str, str] | None = None,
     confinement: Confinement = USUAL,
-    heap_megabytes: int = 1024,
+    heap_megabytes: int = KAFKA_HEAP_MEGABYTES,
 ) -> Peer:
     """Apache Kafka with the collector and, unless another is given, the heap of its own start script."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))

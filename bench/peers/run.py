@@ -32,7 +32,7 @@ class Effort:
 
 
 GIB = 1 << 30
-FULL = Effort(3, 5, 2, "4g", "512m", 1000, 1000, 20, 20, GIB // 2, 5 * GIB, 100, 2 * GIB)
+FULL = Effort(3, 5, 2, "4g", "512m", 1000, 1000, 20, 20, GIB // 2, 5 * GIB, 100, 3 * GIB // 2)
 # Every code path once, for its errors: the figures mean nothing.
 QUICK = Effort(1, 0.5, 0.2, "64m", "32m", 50, 50, 2, 4, 8 << 20, 32 << 20, 10, 64 << 20)
 
