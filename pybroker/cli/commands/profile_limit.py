@@ -59,10 +59,12 @@ def command(
     except OSError as error:
         fail(f"{bootstrap}: {error.strerror or error}")
     if as_json:
-        about = {"bootstrap": bootstrap, "is_durable": durable, "measured_at": measurement.made_at}
+        about = {"bootstrap": bootstrap, "is_durable": limit.is_durable, "measured_at": measurement.made_at}
         click.echo(json.dumps({**about, "paths": [each.as_dict() for each in paths]}, indent=2))
         return
     _print(paths, measurement)
+    if limit.is_durable:
+        click.echo("acknowledgements wait for the disk")
     if not limit.sees_process:
         click.echo(
             "CPU is not told: the broker's process is somebody else's; run as its user, or as root, or give --pid"

@@ -29,6 +29,9 @@ _WARM_UP_SHARE = 0.3
 _TIMEOUT_MS = 30_000
 _LOOK_SECONDS = 0.05
 _TRIES = 10
+_TOPIC = 2
+"""The resource type."""
+_DURABLE = {"flush.messages": "1", "pybroker.durability": "acks"}
 _SHARE_OF_FREE = 16
 _PATH_MIN_BYTES = 64 * MIB
 _PATH_MAX_BYTES = 8 << 30
@@ -93,6 +96,7 @@ class Limit:
         is_durable: bool,
         pid: int | None = None,
     ) -> None:
+        """`is_durable`: have acknowledgements wait for the disk, whatever the broker does by default."""
         if not connection.is_local:
             raise RefusedError(
                 f"{connection.host} is another machine: its limits are not those measured here; run this command there"
@@ -101,7 +105,8 @@ class Limit:
         self._measurement = measurement
         self._stop = stop
         self._seconds_each = seconds / (len(PRODUCE_PATHS) + len(FETCH_PATHS))
-        self._is_durable = is_durable
+        #: Whether they do; told by the broker once a topic is made.
+        self.is_durable = is_durable
         self._pid = process.listening_pid(connection.port) if pid is None else pid
         self._done = 0
         self._report: Report = lambda _name, _share: None
@@ -153,7 +158,7 @@ class Limit:
             path.name,
             figures,
             None if used_ns is None else figures.cpu_seconds_per_gb,
-            bound_of(path, self._measurement, is_durable=self._is_durable),
+            bound_of(path, self._measurement, is_durable=self.is_durable),
         )
 
     def _measured(self, measure: Measure, exchange: Exchange, max_bytes: int) -> tuple[RunResult, int | None]:
@@ -184,7 +189,7 @@ class Limit:
         node_id = self._node_id()
         assignment = m.CreateTopicsRequest.CreatableReplicaAssignment
         config = m.CreateTopicsRequest.CreatableTopicConfig
-        configs = {"file.delete.delay.ms": "0", **({"flush.messages": "1"} if self._is_durable else {})}
+        configs = {"file.delete.delay.ms": "0", **({"flush.messages": "1"} if self.is_durable else {})}
         topic = m.CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1,
@@ -196,12 +201,22 @@ class Limit:
         expect(answer.topics[0].error_code, f"creating the topic {name}")
         try:
             self._await_leaders(name)
+            self.is_durable = self._waits_for_disk(name)
             yield name
         finally:
             request = m.DeleteTopicsRequest(
                 topics=[m.DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS
             )
             expect(self._connection.call(request, 6).responses[0].error_code, f"deleting the topic {name}")
+
+    def _waits_for_disk(self, topic: str) -> bool:
+        """Whether the topic's acknowledgements are durable, by its own settings or the broker's."""
+        wanted = m.DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name=topic, configuration_keys=[*_DURABLE]
+        )
+        (row,) = self._connection.call(m.DescribeConfigsRequest(resources=[wanted]), 4).results
+        expect(row.error_code, f"the settings of {topic}")
+        return any(_DURABLE[each.name] == each.value for each in row.configs)
 
     def _node_id(self) -> int:
         """Of the broker at the other end: the one that advertises this port, or the only one."""

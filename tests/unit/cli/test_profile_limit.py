@@ -40,7 +40,9 @@ def topics(broker: BrokerProcess) -> list[str]:
 def test_every_path_is_held_against_its_bound(broker: BrokerProcess) -> None:
     result = limit("--bootstrap", broker.bootstrap, "--seconds", "2", "--json")
     assert result.exit_code == 0, result.output
-    paths = json.loads(result.stdout)["paths"]
+    told = json.loads(result.stdout)
+    assert (told["bootstrap"], told["is_durable"]) == (broker.bootstrap, False)
+    paths = told["paths"]
     assert [each["path"] for each in paths] == PATHS
     for each in paths:
         assert each["bytes_per_second"] > 0
@@ -57,6 +59,7 @@ def test_as_a_table_with_durable_acknowledgements(broker: BrokerProcess) -> None
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith(tuple(PATHS))] == PATHS
     assert "write.durable.256KiB" in result.output
+    assert "acknowledgements wait for the disk" in result.output
     assert "note on that measurement: the machine was busy" in result.output
     assert topics(broker) == []
 
