@@ -144,7 +144,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     partition->failed = report_failure;
     partition->pacing_due = pb_pacing_submit;
     partition->sync_due = pb_sync_submit;
-    partition->flush_due = broker->rings != NULL ? pb_flusher_submit : NULL;
+    partition->flush_due = broker->rings != NULL ? pb_flush_submit : NULL;
     partition->hot_bytes_per_second = broker->hot_bytes_per_second;
     partition->pump_due = pb_server_pump;
     *recovery = recovery_of(&done);

@@ -106,7 +106,7 @@ struct pb_partition {
     void *owner; /* the broker */
     pb_partition_failed failed;
     pb_partition_pacing_due pacing_due; /* may be NULL: left to the kernel */
-    pb_partition_pump_due pump_due;     /* may be NULL, where nobody holds or rolls the log beside its writers */
+    pb_partition_pump_due pump_due;     /* may be NULL, where nobody but its writers holds, rolls or heats the log */
     pb_task pump;                       /* of pump_due */
     pb_partition_sync_due sync_due;     /* may be NULL without durable acks */
     pb_link sync_link;                  /* sync_due's, while `syncing` */

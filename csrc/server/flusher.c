@@ -164,10 +164,8 @@ void pb_flusher_stop(pb_flusher *flusher)
         pb_partition_release(PB_CONTAINER(link, pb_partition, hot_link));
 }
 
-void pb_flusher_submit(pb_partition *partition)
+void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition)
 {
-    pb_broker *broker = partition->owner;
-    pb_flusher *flusher = &broker->flusher;
     pthread_mutex_lock(&flusher->lock);
     bool running = flusher->running;
     if (running)
@@ -178,4 +176,10 @@ void pb_flusher_submit(pb_partition *partition)
         flusher->io->ops->thread_wake(sleeper);
     if (!running)
         (void)pb_partition_flush(partition);
+}
+
+void pb_flush_submit(pb_partition *partition)
+{
+    pb_broker *broker = partition->owner;
+    pb_flusher_submit(&broker->flusher, partition);
 }

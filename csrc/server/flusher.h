@@ -39,7 +39,10 @@ int pb_flusher_start(pb_flusher *flusher, pb_failure *failure);
 /* Ends the threads when nothing is due any more. */
 void pb_flusher_stop(pb_flusher *flusher);
 
-/* A partition's `flush_due`; its owner is the broker. Before start and after stop it does the work at once. */
-void pb_flusher_submit(pb_partition *partition);
+/* Any thread. Before start and after stop it does the work at once. */
+void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition);
+
+/* A partition's `flush_due`; its owner is the broker. */
+void pb_flush_submit(pb_partition *partition);
 
 #endif

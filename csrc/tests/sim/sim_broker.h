@@ -12,14 +12,19 @@
 
 static const uint8_t sim_topic_id[16] = {9};
 
-static SIM_BROKER_UNUSED pb_log *sim_open_log(pb_io *io, const char *directory, int64_t segment_bytes, bool clean)
+/* With `rings` the log may become hot. */
+static SIM_BROKER_UNUSED pb_log *sim_open_log_with(pb_io *io, const char *directory, int64_t segment_bytes, bool clean,
+                                                   pb_ring_pool *rings, int partition)
 {
+    pb_ring_identity identity = {.topic = "t", .partition = partition};
     pb_log_options options = {
         .io = io,
         .directory = directory,
         .topic_id = sim_topic_id,
         .clean = clean,
         .log_start_offset = -1,
+        .rings = rings,
+        .ring_identity = &identity,
         .config = {.segment_bytes = segment_bytes,
                    .segment_ms = INT64_MAX,
                    .segment_index_bytes = 1 << 20,
@@ -36,6 +41,11 @@ static SIM_BROKER_UNUSED pb_log *sim_open_log(pb_io *io, const char *directory, 
         fprintf(stderr, "cannot open: %s\n", failure.text);
     CHECK_INT(result, 0);
     return log;
+}
+
+static SIM_BROKER_UNUSED pb_log *sim_open_log(pb_io *io, const char *directory, int64_t segment_bytes, bool clean)
+{
+    return sim_open_log_with(io, directory, segment_bytes, clean, NULL, 0);
 }
 
 /* Two reactors, not yet running; it serves Produce. */

@@ -12,7 +12,7 @@
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
 
-enum { PARTITIONS = 40, ROUNDS = 12, ANSWER_BYTES = 1 << 16, STEP_LIMIT = 200000 };
+enum { PARTITIONS = 40, ROUNDS = 12, ANSWER_BYTES = 1 << 16, STEP_LIMIT = 200000, RINGS = 12, RING_BYTES = 16384 };
 
 typedef struct world {
     pb_io *io;
@@ -44,11 +44,44 @@ static int hold_nothing(pb_io *io, int filesystem, const char *path)
     return strcmp(path, "/data/t-7") != 0;
 }
 
-static pb_log *open_log(pb_io *io, int index, bool clean)
+static pb_log *open_log(pb_io *io, int index, bool clean, pb_ring_pool *rings)
 {
     char directory[64];
     snprintf(directory, sizeof directory, "/data/t-%d", index);
-    return sim_open_log(io, directory, 512, clean); /* a batch or two a segment: directories are synced as well */
+    /* A batch or two a segment: directories are synced as well. */
+    return sim_open_log_with(io, directory, 512, clean, rings, index);
+}
+
+/* For some of the partitions. */
+static pb_ring_pool *open_rings(pb_io *io)
+{
+    const pb_ring_pool_options options = {.io = io,
+                                          .directory = "/dev/shm/rings",
+                                          .budget_bytes = RINGS * (RING_BYTES + PB_STORE_HEAD_BYTES),
+                                          .ring_bytes = RING_BYTES};
+    pb_ring_pool *rings = NULL;
+    CHECK_INT(pb_ring_pool_open(&options, &rings, NULL), 0);
+    CHECK_INT(pb_ring_pool_add_log_dir(rings, "/data", sim_topic_id), 0);
+    return rings;
+}
+
+static void pump(pb_task *task, pb_reactor *reactor)
+{
+    pb_partition *partition = PB_CONTAINER(task, pb_partition, pump);
+    pb_partition_pump(partition, reactor);
+    pb_partition_release(partition);
+}
+
+static void on_pump_due(pb_partition *partition)
+{
+    pb_partition_retain(partition);
+    partition->pump.run = pump;
+    pb_reactor_post(&((world *)partition->owner)->broker->reactors[1].reactor, &partition->pump);
+}
+
+static void on_flush_due(pb_partition *partition)
+{
+    pb_flusher_submit(&((world *)partition->owner)->broker->flusher, partition);
 }
 
 static void on_failure(pb_partition *partition, enum pb_partition_failure what, int error)
@@ -64,7 +97,7 @@ static void on_sync_due(pb_partition *partition)
     pb_syncer_submit(&((world *)partition->owner)->broker->syncer, partition);
 }
 
-static void start(world *it, uint64_t seed, bool mounted)
+static void start(world *it, uint64_t seed, bool mounted, bool rings)
 {
     memset(it, 0, sizeof *it);
     CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
@@ -77,12 +110,16 @@ static void start(world *it, uint64_t seed, bool mounted)
     it->io->ops = &counting;
     CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
     it->broker = sim_make_broker(it->io);
+    it->broker->rings = rings ? open_rings(it->io) : NULL;
     pb_partition_rules rules = sim_rules(true);
     for (int i = 0; i < PARTITIONS; i++) {
-        it->partitions[i] = pb_partition_create(it->io, "t", sim_topic_id, i, open_log(it->io, i, true), &rules);
+        it->partitions[i] =
+            pb_partition_create(it->io, "t", sim_topic_id, i, open_log(it->io, i, true, it->broker->rings), &rules);
         it->partitions[i]->owner = it;
         it->partitions[i]->failed = on_failure;
         it->partitions[i]->sync_due = on_sync_due;
+        it->partitions[i]->pump_due = on_pump_due;
+        it->partitions[i]->flush_due = rings ? on_flush_due : NULL; /* hot from the first write on */
         pb_partition_start_leading(it->partitions[i], 0);
         CHECK_INT(pb_registry_add(&it->broker->registry, it->partitions[i]), 0);
     }
@@ -155,17 +192,27 @@ static void cut_power(world *it, uint64_t seed)
     for (int i = 0; i < PARTITIONS; i++) {
         if (it->acknowledged[i] == 0)
             continue; /* its directory need not be there */
-        pb_log *log = open_log(cut, i, false);
+        pb_log *log = open_log(cut, i, false, NULL);
         CHECK(pb_log_written_end(log) >= it->acknowledged[i]);
         CHECK_INT(pb_log_close(log, true, NULL), 0);
     }
     cut->ops->close(cut);
 }
 
-static void survive(uint64_t seed, bool mounted)
+/* How many logs are hot. */
+static int hot_count(const world *it)
+{
+    pb_ring_pool_stats stats = {0};
+    if (it->broker->rings != NULL)
+        pb_ring_pool_stats_read(it->broker->rings, &stats);
+    return stats.taken_count;
+}
+
+static void survive(uint64_t seed, bool mounted, bool rings)
 {
     static world it;
-    start(&it, seed, mounted);
+    start(&it, seed, mounted, rings);
+    int most_hot = 0;
     pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? 200000 : 0};
     pb_sim_set_faults(it.io, &faults);
     int cut_at = (int)(seed * 37 % (ROUNDS * PARTITIONS));
@@ -180,7 +227,9 @@ static void survive(uint64_t seed, bool mounted)
             is_cut = true;
         }
         (void)pb_sim_step(it.io);
+        most_hot = hot_count(&it) > most_hot ? hot_count(&it) : most_hot;
     }
+    CHECK_INT(most_hot, rings ? RINGS : 0);
     cut_power(&it, seed + 1);
     stop(&it);
 }
@@ -191,7 +240,7 @@ TEST(what_many_partitions_acknowledged_survives_a_power_cut)
     uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
     for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
         fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        survive(seed, false);
+        survive(seed, false, false);
     }
     CHECK(filesystem_syncs > 0);
     CHECK(failures > 0 || first != NULL);
@@ -200,8 +249,20 @@ TEST(what_many_partitions_acknowledged_survives_a_power_cut)
 TEST(a_file_system_is_not_synced_for_a_log_on_another_one)
 {
     filesystem_syncs = 0;
-    survive(1, true);
+    survive(1, true, false);
     CHECK_INT(filesystem_syncs, 0);
+}
+
+TEST(what_hot_logs_acknowledged_survives_a_power_cut)
+{
+    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
+    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
+    failures = 0;
+    for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        survive(seed, false, true);
+    }
+    CHECK(failures > 0 || first != NULL);
 }
 
 CHECK_MAIN()
