@@ -5,6 +5,7 @@ Owned by the daemon. Calls are made on the asyncio thread unless they say "Block
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -92,6 +93,7 @@ class NativeBroker:
         self._events = ffi.new("pb_event[]", _EVENTS_PER_TAKE)
         self._event_bytes = memoryview(ffi.buffer(self._events))
         self._host = ffi.new("char[]", _HOST_BYTES)
+        self._descriptors: list[int] = []
 
     @property
     def backend(self) -> str:
@@ -122,6 +124,12 @@ class NativeBroker:
         """Free it, after its partitions."""
         lib.pb_broker_close(self.handle)
         self.handle = ffi.NULL
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def close_with_it(self, descriptor: int) -> None:
+        """Take over a file descriptor: `close` closes it last."""
+        self._descriptors.append(descriptor)
 
     # ---- events ----------------------------------------------------------------------------------------------------
 

@@ -28,28 +28,27 @@ def start_append_engine(
     """Make ready what the engine needs, before any log is opened; the engine that logs will have. StorageError when
     `direct` was set explicitly and its directory for rings cannot be used; one that the hardware profile chose falls
     back to paced. Blocking."""
-    if profile.append_engine != DIRECT:
-        return PACED
-    able = [each for each in directories if _has_direct_io(each.path)]
-    if not able:
-        return PACED
+    able = [each for each in directories if profile.append_engine == DIRECT and _has_direct_io(each.path)]
     parent = Path(config.get_str("pybroker.tail.ring.directory"))
     rings = tail_rings.ring_directory(parent, directories[0].directory_id)
     try:
-        log_dirs = [(each.path, each.directory_id) for each in able]
-        tail_rings.begin(
-            broker,
-            rings,
-            log_dirs,
-            budget_bytes=profile.tail_ring_budget_bytes,
-            hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
-        )
-    except NativeError as error:
+        if able:
+            tail_rings.begin(
+                broker,
+                rings,
+                [(each.path, each.directory_id) for each in able],
+                budget_bytes=profile.tail_ring_budget_bytes,
+                hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
+            )
+    except (NativeError, StorageError) as error:
         if config.is_set("pybroker.append.engine") and config.get_str("pybroker.append.engine") == DIRECT:
             raise StorageError(f"the append engine direct cannot be used: {error}") from error
         logger.warning("the append engine is paced, because direct cannot be used: %s", error)
-        return PACED
-    return DIRECT
+        able = []
+    for each in directories:
+        if each not in able:
+            tail_rings.forget(each.path)  # of rings that were lost: the logs go on without them
+    return DIRECT if able else PACED
 
 
 def _has_direct_io(log_dir: Path) -> bool:

@@ -25,6 +25,7 @@ from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage import partition_metadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +99,11 @@ def begin(
     hot_bytes_per_second: int,
 ) -> None:
     """Let the logs below `log_dirs`, (path, directory id), have rings in `directory`, after what was left of them was
-    replayed. NativeError with -EINVAL when that is not on tmpfs."""
+    replayed. NativeError with -EINVAL when that is not on tmpfs, StorageError when another broker uses it."""
     session = RingSession(directory, random_uuid(), boot_id())
+    lock = lock_for_broker(directory)
+    if lock is not None:
+        broker.close_with_it(lock)
     use_rings(
         broker,
         directory,
@@ -115,8 +119,8 @@ def begin(
 
 
 def _sweep(directory: Path) -> None:
-    """In the broker's own directory, whose log dirs it has locked, nobody else has a ring: remove the empty ones, and
-    name the others."""
+    """In the broker's own directory, which it has locked, nobody else has a ring: remove the empty ones, and name the
+    others."""
     for path in sorted(directory.glob(f"*{_RING_SUFFIX}")):
         ring = _read(path)
         if ring is not None and ring.gathered_bytes == 0:
@@ -193,6 +197,9 @@ def left_rings(log_dir: Path, directory_id: bytes) -> Iterator[LeftRing]:
 
 def _read(path: Path) -> RingFile | None:
     """None for what is no ring, which is told, or an unfinished one."""
+    if path.exists() and not path.is_file():  # a pipe would keep us waiting
+        logger.error("%s is no tail ring; it stays where it is", path)
+        return None
     try:
         return read_ring(path)
     except NativeError as error:
@@ -210,33 +217,43 @@ def _as_os_error(error: NativeError) -> OSError:
 
 def replay(log_dir: Path, directory_id: bytes) -> int:
     """Bring what an ended broker left in rings into the logs, and remove the rings; how many bytes came in. Before any
-    log is opened. Doing it again, also after a stop half way, comes to the same."""
-    total_bytes = 0
+    log is opened. Doing it again, also after a stop half way, comes to the same. Rings that are not there now may be at
+    the next try, such as before their tmpfs is mounted: the log dir goes on naming them. StorageError when a broker
+    uses them."""
+    session = RingSession.read(log_dir)
+    if session is None:
+        return 0
     lost = lost_directory(log_dir)
     if lost is not None:
         logger.error(
-            "the tail rings of %s in %s are gone, though the machine was not restarted: what was in them is lost. Let "
-            "nothing clean that directory up while the broker is down",
+            "the tail rings of %s in %s are gone, though the machine was not restarted: unless they come back before "
+            "a broker starts here, what was in them is lost. Let nothing clean that directory up while the broker is "
+            "down",
             log_dir,
             lost,
         )
-    for left in left_rings(log_dir, directory_id):
-        ring = left.ring
-        if ring.gathered_bytes == 0:
-            ring.path.unlink(missing_ok=True)
-        elif left.log is not None:
-            total_bytes += _replay_one(left, left.log)
-        elif left.is_deleted(log_dir):
-            logger.info("the tail ring %s is of %s, which was deleted: it is removed", ring.path, left.name)
-            ring.path.unlink(missing_ok=True)
-        else:
-            _tell_kept(left, f"{log_dir} has no such partition")
-    session = RingSession.read(log_dir)
-    if session is not None:
-        with contextlib.suppress(OSError):  # others have rings there, or it is gone
+        return 0
+    with locked_for_replay(session.directory):
+        total_bytes = sum(_replay_left(log_dir, left) for left in left_rings(log_dir, directory_id))
+        with contextlib.suppress(OSError):  # others have rings there
             os.rmdir(session.directory)
-        forget(log_dir)
+    forget(log_dir)
     return total_bytes
+
+
+def _replay_left(log_dir: Path, left: LeftRing) -> int:
+    """How many bytes came in."""
+    ring = left.ring
+    if ring.gathered_bytes == 0:
+        ring.path.unlink(missing_ok=True)
+    elif left.log is not None:
+        return _replay_one(left, left.log)
+    elif left.is_deleted(log_dir):
+        logger.info("the tail ring %s is of %s, which was deleted: it is removed", ring.path, left.name)
+        ring.path.unlink(missing_ok=True)
+    else:
+        _tell_kept(left, f"{log_dir} has no such partition")
+    return 0
 
 
 def _replay_one(left: LeftRing, log: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,13 +182,45 @@ def test_rings_that_somebody_has_cleaned_up_are_missed(
     assert "are gone, though the machine was not restarted" in caplog.text
 
 
+def test_rings_whose_tmpfs_was_mounted_too_late_are_replayed_at_the_next_try(tmp_path: Path, rings: Path) -> None:
+    log = make_log(tmp_path)
+    leave_ring(rings)
+    write_session(tmp_path, rings)
+    away = rings.rename(rings.with_name(f"{rings.name}-away"))
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    away.rename(rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == len(log_bytes()) - FLUSHED
+    assert segment_of(log).read_bytes() == log_bytes()
+
+
+def test_rings_of_a_running_broker_are_not_taken_by_the_broker_of_a_copy(tmp_path: Path, rings: Path) -> None:
+    make_log(tmp_path)
+    ring = leave_ring(rings)
+    write_session(tmp_path, rings)
+
+    async def run() -> None:
+        async with setup(tmp_path, "live") as live, setup(tmp_path, "copy") as copy:
+            arguments: dict[str, int] = {"budget_bytes": 32 << 20, "hot_bytes_per_second": 1}
+            tail_rings.begin(live.native, rings, [], **arguments)
+            with pytest.raises(StorageError, match="in use by another broker"):
+                tail_rings.replay(tmp_path, DIRECTORY_ID)
+            with pytest.raises(StorageError, match="in use by another broker"):
+                tail_rings.begin(copy.native, rings, [], **arguments)
+
+    asyncio.run(run())
+    assert ring.exists()
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == len(log_bytes()) - FLUSHED
+
+
 def test_what_is_no_ring_is_told_and_stays(tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture) -> None:
     (rings / "a.ring").write_bytes(b"nonsense" * 1000)
     (rings / "b.ring").write_bytes(bytes(100))  # killed while it was made
+    os.mkfifo(rings / "c.ring")
+    (rings / "d.ring").mkdir()
     write_session(tmp_path, rings)
     assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
     assert (rings / "a.ring").exists()
-    assert [each.levelname for each in caplog.records] == ["ERROR"]
+    assert [each.levelname for each in caplog.records] == ["ERROR"] * 3
     with pytest.raises(NativeError) as raised:
         read_ring(rings / "a.ring")
     assert raised.value.errno == errno.EBADMSG

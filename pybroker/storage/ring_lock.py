@@ -1,0 +1,56 @@
+"""Who uses a directory of tail rings: one broker while it runs, or those who bring in what an ended one has left.
+
+The directory's name comes from the id of a log dir, so a copy of that log dir leads to the same rings. Without a lock
+the copy's broker would take them for those of an ended one, and remove them under the broker that writes to them. The
+lock is `flock` on the directory itself, which the kernel drops with the process. Blocks; `StorageError` when somebody
+else is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pybroker.storage.errors import StorageError
+
+
+def _lock(directory: Path, operation: int) -> int | None:
+    """A descriptor that holds the lock; None where there is no such directory, or nothing that can be locked."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StorageError(
+            f"the tail rings in {directory} are in use by another broker: a log dir here has the directory.id of one "
+            "of its. If it is a copy, remove .pybroker_tail_rings from it and set another pybroker.tail.ring.directory"
+        ) from None
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def lock_for_broker(directory: Path) -> int | None:
+    """Make the directory and lock it; the descriptor to close when its broker has ended. None where it cannot be
+    locked: whoever opens it says why."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700)
+    return _lock(directory, fcntl.LOCK_EX)
+
+
+@contextlib.contextmanager
+def locked_for_replay(directory: Path) -> Iterator[None]:
+    """No broker uses the directory meanwhile; the log dirs of one broker may be replayed side by side."""
+    descriptor = _lock(directory, fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
