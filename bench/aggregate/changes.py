@@ -16,9 +16,11 @@ Floats = NDArray[np.float64]
 
 #: Commits on each side of a change: more than half of those that the rolling median sees.
 MINIMUM_RUN = 6
-#: Of the CUSUM statistic, in standard deviations. Found by simulation: over histories of 200 commits without a step,
-#: looked at after each commit, it is passed in fewer than 1 % (tests/verify/test_changes.py).
-THRESHOLD = 6.7
+#: Of the CUSUM statistic, in standard deviations, for a long history; a short one knows its noise less well, and its
+#: threshold is higher by `_SHORTNESS` over the number of commits. Found by simulation: of histories of 200 commits
+#: without a step, looked at after each commit, fewer than 1 % pass it (tests/verify/test_changes.py).
+THRESHOLD = 6.2
+_SHORTNESS = 6.0
 #: A smaller change of level is none that anybody would act on.
 MINIMUM_CHANGE = 0.03
 #: Noise below this is not believed: counters and sizes have none until something else changes.
@@ -75,19 +77,20 @@ def _best_split(drawn: Floats, start: int, end: int, deviation: float) -> tuple[
 
 def _splits(drawn: Floats, deviation: float) -> list[int]:
     """Binary segmentation, then each split once more between its neighbours, for one found early may not stand."""
+    threshold = THRESHOLD * (1 + _SHORTNESS / len(drawn))
     found: list[int] = []
     waiting = [(0, len(drawn))]
     while waiting:
         start, end = waiting.pop()
         split, statistic = _best_split(drawn, start, end, deviation)
-        if statistic > THRESHOLD:
+        if statistic > threshold:
             found.append(split)
             waiting += [(start, split), (split, end)]
     edges = [0, *sorted(found), len(drawn)]
     kept = [0]
     for end in edges[2:]:
         split, statistic = _best_split(drawn, kept[-1], end, deviation)
-        if statistic > THRESHOLD:
+        if statistic > threshold:
             kept.append(split)
     return kept[1:]
 

@@ -118,11 +118,10 @@ def _aggregate(session: SparkSession, options: argparse.Namespace, timings: dict
         # Written once, or every question asked of it would parse the input again.
         judged = written.write("judged", pool.checked(_typed(session, options)))
     with _timed(timings, "rows"):
-        unique = pool.without_repeats(judged.where("reason is null"))
-        deduplicated = written.write("unique", unique)
-        rows = written.write("rows", pool.good(deduplicated))
-        bad = pool.quarantine(judged).unionByName(pool.quarantine(deduplicated))
-        written.write("quarantine", bad)
+        keys = written.write("repeated_keys", pool.repeated_keys(judged))
+        repeated = pool.repeated(judged, keys)
+        rows = written.write("rows", pool.good(pool.unrepeated(judged, keys)).unionByName(pool.good(repeated)))
+        written.write("quarantine", pool.quarantine(judged).unionByName(pool.quarantine(repeated)))
     with _timed(timings, "histories"):
         histories = written.write("histories", tables.histories(rows))
     with _timed(timings, "tables"):

@@ -136,8 +136,19 @@ def checked(rows: DataFrame) -> DataFrame:
     )
 
 
-def without_repeats(rows: DataFrame) -> DataFrame:
-    """Good rows of `checked` with a reason on each that repeats an earlier one."""
+def repeated_keys(rows: DataFrame) -> DataFrame:
+    """The keys that several good rows of `checked` have: few, as a rule, so that only their rows need sorting."""
+    return rows.where("reason is null").groupBy("key").count().where("count > 1").select("key")
+
+
+def unrepeated(rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The good rows whose key nobody else has."""
+    return rows.where("reason is null").join(keys, "key", "left_anti")
+
+
+def repeated(rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The others, with a reason on each that repeats an earlier one."""
+    rows = rows.where("reason is null").join(keys, "key", "left_semi")
     order = Window.partitionBy("key").orderBy("received", "place", "value")
     first, number = f.first("value").over(order), f.row_number().over(order)
     rows = rows.withColumns({"_number": number, "_first": first})

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from bench.aggregate.pool import from_topic
 
 _TRIGGER_SECONDS = 2
+_RAW_SCHEMA = "value string, received timestamp, place string"
 
 
 def _options(bootstrap: str, topic: str) -> dict[str, str]:
@@ -40,5 +41,6 @@ def ingest(
 
 
 def ingested(session: SparkSession, output: Path) -> DataFrame:
-    """What `ingest` has brought so far."""
-    return session.read.parquet(str(output / "raw"))
+    """What `ingest` has brought so far: nothing, if the topic was empty."""
+    (output / "raw").mkdir(parents=True, exist_ok=True)
+    return session.read.schema(_RAW_SCHEMA).parquet(str(output / "raw"))

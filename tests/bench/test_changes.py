@@ -20,8 +20,8 @@ DEVIATION = 0.05
 WITHIN_COMMITS = 10
 
 
-def history(source: np.random.Generator, commits: int = COMMITS) -> Floats:
-    return np.maximum(100 * (1 + source.standard_t(3, commits) * DEVIATION / 3**0.5), 1.0)
+def history(source: np.random.Generator, commits: int = COMMITS, deviation: float = DEVIATION) -> Floats:
+    return np.maximum(100 * (1 + source.standard_t(3, commits) * deviation / 3**0.5), 1.0)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -34,6 +34,19 @@ def test_a_step_of_a_tenth_is_found_within_ten_commits(factor: float) -> None:
         values[at:] *= factor
         changes = find_changes(values[: at + WITHIN_COMMITS])
         found += any(abs(change.index - at) <= WITHIN_COMMITS for change in changes)
+    assert found >= 0.95 * HISTORIES, f"{found} of {HISTORIES}"
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_under_heavier_noise_it_is_found_in_the_whole_history(factor: float) -> None:
+    """Here 5 % is the noise's scale, which makes its deviation 8.7 %."""
+    source = np.random.default_rng(20261121)
+    found = 0
+    for _ in range(HISTORIES):
+        values = history(source, deviation=DEVIATION * 3**0.5)
+        at = int(source.integers(20, COMMITS - WITHIN_COMMITS + 1))
+        values[at:] *= factor
+        found += any(abs(change.index - at) <= WITHIN_COMMITS for change in find_changes(values))
     assert found >= 0.95 * HISTORIES, f"{found} of {HISTORIES}"
 
 
