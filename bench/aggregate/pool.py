@@ -64,10 +64,12 @@ def from_topic(records: DataFrame) -> DataFrame:
 def typed(raw: DataFrame) -> DataFrame:
     """One column per field of a row, with `received` and `place`; what is no row has `_broken` or `rejected`."""
     parsed = f.from_json("value", _ROW_SCHEMA, {"columnNameOfCorruptRecord": "_broken"})
+    # The parser of rows takes a bare NaN or Infinity, for which there is a reason of its own; the other one does not.
     is_json = f.get_json_object("value", "$").isNotNull()
-    return raw.select("value", "received", "place", parsed.alias("row"), is_json.alias("is_json")).select(
-        "received", "place", "is_json", f.substring("value", 1, _EXCERPT).alias("excerpt"), "row.*"
-    )
+    is_row = f.col("row._broken").isNull() & f.col("row.schema").isNotNull()
+    rows = raw.select("value", "received", "place", parsed.alias("row"))
+    excerpt = f.substring("value", 1, _EXCERPT).alias("excerpt")
+    return rows.select("received", "place", (is_json | is_row).alias("is_json"), excerpt, "row.*")
 
 
 def _is_empty(name: str) -> Column:

@@ -28,6 +28,8 @@ from pybroker.results.publish import to_directory, to_topic
 from pybroker.results.row import Reason, Rejection, Row, check, time_text
 from pybroker.testing.broker import BrokerProcess
 
+# PySpark leaves the socket of each result to the collector of garbage.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "unit" / "results" / "fixtures"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
