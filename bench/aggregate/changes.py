@@ -17,8 +17,9 @@ Floats = NDArray[np.float64]
 #: Commits on each side of a change: more than half of those that the rolling median sees.
 MINIMUM_RUN = 6
 #: Of the CUSUM statistic, in standard deviations, for a long history; a short one knows its noise less well, and its
-#: threshold is higher by `_SHORTNESS` over the number of commits. Found by simulation: the highest at which a step of
-#: 10 % under noise of 5 % is found within ten commits in 95 % of histories, with a margin (tests/bench/test_changes.py).
+#: threshold is higher by `_SHORTNESS` over the number of commits. Found by simulation: as high as it may
+#: be for a step of 10 % under noise of 5 % to be found within ten commits in 95 % of histories, with a margin
+#: (tests/bench/test_changes.py).
 THRESHOLD = 6.55
 _SHORTNESS = 3.0
 #: A smaller change of level is none that anybody would act on.
