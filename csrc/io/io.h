@@ -133,6 +133,7 @@ typedef struct pb_io_ops {
     int (*file_sync)(pb_io *io, int file); /* data and what is needed to read it */
     int (*file_truncate)(pb_io *io, int file, int64_t size);
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
+    int (*file_release_ahead)(pb_io *io, int file); /* blocks behind the end, which a crash has left */
     int64_t (*file_size)(pb_io *io, int file);
     int64_t (*file_modified_ms)(pb_io *io, int file);  /* wall clock of the last write or truncation */
     int64_t (*path_size)(pb_io *io, const char *path); /* of the file that has this name now */

@@ -65,6 +65,7 @@ int64_t pb_posix_file_write_durable(pb_io *io, int file, const struct iovec *iov
 int pb_posix_file_sync(pb_io *io, int file);
 int pb_posix_file_truncate(pb_io *io, int file, int64_t size);
 int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length);
+int pb_posix_file_release_ahead(pb_io *io, int file);
 int64_t pb_posix_file_size(pb_io *io, int file);
 int64_t pb_posix_file_modified_ms(pb_io *io, int file);
 int64_t pb_posix_path_size(pb_io *io, const char *path);
@@ -119,7 +120,8 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,               \
     .file_write = pb_posix_file_write, .file_write_durable = pb_posix_file_write_durable,                              \
     .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate, \
-    .file_size = pb_posix_file_size, .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,   \
+    .file_release_ahead = pb_posix_file_release_ahead, .file_size = pb_posix_file_size,                                \
+    .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                                    \
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
     .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \

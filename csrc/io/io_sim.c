@@ -371,6 +371,12 @@ static int64_t sim_write_start(pb_loop *loop, pb_op *op, int file, struct iovec 
     return PB_IO_PENDING;
 }
 
+/* Blocks are not counted here. */
+static int sim_file_release_ahead(pb_io *io, int file)
+{
+    return sim_file_range(io, file, 0, 0);
+}
+
 static int sim_file_resident(pb_io *io, int file, int64_t position, int64_t length)
 {
     return sim_file_range(io, file, position, length) == 0 && !sim_chance(sim_of(io), sim_of(io)->faults.cold_read);
@@ -414,6 +420,7 @@ static const pb_io_ops sim_ops = {
     .file_sync = sim_file_sync,
     .file_truncate = sim_file_truncate,
     .file_allocate = sim_file_range,
+    .file_release_ahead = sim_file_release_ahead,
     .file_size = sim_file_size,
     .file_modified_ms = sim_file_modified_ms,
     .path_size = sim_path_size,

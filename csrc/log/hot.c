@@ -64,15 +64,23 @@ int64_t pb_log_gathered_bytes(const pb_log *log)
 
 /* ---- flushing ---- */
 
+/* The blocks that are taken at once from `position` on: no more than the segment may grow to. */
+static int64_t allocation_bytes(pb_hot *hot, int64_t position)
+{
+    int64_t left = atomic_load(&hot->bound) - position;
+    return left > ALLOCATE_BYTES ? ALLOCATE_BYTES : left > 0 ? left : PB_DIRECT_BLOCK_BYTES;
+}
+
 /* Blocks ahead of what may be taken into the ring. A disk that is full keeps the writer waiting, and then cools. */
 static int allocate_ahead(const pb_log *log, pb_hot *hot)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
-    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
+    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES || allocated >= atomic_load(&hot->bound))
         return 0;
-    int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, ALLOCATE_BYTES);
+    int64_t length = allocation_bytes(hot, allocated);
+    int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, length);
     if (rc == 0)
-        atomic_store(&hot->allocated_end, allocated + ALLOCATE_BYTES);
+        atomic_store(&hot->allocated_end, allocated + length);
     return rc;
 }
 
@@ -186,6 +194,7 @@ bool pb_log_wants_zeros(const pb_log *log)
 {
     const pb_hot *hot = log->hot;
     return hot != NULL && atomic_load(&hot->round_bytes) < SMALL_ROUND_BYTES &&
+           atomic_load(&hot->bound) - pb_tail_ring_end(hot->ring) > ZERO_MARGIN_BYTES + ZERO_BYTES &&
            atomic_load(&hot->zeroed_end) - pb_tail_ring_end(hot->ring) < ZERO_AHEAD_BYTES;
 }
 
@@ -250,14 +259,19 @@ static int open_direct(const pb_log *log, int64_t base_offset)
 
 /* Point `hot` to a segment of which `size_bytes` are in its file. The last block, when it is not full, comes into the
  * ring. */
-static int enter_segment(const pb_log *log, pb_hot *hot, pb_segment *segment, int64_t size_bytes)
+static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *hot, pb_segment *segment,
+                         int64_t size_bytes)
 {
     int64_t block = block_floor(size_bytes);
+    pb_log_lock(guard);
+    atomic_store(&hot->bound, block_floor(log->config.segment_bytes + PB_DIRECT_BLOCK_BYTES - 1));
+    pb_log_unlock(guard);
+    int64_t length = allocation_bytes(hot, block);
     int file = open_direct(log, segment->base_offset);
     if (file < 0)
         return file;
     hot->file = file;
-    int rc = log->io->ops->file_allocate(log->io, file, block, ALLOCATE_BYTES);
+    int rc = log->io->ops->file_allocate(log->io, file, block, length);
     if (rc == 0 && block < size_bytes)
         rc = pb_io_read_all(log->io, segment->file, pb_tail_ring_at(hot->ring, block), (size_t)(size_bytes - block),
                             block);
@@ -271,7 +285,7 @@ static int enter_segment(const pb_log *log, pb_hot *hot, pb_segment *segment, in
     hot->flushed_end = size_bytes;
     hot->unsynced = true; /* what was written through the page cache */
     hot->zeroing_position = -1;
-    atomic_store(&hot->allocated_end, block + ALLOCATE_BYTES);
+    atomic_store(&hot->allocated_end, block + length);
     atomic_store(&hot->zeroed_end, block);
     atomic_store(&hot->round_bytes, SMALL_ROUND_BYTES); /* until it is known */
     return 0;
@@ -289,7 +303,7 @@ static int heat_held(pb_log *log, const pb_log_guard *guard)
         free(hot);
         return rc;
     }
-    rc = enter_segment(log, hot, active, active->size_bytes);
+    rc = enter_segment(log, guard, hot, active, active->size_bytes);
     if (rc != 0) {
         pb_ring_pool_give(log->rings, hot->ring);
         free(hot);
@@ -422,7 +436,7 @@ static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot, int64_
     bool begun = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &segment) == 0;
     if (begun) {
         log->rolling = segment;
-        begun = enter_segment(log, hot, segment, 0) == 0;
+        begun = enter_segment(log, guard, hot, segment, 0) == 0;
     }
     if (!begun) {
         end_hot(log, guard);

@@ -33,6 +33,7 @@ typedef struct pb_hot {
     int64_t flushed_end;           /* the file has all below */
     bool unsynced;                 /* and some of it is not durable */
     int64_t zeroing_position;      /* from here on zeros are being written, and nothing else; -1: they are not */
+    _Atomic int64_t bound;         /* the segment ends at or before it, rounded up to a block */
     _Atomic int64_t allocated_end; /* the file has blocks up to here, */
     _Atomic int64_t zeroed_end;    /* and those up to here are written, if only with zeros */
     _Atomic int64_t round_bytes;   /* of a durable flush, on average */

@@ -432,9 +432,12 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
     r->active_first_timestamp_ms = replay.first_timestamp_ms;
     r->gaps_seen = r->gaps_seen || replay.gaps_seen;
     *next_offset = replay.next_offset;
-    if (replay.position == segment->size_bytes)
-        return 0;
-    return cut_log(r, index + 1, *next_offset, segment, replay.position);
+    rc = replay.position == segment->size_bytes ? 0 : cut_log(r, index + 1, *next_offset, segment, replay.position);
+    if (rc != 0)
+        return rc;
+    /* What a hot log had taken ahead. */
+    rc = segment->io->ops->file_release_ahead(segment->io, segment->file);
+    return rc == 0 ? 0 : fail_segment(r, segment, rc, "cannot free blocks behind the end of");
 }
 
 /* How a segment goes on from where the one before it ends. */

@@ -184,4 +184,30 @@ TEST(a_direct_file_takes_whole_blocks)
     io->ops->close(io);
 }
 
+TEST(blocks_behind_the_end_are_given_back)
+{
+    pb_io *io;
+    char path[] = "/var/tmp/pybroker-ahead-XXXXXX";
+    int made = mkstemp(path);
+    CHECK(made >= 0);
+    close(made);
+    CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
+    int file = io->ops->file_open(io, path, PB_OPEN_WRITE);
+    CHECK_INT(io->ops->file_write(io, file, &(struct iovec){"abc", 3}, 1, 0), 3);
+    if (io->ops->file_allocate(io, file, 0, 8 << 20) == 0) {
+        struct stat before, after;
+        CHECK_INT(stat(path, &before), 0);
+        CHECK(before.st_blocks * 512 >= 8 << 20);
+        CHECK_INT(io->ops->file_release_ahead(io, file), 0);
+        CHECK_INT(stat(path, &after), 0);
+        CHECK(after.st_blocks * 512 <= 1 << 16);
+        CHECK_INT(after.st_size, 3);
+        CHECK_INT(after.st_mtim.tv_sec, before.st_mtim.tv_sec);
+        CHECK_INT(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+    }
+    CHECK_INT(io->ops->file_close(io, file), 0);
+    unlink(path);
+    io->ops->close(io);
+}
+
 CHECK_MAIN()

@@ -117,6 +117,8 @@ class PowerRun:
         overrides = {
             **OVERRIDES,
             **self._turns.overrides(0),
+            # A log that has a ring takes the blocks of its segment ahead, and the disk is small.
+            "log.segment.bytes": str(8 << 20),
             "log.dirs": str(self._log_dir),
             "pybroker.io.backend": backends[0],
         }
