@@ -17,7 +17,7 @@
 
 enum {
     PAGE_BYTES = 4096,
-    SAMPLE_BYTES = 64 * 1024,  /* reads come in larger pieces, so one byte tells of so many */
+    SAMPLE_BYTES = 256 * 1024, /* reads come in large pieces, so one byte tells of many */
     SCRATCH_BYTES = 64 * 1024, /* small enough to stay in the CPU's cache */
     SCRATCH_USES = 16,
     MINCORE_PAGES = 256,
@@ -98,9 +98,8 @@ static int present(int file, int64_t position, int64_t length)
 static int resident_by_cachestat(int file, int64_t position, int64_t length)
 {
     int result = present(file, position, length);
-    if (result == 1)
-        result = byte_resident(file, position + length - 1); /* the last ones come last */
-    for (int64_t at = position; at < position + length && result == 1; at += SAMPLE_BYTES)
+    /* From the end: the last ones come last. */
+    for (int64_t at = position + length - 1; at >= position && result == 1; at -= SAMPLE_BYTES)
         result = byte_resident(file, at);
     return result;
 }

@@ -12,8 +12,6 @@ enum {
     AHEAD_WAITING = 64,
     FOLLOWED_BYTES = 32 * 1024, /* less comes at the tail, where there is nothing ahead */
     CACHE_MIN_BYTES = 32 << 20,
-    BROUGHT_BYTES = 8 << 20, /* remembered, and dropped, together */
-    BROUGHT_OPEN = PB_COLD_THREADS * 2,
 };
 
 /* ---- the queue ---- */
@@ -87,11 +85,13 @@ static enum pb_step step(void *argument)
 
 /* ---- drop behind ---- */
 
-/* A range that was brought in. The file is known by name, as it need not be kept open for this. */
+/* What was brought in of one piece of a file, known by name, as it need not be kept open for this. */
 typedef struct brought {
-    pb_link link;
+    pb_link link;         /* by age */
+    struct brought *next; /* of those with the same hash */
+    uint32_t hash;
     int64_t position;
-    int64_t length;
+    int64_t end_position;
     char path[];
 } brought;
 
@@ -105,48 +105,53 @@ static bool path_of(pb_partition *partition, const pb_log_slice *slice, char *pa
     return known;
 }
 
-/* One of the newest that this range goes on from. */
-static brought *find_to_extend(pb_cold_reads *reads, const char *path, int64_t position)
+static uint32_t hash_of(const char *path, int64_t piece)
 {
-    pb_link *link = reads->brought.prev;
-    for (int i = 0; i < BROUGHT_OPEN && link != &reads->brought; i++, link = link->prev) {
-        brought *one = PB_CONTAINER(link, brought, link);
-        if (one->position + one->length == position && one->length < BROUGHT_BYTES && strcmp(one->path, path) == 0)
-            return one;
-    }
-    return NULL;
+    uint32_t hash = 2166136261u ^ (uint32_t)piece; /* FNV-1a */
+    for (; *path != '\0'; path++)
+        hash = (hash ^ (uint8_t)*path) * 16777619u;
+    return hash;
 }
 
+/* Where the piece is linked, or would be. The lock is held. */
+static brought **find_brought(pb_cold_reads *reads, const char *path, int64_t position, uint32_t hash)
+{
+    brought **at = &reads->pieces[hash % PB_COLD_BUCKETS];
+    while (*at != NULL && ((*at)->hash != hash || strcmp((*at)->path, path) != 0 ||
+                           (*at)->position / PB_COLD_PIECE_BYTES != position / PB_COLD_PIECE_BYTES))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The range lies in one piece. What is remembered already counts once, and is new again. */
 static void remember(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
                      int64_t length)
 {
     char path[PB_LOG_PATH_BYTES];
     if (!path_of(partition, slice, path))
         return;
+    uint32_t hash = hash_of(path, position / PB_COLD_PIECE_BYTES);
+    int64_t end_position = position + length;
     pthread_mutex_lock(&reads->lock);
-    brought *one = find_to_extend(reads, path, position);
+    brought **at = find_brought(reads, path, position, hash);
+    brought *one = *at;
     if (one != NULL) {
-        one->length += length;
-        reads->brought_bytes += length;
-    } else if ((one = malloc(sizeof *one + strlen(path) + 1)) != NULL) { /* without memory the kernel has to drop it */
-        one->position = position;
-        one->length = length;
+        reads->brought_bytes -= one->end_position - one->position;
+        pb_list_remove(&one->link);
+        position = one->position < position ? one->position : position;
+        end_position = one->end_position > end_position ? one->end_position : end_position;
+    } else if ((one = calloc(1, sizeof *one + strlen(path) + 1)) != NULL) {
+        one->hash = hash;
         memcpy(one->path, path, strlen(path) + 1);
+        *at = one;
+    }
+    if (one != NULL) { /* without memory the kernel has to drop it */
+        one->position = position;
+        one->end_position = end_position;
+        reads->brought_bytes += end_position - position;
         pb_list_push_back(&reads->brought, &one->link);
-        reads->brought_bytes += length;
     }
     pthread_mutex_unlock(&reads->lock);
-}
-
-static void drop(pb_cold_reads *reads, brought *one)
-{
-    int file = reads->io->ops->file_open(reads->io, one->path, PB_OPEN_READ);
-    if (file >= 0) { /* else it was deleted, and its pages are gone already */
-        (void)reads->io->ops->file_drop(reads->io, file, one->position, one->length);
-        (void)reads->io->ops->file_close(reads->io, file);
-        atomic_fetch_add_explicit(&reads->dropped_bytes, one->length, memory_order_relaxed);
-    }
-    free(one);
 }
 
 static brought *take_oldest(pb_cold_reads *reads, int64_t above_bytes)
@@ -154,8 +159,12 @@ static brought *take_oldest(pb_cold_reads *reads, int64_t above_bytes)
     pthread_mutex_lock(&reads->lock);
     pb_link *link = reads->brought_bytes > above_bytes ? pb_list_pop_front(&reads->brought) : NULL;
     brought *one = link == NULL ? NULL : PB_CONTAINER(link, brought, link);
-    if (one != NULL)
-        reads->brought_bytes -= one->length;
+    if (one != NULL) {
+        brought **at = find_brought(reads, one->path, one->position, one->hash);
+        PB_ASSERT(*at == one);
+        *at = one->next;
+        reads->brought_bytes -= one->end_position - one->position;
+    }
     pthread_mutex_unlock(&reads->lock);
     return one;
 }
@@ -164,8 +173,16 @@ static brought *take_oldest(pb_cold_reads *reads, int64_t above_bytes)
 static void make_room(pb_cold_reads *reads, int64_t length)
 {
     brought *oldest;
-    while ((oldest = take_oldest(reads, reads->cache_bytes - length)) != NULL)
-        drop(reads, oldest);
+    while ((oldest = take_oldest(reads, reads->cache_bytes - length)) != NULL) {
+        int64_t dropped_bytes = oldest->end_position - oldest->position;
+        int file = reads->io->ops->file_open(reads->io, oldest->path, PB_OPEN_READ);
+        if (file >= 0) { /* else it was deleted, and its pages are gone already */
+            (void)reads->io->ops->file_drop(reads->io, file, oldest->position, dropped_bytes);
+            (void)reads->io->ops->file_close(reads->io, file);
+            atomic_fetch_add_explicit(&reads->dropped_bytes, dropped_bytes, memory_order_relaxed);
+        }
+        free(oldest);
+    }
 }
 
 /* ---- bringing in ---- */

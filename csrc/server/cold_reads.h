@@ -15,6 +15,7 @@
 #define PB_COLD_THREADS 4
 #define PB_COLD_STREAMS 64
 #define PB_COLD_PIECE_BYTES (1 << 20)
+#define PB_COLD_BUCKETS 1024
 
 typedef struct pb_cold_reads pb_cold_reads;
 
@@ -62,7 +63,8 @@ struct pb_cold_reads {
     bool stopping;
     pb_cold_stream streams[PB_COLD_STREAMS];
     uint64_t use_count;
-    pb_link brought; /* what was brought in, oldest first */
+    pb_link brought; /* what was brought in, by piece, oldest first */
+    struct brought *pieces[PB_COLD_BUCKETS];
     int64_t brought_bytes;
     /* Read by anyone. */
     pb_cold_reading reading[PB_COLD_THREADS];
@@ -88,7 +90,7 @@ static inline int64_t pb_cold_piece_bytes(int64_t position, int64_t length)
     return length < piece_bytes ? length : piece_bytes;
 }
 
-/* Bring a part of a segment's file into memory: for `piece`. 0 or -errno. */
+/* Bring a part of one piece of a segment's file into memory: for `piece`. 0 or -errno. */
 int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
                            int64_t length);
 /* Can this part of a segment's file be sent without waiting for a disk? Any thread. */

@@ -196,6 +196,29 @@ TEST(history_makes_room_for_history_and_takes_nothing_else)
     end(&it);
 }
 
+TEST(what_is_brought_in_again_counts_once)
+{
+    fixture it;
+    begin(&it);
+    for (int round = 0; round < 10; round++) { /* as if others had pushed it out each time */
+        reader one = reader_of(&it, 0, 20);
+        pb_cold_reads_submit(&it.reads, &one.read);
+        pb_sim_settle(it.io);
+    }
+    CHECK_INT(brought_count, 200);
+    CHECK_INT(dropped_count, 0);
+    CHECK_INT(it.reads.brought_bytes, 20 * MIB);
+    /* It is as new as when it was last read. */
+    reader first = reader_of(&it, 0, 1), other = reader_of(&it, 100LL * MIB, 13);
+    pb_cold_reads_submit(&it.reads, &first.read);
+    pb_sim_settle(it.io);
+    pb_cold_reads_submit(&it.reads, &other.read);
+    pb_sim_settle(it.io);
+    CHECK_INT(dropped_count, 1);
+    CHECK_INT(dropped[0].position, MIB);
+    end(&it);
+}
+
 TEST(history_of_a_log_that_is_closed_is_left_to_the_kernel)
 {
     fixture it;
