@@ -27,6 +27,8 @@ def is_comparison(document: Any) -> bool:
 
 
 def _costs(measurement: Mapping[str, Any], load: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if "cpu_s" not in measurement:  # of loads side by side nobody knows whose CPU time it was
+        return
     cpu_s = number(measurement.get("cpu_s"), "cpu_s")
     payload_bytes = number(load.get("payload_bytes"), "payload_bytes")
     if payload_bytes > 0:
@@ -75,7 +77,8 @@ class _Comparison:
                 if row["shape"] in shapes:
                     continue
                 better = HIGHER if row["at_least"] else LOWER
-                for side in ("ours", "theirs"):
+                # What stands on the other side may be a bound, or ourselves at rest; only peers have facts.
+                for side in ("ours", "theirs") if sides["theirs"] in self._facts else ("ours",):
                     fields = {"unit": _unit(row["metric"]), "better": better, "samples": 1, "value": row[side]}
                     yield self._found(str(sides[side]), f"{row['shape']}: {row['metric']}", fields)
 
@@ -88,8 +91,9 @@ def _list(document: Mapping[str, Any], name: str, where: str) -> Sequence[Mappin
 
 
 def _unit(metric: str) -> str:
-    """Metrics are named for people: "p99 us of others", "seconds", "CPU s/GB"."""
-    return next((unit for unit in ("us", "MB/s") if unit in metric.split()), metric)
+    """Metrics are named for people: "p99 us of others", "p50 us, disk", "seconds", "CPU s/GB"."""
+    words = metric.replace(",", "").split()
+    return next((unit for unit in ("us", "MB/s", "requests/s") if unit in words), metric)
 
 
 def rows(document: Any, source: Source) -> Iterator[Found | Rejection]:

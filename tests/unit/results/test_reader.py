@@ -80,6 +80,24 @@ def test_peers() -> None:
     assert (restart.unit, restart.better, restart.samples) == ("seconds", "lower", 1)
 
 
+def test_what_is_no_peer_is_not_published_as_one(tmp_path: Path) -> None:
+    document = json.loads((FIXTURES / "peers.json").read_text())
+    restart = document["sections"]["recovery"]["rows"]
+    bound = {**restart[0], "shape": "one in flight", "metric": "p50 us, disk"}
+    beside = {**document["measurements"][0], "shape": "beside"}
+    del beside["cpu_s"]
+    members = {
+        "sections": {"durable": {"sides": {"ours": "pybroker-io_uring", "theirs": "against"}, "rows": [bound]}},
+        "measurements": [beside],
+    }
+    rows, rejections = results(changed(tmp_path, "peers.json", **members))
+    assert not rejections
+    assert {row.parameters["peer"] for row in rows} == {"pybroker-io_uring"}
+    assert by_name(rows)["one in flight: p50 us, disk"].unit == "us"
+    assert "beside: p99" in by_name(rows)
+    assert "beside: cpu_s_per_gb" not in by_name(rows)
+
+
 def test_pytest_benchmark() -> None:
     rows, rejections = results(FIXTURES / "pytest_benchmark.json")
     assert not rejections
