@@ -101,9 +101,9 @@ static SERVING_UNUSED void serve_with(served *it, const char *backend, int react
     start_serving(it);
 }
 
-/* With tail rings. */
-static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t durability, int64_t ring_bytes,
-                                     int64_t segment_bytes)
+/* With tail rings, up to start_serving. */
+static SERVING_UNUSED void prepare_hot(served *it, const char *backend, int32_t durability, int64_t ring_bytes,
+                                       int64_t segment_bytes)
 {
     memset(it, 0, sizeof *it);
     it->config = default_config();
@@ -121,6 +121,12 @@ static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t du
     pb_native_failure failure = {0};
     CHECK_INT(pb_broker_use_rings(it->broker, &rings, &failure), 0);
     CHECK_INT(pb_broker_add_log_dir(it->broker, it->directory, id), 0);
+}
+
+static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t durability, int64_t ring_bytes,
+                                     int64_t segment_bytes)
+{
+    prepare_hot(it, backend, durability, ring_bytes, segment_bytes);
     start_serving(it);
 }
 

@@ -174,14 +174,12 @@ TEST(a_batch_that_no_ring_takes_is_written_all_the_same)
 
 /* ---- a disk that fails ---- */
 
-static int64_t fail_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+static atomic_bool disk_fails;
+static int64_t (*write_whole)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
+
+static int64_t write_or_fail(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
 {
-    (void)io;
-    (void)file;
-    (void)iov;
-    (void)count;
-    (void)position;
-    return -EIO;
+    return atomic_load(&disk_fails) ? -EIO : write_whole(io, file, iov, count, position);
 }
 
 /* The next event of that kind. */
@@ -232,14 +230,16 @@ static void replay_ring(served *it)
 TEST(what_was_acknowledged_outlives_a_disk_that_fails)
 {
     served it;
-    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    prepare_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    pb_io_ops failing = *it.broker->io->ops;
+    write_whole = failing.file_write;
+    failing.file_write = write_or_fail;
+    it.broker->io->ops = &failing;
+    start_serving(&it);
     load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
     run_load(&some);
     CHECK_INT(hot_count(&it), 1);
-    pb_io_ops broken = *it.broker->io->ops;
-    const pb_io_ops *whole = it.broker->io->ops;
-    broken.file_write = fail_write;
-    it.broker->io->ops = &broken;
+    atomic_store(&disk_fails, true);
     int64_t acked = some.batches + produce_until_refused(&it);
     pb_event event = wait_for_event(&it, PB_EVENT_OFFLINE);
     CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
@@ -247,7 +247,7 @@ TEST(what_was_acknowledged_outlives_a_disk_that_fails)
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_resign(it.partition, 0), 0);
     CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
-    it.broker->io->ops = whole;
+    atomic_store(&disk_fails, false);
     replay_ring(&it);
     open_partition(&it, 0);
     read_all(&it, acked, 0);
