@@ -231,9 +231,11 @@ static void epoll_socket_shutdown(pb_loop *loop, pb_socket *socket)
 
 static void epoll_socket_close(pb_loop *loop, pb_socket *socket)
 {
-    (void)loop;
     PB_ASSERT(!socket->receive.active && !socket->transmit.active && !socket->closed);
     socket->closed = true;
+    /* Closing alone is not enough while a child that is about to run a program has a copy of the descriptor. */
+    if (socket->watched)
+        (void)epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
     close(socket->fd);
 }
 

@@ -381,6 +381,27 @@ TEST(a_peer_that_has_gone_is_an_error_not_a_signal)
     }
 }
 
+/* As it is between fork and exec: the child's copy keeps the connection open. */
+TEST(a_socket_that_is_closed_is_left_alone_while_a_copy_of_it_is_open)
+{
+    rig it;
+    FOR_EACH_BACKEND(it)
+    {
+        int pair[2];
+        CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+        pb_socket second = {.fd = pair[0]};
+        CHECK_INT(it.io->ops->socket_attach(it.loop, &second), 0);
+        int copy = dup(pair[0]);
+        it.io->ops->socket_close(it.loop, &second);
+        second.readable = false;
+        CHECK_INT(write(pair[1], "x", 1), 1);
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        CHECK(!second.readable);
+        close(copy);
+        close(pair[1]);
+    }
+}
+
 TEST(a_shutdown_ends_what_is_started)
 {
     rig it;
