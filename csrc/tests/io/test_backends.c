@@ -434,6 +434,31 @@ TEST(a_shutdown_ends_what_is_started)
         }
 }
 
+TEST(a_closed_socket_that_a_child_process_still_has_is_not_touched)
+{
+    for (int backend = 0; backend < backend_count; backend++) {
+        rig it;
+        rig_open(&it, backends[backend]);
+        char byte = 1;
+        it.io->ops->socket_recv(it.loop, &it.socket, &byte, 1);
+        CHECK_INT(write(it.peer, &byte, 1), 1);
+        turn_until(&it, &it.received, 1);
+        int child = dup(it.socket.fd); /* as a fork would */
+        CHECK(child >= 0);
+        it.io->ops->socket_close(it.loop, &it.socket);
+        pb_socket before;
+        memset(&it.socket, 0x55, sizeof it.socket); /* its memory is another's now */
+        memcpy(&before, &it.socket, sizeof before);
+        CHECK_INT(write(it.peer, &byte, 1), 1);
+        (void)it.io->ops->loop_turn(it.loop, 1000000);
+        CHECK(memcmp(&before, &it.socket, sizeof before) == 0);
+        close(child);
+        close(it.peer);
+        it.io->ops->loop_close(it.loop);
+        it.io->ops->close(it.io);
+    }
+}
+
 static void *wake_later(void *argument)
 {
     rig *it = argument;
