@@ -121,6 +121,10 @@ static void switch_log(pb_partition *partition, const pb_log_guard *guard, pb_fl
     pthread_mutex_unlock(&partition->lock);
     outcome->became_hot = outcome->became_hot || (!cools && result == 0);
     outcome->wants_ring = outcome->wants_ring || (!cools && result == -EAGAIN);
+    if (!cools && result != 0 && result != -EAGAIN && result != -EBUSY)
+        outcome->refused = result;
+    if (cools && result != 0 && result != -EBUSY)
+        pb_durable_fail(partition, result);
     pb_partition_catch_up(partition);
 }
 
@@ -158,9 +162,12 @@ pb_flush_outcome pb_partition_flush(pb_partition *partition)
         enum work work = next_work(partition);
         partition->flush_asked = false;
         if (work == WORK_NONE) {
+            bool kept_writers = partition->switching;
             partition->flushing = false;
             partition->switching = false;
             pthread_mutex_unlock(&partition->lock);
+            if (kept_writers)
+                pb_partition_catch_up(partition);
             pb_partition_leave(partition);
             return outcome;
         }

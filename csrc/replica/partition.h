@@ -210,6 +210,7 @@ void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 typedef struct pb_flush_outcome {
     bool became_hot;
     bool wants_ring; /* it would have, but there was none */
+    int refused;     /* it would have, but for this -errno; 0: nothing was refused */
 } pb_flush_outcome;
 /* After flush_due, background thread: flush a hot log, write zeros ahead of it, send on the writer that waits for that,
  * make a log hot or cold; until nothing is due. */

@@ -98,6 +98,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
     pb_syncer_init(&broker->syncer, broker->io);
     pb_flusher_init(&broker->flusher, broker->io);
+    broker->flusher.events = &broker->events;
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;

@@ -3,10 +3,12 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "server/broker.h"
 
 #define LOOK_INTERVAL_NS INT64_C(500000000) /* what has gathered waits no longer than this, */
-#define IDLE_NS INT64_C(3000000000)         /* and a ring is anybody's that was not written to for so long */
+#define TELL_INTERVAL_NS INT64_C(60000000000)
+#define IDLE_NS INT64_C(3000000000) /* and a ring is anybody's that was not written to for so long */
 
 static int64_t now_ns(const pb_flusher *flusher)
 {
@@ -76,6 +78,22 @@ static void free_ring(pb_flusher *flusher)
         put(flusher, oldest);
 }
 
+/* A log that could be hot is not. Not once for each: all have the same reason. The lock is held. */
+static void tell_refusal(pb_flusher *flusher, const pb_partition *partition, int refused)
+{
+    int64_t now = now_ns(flusher);
+    if (flusher->events == NULL || now < flusher->next_tell_ns)
+        return;
+    flusher->next_tell_ns = now + TELL_INTERVAL_NS;
+    pb_failure why;
+    (void)pb_fail(
+        &why, refused,
+        "%s-%d is written to steadily and stays paced. A tail ring needs room in the broker's directory below "
+        "pybroker.tail.ring.directory, and its log 64 MiB on the disk ahead of it",
+        partition->topic, partition->index);
+    pb_events_notice(flusher->events, "%s", why.text);
+}
+
 static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_outcome outcome)
 {
     pthread_mutex_lock(&flusher->lock);
@@ -85,6 +103,8 @@ static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_o
     }
     if (outcome.wants_ring)
         free_ring(flusher);
+    if (outcome.refused != 0)
+        tell_refusal(flusher, partition, outcome.refused);
     pthread_mutex_unlock(&flusher->lock);
     pb_partition_release(partition);
 }

@@ -9,6 +9,7 @@
 #define PB_SERVER_FLUSHER_H
 
 #include "replica/partition.h"
+#include "server/events.h"
 
 #define PB_FLUSH_THREADS 2
 
@@ -23,12 +24,14 @@ typedef struct pb_flush_thread {
 
 struct pb_flusher {
     pb_io *io;
+    pb_events *events; /* for what a person should know; NULL: nobody is told */
     pb_flush_thread threads[PB_FLUSH_THREADS];
     pthread_mutex_t lock;
     /* Under the lock. */
     pb_link due; /* partitions, retained */
     pb_link hot; /* partitions that are hot, or have been until lately; retained */
     int64_t next_look_ns;
+    int64_t next_tell_ns;
     bool running;
     bool stopping;
 };

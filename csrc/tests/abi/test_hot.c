@@ -254,4 +254,53 @@ TEST(what_was_acknowledged_outlives_a_disk_that_fails)
     stop(&it);
 }
 
+static int fail_truncate(pb_io *io, int file, int64_t size)
+{
+    (void)io;
+    (void)file;
+    (void)size;
+    return -EIO;
+}
+
+TEST(a_log_that_cannot_be_made_cold_is_offline)
+{
+    served it;
+    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
+    run_load(&some);
+    CHECK_INT(hot_count(&it), 1);
+    pb_io_ops broken = *it.broker->io->ops;
+    const pb_io_ops *whole = it.broker->io->ops;
+    broken.file_truncate = fail_truncate;
+    it.broker->io->ops = &broken;
+    while (!pb_partition_ask_cool(it.partition))
+        usleep(1000);
+    pb_flush_submit(it.partition);
+    pb_event event = wait_for_event(&it, PB_EVENT_OFFLINE);
+    CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
+    CHECK_INT(produce_until_refused(&it), 0);
+    read_all(&it, some.batches, 0);
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_resign(it.partition, 0), 0);
+    CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
+    it.broker->io->ops = whole;
+    open_partition(&it, 0);
+    read_all(&it, some.batches, 0);
+    stop(&it);
+}
+
+TEST(a_log_that_gets_no_ring_is_written_all_the_same_and_somebody_is_told)
+{
+    served it;
+    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    CHECK_INT(rmdir(it.rings), 0);
+    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
+    run_load(&some);
+    pb_event event = wait_for_event(&it, PB_EVENT_NOTICE);
+    CHECK(strstr((const char *)(uintptr_t)event.body, "t-0 is written to steadily and stays paced") != NULL);
+    pb_notice_release(event.handle);
+    CHECK_INT(hot_count(&it), 0);
+    end_hot(&it);
+}
+
 CHECK_MAIN()
