@@ -526,6 +526,7 @@ static int drop_stray_snapshots(recovery *r)
     pb_offsets snapshots = {0};
     int rc = pb_directory_snapshots(log, &snapshots, r->failure);
     int64_t newest = -1;
+    bool removed = false;
     for (uint32_t i = 0; i < snapshots.count; i++) {
         if (snapshots.values[i] <= log->written_end)
             newest = snapshots.values[i];
@@ -543,8 +544,12 @@ static int drop_stray_snapshots(recovery *r)
         log->directory_dirty = true; /* it must not come back beside other records with these offsets */
         if (rc != 0)
             rc = pb_log_fail(log, r->failure, rc, "cannot remove a stray producer snapshot");
+        removed = true;
     }
     free(snapshots.values);
+    /* One that came back after a loss of power would speak of other batches, once the log has grown to its offset. */
+    if (rc == 0 && removed && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
+        rc = pb_log_fail(log, r->failure, rc, "cannot sync the directory");
     return rc;
 }
 
