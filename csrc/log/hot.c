@@ -71,17 +71,26 @@ static int64_t allocation_bytes(pb_hot *hot, int64_t position)
     return left > ALLOCATE_BYTES ? ALLOCATE_BYTES : left > 0 ? left : PB_DIRECT_BLOCK_BYTES;
 }
 
+/* Blocks up to `end`, at least. */
+static int allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
+{
+    int64_t allocated = atomic_load(&hot->allocated_end);
+    int64_t length = block_floor(end + PB_DIRECT_BLOCK_BYTES - 1) - allocated;
+    if (length <= 0)
+        return 0;
+    int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, length);
+    if (rc == 0)
+        atomic_store(&hot->allocated_end, allocated + length);
+    return rc;
+}
+
 /* Blocks ahead of what may be taken into the ring. A disk that is full keeps the writer waiting, and then cools. */
 static int allocate_ahead(const pb_log *log, pb_hot *hot)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
     if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES || allocated >= atomic_load(&hot->bound))
         return 0;
-    int64_t length = allocation_bytes(hot, allocated);
-    int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, length);
-    if (rc == 0)
-        atomic_store(&hot->allocated_end, allocated + length);
-    return rc;
+    return allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
 }
 
 /* One write of what lies below `end`. */
@@ -462,9 +471,9 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
     if (write->rolls && log->rolling == NULL) {
         rc = roll_held(log, guard, hot, end);
     } else {
-        rc = allocate_ahead(log, hot);
         bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
-        bool allocated = rc == 0 || write->position + write->length <= atomic_load(&hot->allocated_end);
+        /* Settings may let the segment grow beyond what was reckoned with. */
+        bool allocated = allocate_to(log, hot, write->position + write->length) == 0;
         rc = flush_held(log, hot, end, false);
         if (rc == 0 && !(fits && allocated)) {
             rc = leave_segment(log, guard, hot);

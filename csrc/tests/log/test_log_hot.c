@@ -201,6 +201,23 @@ TEST(zeros_lie_ahead_of_a_log_that_is_synced_in_small_pieces)
     hot_free(&h);
 }
 
+TEST(a_hot_segment_grows_with_its_settings)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    h.f.options.config.segment_bytes = 100000;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 50000);
+    h.f.options.config.segment_bytes = 1 << 30;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    for (int i = 0; i < 20; i++)
+        hot_append(&h, 20000);
+    CHECK(pb_log_is_hot(h.f.log) && h.f.log->segment_count == 1);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
 TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
 {
     static hot_fixture h;
