@@ -359,7 +359,14 @@ static void check_batches(life *it, const promise *promised)
     while (next < end) {
         pb_log_slice slice = {0};
         CHECK_INT(pb_log_read(it->f.log, &it->f.guard, next, sizeof buffer, end, true, &slice), 0);
-        CHECK(slice.segment != NULL && slice.length > 0);
+        if (slice.segment == NULL) {
+            /* Of segments without synced names an empty one may stay behind one that went. Where cleaning has made gaps
+             * that may be one too, whose offsets were given out: it is no reason to give them out again. */
+            CHECK(next >= promised->written_end);
+            CHECK_INT(pb_log_active(it->f.log)->size_bytes, 0);
+            break;
+        }
+        CHECK(slice.length > 0);
         CHECK_INT(pb_io_read_all(it->f.io, slice.file, buffer, (size_t)slice.length, slice.position), 0);
         size_t position = 0;
         pb_batch_header header;
