@@ -254,25 +254,26 @@ TEST(what_was_acknowledged_outlives_a_disk_that_fails)
     stop(&it);
 }
 
-static int fail_truncate(pb_io *io, int file, int64_t size)
+static int (*truncate_whole)(pb_io *io, int file, int64_t size);
+
+static int truncate_or_fail(pb_io *io, int file, int64_t size)
 {
-    (void)io;
-    (void)file;
-    (void)size;
-    return -EIO;
+    return atomic_load(&disk_fails) ? -EIO : truncate_whole(io, file, size);
 }
 
 TEST(a_log_that_cannot_be_made_cold_is_offline)
 {
     served it;
-    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    prepare_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    pb_io_ops failing = *it.broker->io->ops;
+    truncate_whole = failing.file_truncate;
+    failing.file_truncate = truncate_or_fail;
+    it.broker->io->ops = &failing;
+    start_serving(&it);
     load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
     run_load(&some);
     CHECK_INT(hot_count(&it), 1);
-    pb_io_ops broken = *it.broker->io->ops;
-    const pb_io_ops *whole = it.broker->io->ops;
-    broken.file_truncate = fail_truncate;
-    it.broker->io->ops = &broken;
+    atomic_store(&disk_fails, true);
     while (!pb_partition_ask_cool(it.partition))
         usleep(1000);
     pb_flush_submit(it.partition);
@@ -283,7 +284,7 @@ TEST(a_log_that_cannot_be_made_cold_is_offline)
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_resign(it.partition, 0), 0);
     CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
-    it.broker->io->ops = whole;
+    atomic_store(&disk_fails, false);
     open_partition(&it, 0);
     read_all(&it, some.batches, 0);
     stop(&it);
