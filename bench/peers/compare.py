@@ -89,6 +89,8 @@ def _shared(options: argparse.Namespace, pbload: Path, sections: dict[str, Secti
         run.fill()
         for name in names:
             for section, rows in SECTIONS[name](run).items():
+                if not rows:  # of a peer that was left out
+                    continue
                 theirs = {"backends": run.peers[0].name, "huge producer": "quiet"}.get(section, "kafka")
                 ours = run.peers[2].name if section == "backends" else run.peers[0].name
                 _show(sections, section, rows, ours, theirs)

@@ -17,9 +17,8 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
-#define SENDFILE_SHARED_BYTES (256 * 1024) /* at a time, while others wait for the reactor */
-#define SHARED_NS 20000000                 /* for so long a second connection counts as waiting for the reactor */
-#define RESIDENT_NS 5000000                /* for so long what was in memory is taken to be there still */
+#define SHARED_NS 20000000  /* for so long a second connection counts as waiting for the reactor */
+#define RESIDENT_NS 5000000 /* for so long what was in memory is taken to be there still */
 #define BUFFER_IDLE_NS 2000000000LL
 /* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
  * come. */
@@ -356,10 +355,9 @@ static void advance(pb_connection *connection, int64_t bytes)
 }
 
 /* How much of the next output, a file range, is sent at a time. */
-static int64_t file_part(pb_connection *connection, const pb_output *output)
+static int64_t file_part(const pb_connection *connection, const pb_output *output)
 {
-    bool shared = connection->reactor->now_ns < connection->reactor->shared_until_ns;
-    int64_t most = shared ? SENDFILE_SHARED_BYTES : SENDFILE_MAX_BYTES;
+    int64_t most = SENDFILE_MAX_BYTES;
     if (connection->brought_bytes > 0 && connection->brought_bytes < most)
         most = connection->brought_bytes;
     return output->length < most ? output->length : most;
