@@ -18,14 +18,8 @@ enum {
 
 static void wake_one(pb_cold_reads *reads)
 {
-    pb_thread *sleeper = NULL;
     pthread_mutex_lock(&reads->lock);
-    for (int i = 0; i < PB_COLD_THREADS && sleeper == NULL; i++) {
-        if (!reads->threads[i].idle)
-            continue;
-        reads->threads[i].idle = false; /* the next one wakes another */
-        sleeper = reads->threads[i].thread;
-    }
+    pb_thread *sleeper = pb_crew_pick_sleeper(&reads->crew);
     pthread_mutex_unlock(&reads->lock);
     if (sleeper != NULL)
         reads->io->ops->thread_wake(sleeper);
@@ -41,9 +35,9 @@ void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read)
 }
 
 /* The next read; NULL: there is none. */
-static pb_cold_read *take(pb_cold_thread *self, bool *is_ahead, bool *stopping)
+static pb_cold_read *take(pb_crew_thread *self, bool *is_ahead, bool *stopping)
 {
-    pb_cold_reads *reads = self->reads;
+    pb_cold_reads *reads = self->owner;
     pthread_mutex_lock(&reads->lock);
     pb_link *link = pb_list_pop_front(&reads->due);
     *is_ahead = false;
@@ -70,16 +64,17 @@ static void put_back(pb_cold_reads *reads, pb_cold_read *read, bool more, bool i
 
 static enum pb_step step(void *argument)
 {
-    pb_cold_thread *self = argument;
+    pb_crew_thread *self = argument;
+    pb_cold_reads *reads = self->owner;
     bool is_ahead, stopping;
     pb_cold_read *read = take(self, &is_ahead, &stopping);
     if (read == NULL) /* what is still to be read ahead, others are at */
         return stopping ? PB_STEP_END : PB_STEP_IDLE;
-    pb_io *io = self->reads->io;
+    pb_io *io = reads->io;
     io->ops->thread_read_mode(io, PB_READ_EXACT);
     bool more = read->piece(read);
     io->ops->thread_read_mode(io, PB_READ_USUAL);
-    put_back(self->reads, read, more, is_ahead);
+    put_back(reads, read, more, is_ahead);
     return PB_STEP_AGAIN;
 }
 
@@ -374,14 +369,14 @@ int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure)
     pthread_mutex_lock(&reads->lock);
     reads->running = true;
     pthread_mutex_unlock(&reads->lock);
-    for (int i = 0; i < PB_COLD_THREADS; i++) {
-        pb_cold_thread *thread = &reads->threads[i];
-        thread->reads = reads;
-        int result = reads->io->ops->thread_start(reads->io, "pb-cold-reads", false, step, thread, &thread->thread);
-        if (result < 0)
-            return pb_fail(failure, result, "cannot start a thread for cold reads");
-    }
-    return 0;
+    pb_crew_options options = {
+        .name = "pb-cold-reads",
+        .work = "cold reads",
+        .thread_count = PB_COLD_THREADS,
+        .step = step,
+        .owner = reads,
+    };
+    return pb_crew_start(&reads->crew, reads->io, &options, failure);
 }
 
 void pb_cold_reads_stop(pb_cold_reads *reads)
@@ -390,14 +385,7 @@ void pb_cold_reads_stop(pb_cold_reads *reads)
     reads->stopping = true;
     reads->running = false;
     pthread_mutex_unlock(&reads->lock);
-    for (int i = 0; i < PB_COLD_THREADS; i++) {
-        pb_thread *thread = reads->threads[i].thread;
-        if (thread == NULL)
-            continue;
-        reads->io->ops->thread_wake(thread);
-        reads->io->ops->thread_join(thread);
-        reads->threads[i].thread = NULL;
-    }
+    pb_crew_stop(&reads->crew);
 }
 
 void pb_cold_reads_destroy(pb_cold_reads *reads)

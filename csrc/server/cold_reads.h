@@ -11,6 +11,7 @@
 #define PB_SERVER_COLD_READS_H
 
 #include "replica/partition.h"
+#include "server/crew.h"
 
 #define PB_COLD_THREADS 4
 #define PB_COLD_STREAMS 64
@@ -25,13 +26,6 @@ typedef struct pb_cold_read {
     /* On a background thread: read the next piece; true when there is more. */
     bool (*piece)(struct pb_cold_read *read);
 } pb_cold_read;
-
-/* One thread. Owner: its pb_cold_reads. */
-typedef struct pb_cold_thread {
-    pb_cold_reads *reads;
-    pb_thread *thread;
-    bool idle; /* under the lock: it sleeps, or is about to */
-} pb_cold_thread;
 
 /* What a thread brings in. Written by who has put its segment there, read by anyone. */
 typedef struct pb_cold_reading {
@@ -52,7 +46,7 @@ typedef struct pb_cold_stream {
 struct pb_cold_reads {
     pb_io *io;
     int64_t cache_bytes; /* at least 32 MiB: for what is being sent */
-    pb_cold_thread threads[PB_COLD_THREADS];
+    pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
     pb_link due;

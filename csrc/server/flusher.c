@@ -22,18 +22,6 @@ static void put(pb_flusher *flusher, pb_partition *partition)
     pb_list_push_back(&flusher->due, &partition->flush_link);
 }
 
-/* A thread to wake, or NULL. The lock is held. */
-static pb_thread *pick_sleeper(pb_flusher *flusher)
-{
-    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
-        if (!flusher->threads[i].idle)
-            continue;
-        flusher->threads[i].idle = false; /* the next one wakes another */
-        return flusher->threads[i].thread;
-    }
-    return NULL;
-}
-
 /* One that has gone cold, or has been closed, is forgotten. The lock is held. */
 static void forget_cold(pb_flusher *flusher)
 {
@@ -111,8 +99,8 @@ static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_o
 
 static enum pb_step flush_step(void *argument)
 {
-    pb_flush_thread *self = argument;
-    pb_flusher *flusher = self->flusher;
+    pb_crew_thread *self = argument;
+    pb_flusher *flusher = self->owner;
     pthread_mutex_lock(&flusher->lock);
     if (!pb_list_empty(&flusher->hot) && now_ns(flusher) >= flusher->next_look_ns)
         look(flusher);
@@ -151,14 +139,16 @@ void pb_flusher_destroy(pb_flusher *flusher)
 
 int pb_flusher_start(pb_flusher *flusher, pb_failure *failure)
 {
-    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
-        pb_flush_thread *thread = &flusher->threads[i];
-        thread->flusher = flusher;
-        int result =
-            flusher->io->ops->thread_start(flusher->io, "pb-flush", false, flush_step, thread, &thread->thread);
-        if (result < 0)
-            return pb_fail(failure, result, "cannot start a thread for flushing");
-    }
+    pb_crew_options options = {
+        .name = "pb-flush",
+        .work = "flushing",
+        .thread_count = PB_FLUSH_THREADS,
+        .step = flush_step,
+        .owner = flusher,
+    };
+    int result = pb_crew_start(&flusher->crew, flusher->io, &options, failure);
+    if (result < 0)
+        return result;
     pthread_mutex_lock(&flusher->lock);
     flusher->running = true;
     pthread_mutex_unlock(&flusher->lock);
@@ -171,14 +161,7 @@ void pb_flusher_stop(pb_flusher *flusher)
     flusher->stopping = true;
     flusher->running = false;
     pthread_mutex_unlock(&flusher->lock);
-    for (int i = 0; i < PB_FLUSH_THREADS; i++) {
-        pb_thread *thread = flusher->threads[i].thread;
-        if (thread == NULL)
-            continue;
-        flusher->io->ops->thread_wake(thread);
-        flusher->io->ops->thread_join(thread);
-        flusher->threads[i].thread = NULL;
-    }
+    pb_crew_stop(&flusher->crew);
     pb_link *link;
     while ((link = pb_list_pop_front(&flusher->hot)) != NULL)
         pb_partition_release(PB_CONTAINER(link, pb_partition, hot_link));
@@ -190,7 +173,7 @@ void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition)
     bool running = flusher->running;
     if (running)
         put(flusher, partition);
-    pb_thread *sleeper = running ? pick_sleeper(flusher) : NULL;
+    pb_thread *sleeper = running ? pb_crew_pick_sleeper(&flusher->crew) : NULL;
     pthread_mutex_unlock(&flusher->lock);
     if (sleeper != NULL)
         flusher->io->ops->thread_wake(sleeper);

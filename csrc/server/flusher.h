@@ -9,23 +9,15 @@
 #define PB_SERVER_FLUSHER_H
 
 #include "replica/partition.h"
+#include "server/crew.h"
 #include "server/events.h"
 
 #define PB_FLUSH_THREADS 2
 
-typedef struct pb_flusher pb_flusher;
-
-/* One thread. Owner: its flusher. */
-typedef struct pb_flush_thread {
-    pb_flusher *flusher;
-    pb_thread *thread;
-    bool idle; /* under the lock: it sleeps, or is about to */
-} pb_flush_thread;
-
-struct pb_flusher {
+typedef struct pb_flusher {
     pb_io *io;
     pb_events *events; /* for what a person should know; NULL: nobody is told */
-    pb_flush_thread threads[PB_FLUSH_THREADS];
+    pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
     pb_link due; /* partitions, retained */
@@ -34,7 +26,7 @@ struct pb_flusher {
     int64_t next_tell_ns;
     bool running;
     bool stopping;
-};
+} pb_flusher;
 
 void pb_flusher_init(pb_flusher *flusher, pb_io *io);
 void pb_flusher_destroy(pb_flusher *flusher);

@@ -196,8 +196,8 @@ static int sync_taken(pb_syncer *syncer, pb_link *taken, int count)
 
 static enum pb_step sync_step(void *argument)
 {
-    pb_sync_thread *self = argument;
-    pb_syncer *syncer = self->syncer;
+    pb_crew_thread *self = argument;
+    pb_syncer *syncer = self->owner;
     pb_link taken;
     pb_list_init(&taken);
     pthread_mutex_lock(&syncer->lock);
@@ -241,15 +241,17 @@ void pb_syncer_destroy(pb_syncer *syncer)
 
 int pb_syncer_start(pb_syncer *syncer, pb_failure *failure)
 {
-    const pb_io_ops *ops = syncer->io->ops;
-    for (int i = 0; i < PB_SYNC_THREADS; i++) {
-        pb_sync_thread *thread = &syncer->threads[i];
-        thread->syncer = syncer;
-        /* Acknowledgements wait for it, and it does little but wait itself. */
-        int result = ops->thread_start(syncer->io, "pb-sync", true, sync_step, thread, &thread->thread);
-        if (result < 0)
-            return pb_fail(failure, result, "cannot start a thread for syncs");
-    }
+    pb_crew_options options = {
+        .name = "pb-sync",
+        .work = "syncs",
+        .thread_count = PB_SYNC_THREADS,
+        .urgent = true, /* acknowledgements wait for it, and it does little but wait itself */
+        .step = sync_step,
+        .owner = syncer,
+    };
+    int result = pb_crew_start(&syncer->crew, syncer->io, &options, failure);
+    if (result < 0)
+        return result;
     pthread_mutex_lock(&syncer->lock);
     syncer->running = true;
     pthread_mutex_unlock(&syncer->lock);
@@ -258,24 +260,15 @@ int pb_syncer_start(pb_syncer *syncer, pb_failure *failure)
 
 void pb_syncer_stop(pb_syncer *syncer)
 {
-    const pb_io_ops *ops = syncer->io->ops;
     pthread_mutex_lock(&syncer->lock);
     syncer->stopping = true;
     syncer->running = false;
     pthread_mutex_unlock(&syncer->lock);
-    for (int i = 0; i < PB_SYNC_THREADS; i++) {
-        pb_thread *thread = syncer->threads[i].thread;
-        if (thread == NULL)
-            continue;
-        ops->thread_wake(thread);
-        ops->thread_join(thread);
-        syncer->threads[i].thread = NULL;
-    }
+    pb_crew_stop(&syncer->crew);
 }
 
 void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
 {
-    pb_thread *sleeper = NULL;
     pthread_mutex_lock(&syncer->lock);
     bool running = syncer->running;
     if (running) {
@@ -283,12 +276,7 @@ void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
         pb_list_push_back(&syncer->due, &partition->sync_link);
         syncer->due_count++;
     }
-    for (int i = 0; running && i < PB_SYNC_THREADS && sleeper == NULL; i++) {
-        if (!syncer->threads[i].idle)
-            continue;
-        syncer->threads[i].idle = false; /* the next one wakes another */
-        sleeper = syncer->threads[i].thread;
-    }
+    pb_thread *sleeper = running ? pb_crew_pick_sleeper(&syncer->crew) : NULL;
     pthread_mutex_unlock(&syncer->lock);
     if (sleeper != NULL)
         syncer->io->ops->thread_wake(sleeper);

@@ -10,18 +10,10 @@
 #define PB_SERVER_SYNC_H
 
 #include "replica/partition.h"
+#include "server/crew.h"
 
 #define PB_SYNC_THREADS 4
 #define PB_SYNC_FILESYSTEMS 32
-
-typedef struct pb_syncer pb_syncer;
-
-/* One thread. Owner: its syncer. */
-typedef struct pb_sync_thread {
-    pb_syncer *syncer;
-    pb_thread *thread;
-    bool idle; /* under the lock: it sleeps, or is about to */
-} pb_sync_thread;
 
 /*
  * A log dir as something to sync whole. Its handle is opened before anything there waits for a sync, so that no failure
@@ -34,9 +26,9 @@ typedef struct pb_sync_filesystem {
     bool unfit;
 } pb_sync_filesystem;
 
-struct pb_syncer {
+typedef struct pb_syncer {
     pb_io *io;
-    pb_sync_thread threads[PB_SYNC_THREADS];
+    pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
     pb_link due; /* partitions, retained */
@@ -47,7 +39,7 @@ struct pb_syncer {
     int filesystem_count;
     int64_t file_ns;       /* what a partition's own sync has taken lately; 0: unknown */
     int64_t filesystem_ns; /* and what a file system's has, less with every one that was not tried */
-};
+} pb_syncer;
 
 void pb_syncer_init(pb_syncer *syncer, pb_io *io);
 void pb_syncer_destroy(pb_syncer *syncer);
