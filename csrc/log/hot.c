@@ -326,22 +326,31 @@ static int heat_held(pb_log *log, const pb_log_guard *guard)
     return 0;
 }
 
-int pb_log_heat(pb_log *log, const pb_log_guard *guard)
+/* Take the write token, or -EBUSY. [lock] */
+static int begin_switch(pb_log *log)
 {
-    pb_log_lock(guard);
-    int rc = log->writing || log->broken || log->failed || log->hot != NULL ? -EBUSY : 0;
-    if (log->rings == NULL)
-        rc = -EOPNOTSUPP;
-    if (rc == 0)
-        log->writing = true;
-    pb_log_unlock(guard);
-    if (rc != 0)
-        return rc;
-    rc = heat_held(log, guard);
+    if (log->writing || log->broken || log->failed)
+        return -EBUSY;
+    log->writing = true;
+    return 0;
+}
+
+static int end_switch(pb_log *log, const pb_log_guard *guard, int rc)
+{
     pb_log_lock(guard);
     log->writing = false;
     pb_log_unlock(guard);
     return rc;
+}
+
+int pb_log_heat(pb_log *log, const pb_log_guard *guard)
+{
+    if (log->rings == NULL)
+        return -EOPNOTSUPP;
+    pb_log_lock(guard);
+    int rc = log->hot != NULL ? -EBUSY : begin_switch(log);
+    pb_log_unlock(guard);
+    return rc != 0 ? rc : end_switch(log, guard, heat_held(log, guard));
 }
 
 /* ---- hot -> cold ---- */
@@ -403,17 +412,9 @@ int pb_log_cool_held(pb_log *log, const pb_log_guard *guard)
 int pb_log_cool(pb_log *log, const pb_log_guard *guard)
 {
     pb_log_lock(guard);
-    int rc = log->writing || log->broken || log->failed ? -EBUSY : 0;
-    if (rc == 0)
-        log->writing = true;
+    int rc = begin_switch(log);
     pb_log_unlock(guard);
-    if (rc != 0)
-        return rc;
-    rc = pb_log_cool_held(log, guard);
-    pb_log_lock(guard);
-    log->writing = false;
-    pb_log_unlock(guard);
-    return rc;
+    return rc != 0 ? rc : end_switch(log, guard, pb_log_cool_held(log, guard));
 }
 
 void pb_log_abandon_ring(pb_log *log)

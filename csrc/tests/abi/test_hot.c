@@ -182,6 +182,34 @@ static int64_t write_or_fail(pb_io *io, int file, const struct iovec *iov, int c
     return atomic_load(&disk_fails) ? -EIO : write_whole(io, file, iov, count, position);
 }
 
+static int (*truncate_whole)(pb_io *io, int file, int64_t size);
+
+static int truncate_or_fail(pb_io *io, int file, int64_t size)
+{
+    return atomic_load(&disk_fails) ? -EIO : truncate_whole(io, file, size);
+}
+
+/* A broker on a disk of which `failing`, a copy of the table, is to be made to fail before it serves. */
+static void prepare_failing(served *it, pb_io_ops *failing)
+{
+    prepare_hot(it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+    *failing = *it->broker->io->ops;
+    write_whole = failing->file_write;
+    truncate_whole = failing->file_truncate;
+    it->broker->io->ops = failing;
+}
+
+/* Serve until the log is hot; then the disk fails. How many batches were acknowledged. */
+static int fail_when_hot(served *it)
+{
+    start_serving(it);
+    load some = {.it = it, .batches = 60, .bytes = 60 << 10};
+    run_load(&some);
+    CHECK_INT(hot_count(it), 1);
+    atomic_store(&disk_fails, true);
+    return some.batches;
+}
+
 /* The next event of that kind. */
 static pb_event wait_for_event(served *it, uint32_t kind)
 {
@@ -227,66 +255,53 @@ static void replay_ring(served *it)
     CHECK(moved_bytes > 0);
 }
 
+static void expect_offline(served *it)
+{
+    pb_event event = wait_for_event(it, PB_EVENT_OFFLINE);
+    CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
+}
+
+static void close_failed(served *it)
+{
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_resign(it->partition, 0), 0);
+    CHECK(pb_partition_close(it->partition, 1, &failure) < 0);
+    atomic_store(&disk_fails, false);
+}
+
 TEST(what_was_acknowledged_outlives_a_disk_that_fails)
 {
     served it;
-    prepare_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
-    pb_io_ops failing = *it.broker->io->ops;
-    write_whole = failing.file_write;
+    pb_io_ops failing;
+    prepare_failing(&it, &failing);
     failing.file_write = write_or_fail;
-    it.broker->io->ops = &failing;
-    start_serving(&it);
-    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
-    run_load(&some);
-    CHECK_INT(hot_count(&it), 1);
-    atomic_store(&disk_fails, true);
-    int64_t acked = some.batches + produce_until_refused(&it);
-    pb_event event = wait_for_event(&it, PB_EVENT_OFFLINE);
-    CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
+    int64_t acked = fail_when_hot(&it);
+    acked += produce_until_refused(&it);
+    expect_offline(&it);
     read_all(&it, acked, 0);
-    pb_native_failure failure = {0};
-    CHECK_INT(pb_partition_resign(it.partition, 0), 0);
-    CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
-    atomic_store(&disk_fails, false);
+    close_failed(&it);
     replay_ring(&it);
     open_partition(&it, 0);
     read_all(&it, acked, 0);
     stop(&it);
 }
 
-static int (*truncate_whole)(pb_io *io, int file, int64_t size);
-
-static int truncate_or_fail(pb_io *io, int file, int64_t size)
-{
-    return atomic_load(&disk_fails) ? -EIO : truncate_whole(io, file, size);
-}
-
 TEST(a_log_that_cannot_be_made_cold_is_offline)
 {
     served it;
-    prepare_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 1 << 30);
-    pb_io_ops failing = *it.broker->io->ops;
-    truncate_whole = failing.file_truncate;
+    pb_io_ops failing;
+    prepare_failing(&it, &failing);
     failing.file_truncate = truncate_or_fail;
-    it.broker->io->ops = &failing;
-    start_serving(&it);
-    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
-    run_load(&some);
-    CHECK_INT(hot_count(&it), 1);
-    atomic_store(&disk_fails, true);
+    int acked = fail_when_hot(&it);
     while (!pb_partition_ask_cool(it.partition))
         usleep(1000);
     pb_flush_submit(it.partition);
-    pb_event event = wait_for_event(&it, PB_EVENT_OFFLINE);
-    CHECK(event.error == -EIO && event.offset == PB_OFFLINE_SYNC);
+    expect_offline(&it);
     CHECK_INT(produce_until_refused(&it), 0);
-    read_all(&it, some.batches, 0);
-    pb_native_failure failure = {0};
-    CHECK_INT(pb_partition_resign(it.partition, 0), 0);
-    CHECK(pb_partition_close(it.partition, 1, &failure) < 0);
-    atomic_store(&disk_fails, false);
+    read_all(&it, acked, 0);
+    close_failed(&it);
     open_partition(&it, 0);
-    read_all(&it, some.batches, 0);
+    read_all(&it, acked, 0);
     stop(&it);
 }
 
