@@ -393,13 +393,13 @@ static void sim_thread_read_mode(pb_io *io, enum pb_read_mode mode)
     sim_of(io)->read_mode = mode;
 }
 
-/* No one else is at the disk. */
 /* One thread runs at a time: time passes for all. */
 static void sim_nap(pb_io *io, int64_t ns)
 {
     sim_of(io)->now_ns += ns;
 }
 
+/* No one else is at the disk. */
 static void sim_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;

@@ -115,9 +115,9 @@ static int repair_held(pb_log *log, const pb_log_guard *guard, pb_failure *failu
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && pb_list_empty(&log->in_flight));
     if (log->failed)
         return pb_log_fail(log, failure, -EIO, "a sync or truncation failed earlier; the log has to be opened again");
-    int rc = pb_log_cool_held(log, guard);
+    int rc = pb_log_cool_held(log, guard, failure);
     if (rc != 0)
-        return pb_log_fail(log, failure, rc, "cannot write the newest batches");
+        return rc;
     if (log->rolling != NULL) {
         int64_t base_offset = log->rolling->base_offset;
         pb_segment_release(log->rolling);
@@ -389,9 +389,7 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
     pb_log_unlock(guard);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
-    rc = pb_log_cool_held(log, guard);
-    if (rc != 0)
-        rc = pb_log_fail(log, failure, rc, "cannot write the newest batches");
+    rc = pb_log_cool_held(log, guard, failure);
     if (rc == 0 && offset < log->written_end)
         rc = truncate_held(log, guard, offset, failure);
     pb_log_lock(guard);

@@ -79,13 +79,15 @@ int pb_damage_survey(pb_scan *scan, int64_t position, int64_t *batch_count, int6
     return 0;
 }
 
-int pb_damage_only_zeros(pb_scan *scan, int64_t position, bool *zeros)
+int pb_damage_only_zeros(pb_scan *scan, int64_t position, int64_t end, bool *zeros)
 {
+    PB_ASSERT(end <= scan->limit);
     *zeros = true;
-    while (*zeros && position < scan->limit) {
+    while (*zeros && position < end) {
         const uint8_t *bytes;
         size_t length;
-        int rc = pb_scan_bytes(scan, position, scan->capacity, &bytes, &length);
+        size_t wanted = end - position < (int64_t)scan->capacity ? (size_t)(end - position) : scan->capacity;
+        int rc = pb_scan_bytes(scan, position, wanted, &bytes, &length);
         if (rc != 0)
             return rc;
         *zeros = bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;

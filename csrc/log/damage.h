@@ -30,8 +30,8 @@ void pb_segment_cut_damage(pb_segment *segment, int64_t size_bytes);
 
 /* Count the intact batches from `position` on; *end_offset moves behind the last of them. 0 or -errno. */
 int pb_damage_survey(pb_scan *scan, int64_t position, int64_t *batch_count, int64_t *end_offset);
-/* Is there nothing but zeros from `position` on, as in blocks that were made ahead? 0 or -errno. */
-int pb_damage_only_zeros(pb_scan *scan, int64_t position, bool *zeros);
+/* Is there nothing but zeros from `position` to `end`, as in blocks that were made ahead? 0 or -errno. */
+int pb_damage_only_zeros(pb_scan *scan, int64_t position, int64_t end, bool *zeros);
 /* Copy what lies from `position` on in the segment's open file to a file of its own, and sync that. 0 or -errno. */
 int pb_damage_keep_tail(pb_segment *segment, int64_t position, uint8_t *buffer, size_t capacity);
 /* Rename the segment's .log, so that it is no part of the log any more. 0 or -errno. */

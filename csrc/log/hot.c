@@ -214,13 +214,8 @@ static int begin_zeros(const pb_log *log, pb_hot *hot)
     int64_t position = block_floor(pb_tail_ring_end(hot->ring)) + ZERO_MARGIN_BYTES;
     if (position < atomic_load(&hot->zeroed_end))
         position = atomic_load(&hot->zeroed_end);
-    int64_t allocated = atomic_load(&hot->allocated_end);
-    int64_t missing = position + ZERO_BYTES - allocated;
-    int rc = missing > 0 ? log->io->ops->file_allocate(log->io, hot->file, allocated, missing) : 0;
-    if (rc == 0 && missing > 0)
-        atomic_store(&hot->allocated_end, allocated + missing);
     hot->zeroing_position = position;
-    return rc;
+    return allocate_to(log, hot, position + ZERO_BYTES);
 }
 
 /* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
@@ -395,7 +390,16 @@ static void end_hot(pb_log *log, const pb_log_guard *guard)
     free(hot);
 }
 
-int pb_log_cool_held(pb_log *log, const pb_log_guard *guard)
+/* Under flush_lock, all flushed. */
+static int go_cold(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
+{
+    int rc = leave_segment(log, guard, hot);
+    if (rc == 0)
+        end_hot(log, guard);
+    return rc;
+}
+
+int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
     int64_t end;
     pb_hot *hot = begin_flush(log, guard, &end);
@@ -403,10 +407,9 @@ int pb_log_cool_held(pb_log *log, const pb_log_guard *guard)
         return 0;
     int rc = flush_held(log, hot, end, false);
     if (rc == 0)
-        rc = leave_segment(log, guard, hot);
-    if (rc == 0)
-        end_hot(log, guard);
-    return end_flush(log, guard, rc);
+        rc = go_cold(log, guard, hot);
+    rc = end_flush(log, guard, rc);
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
 }
 
 int pb_log_cool(pb_log *log, const pb_log_guard *guard)
@@ -414,7 +417,7 @@ int pb_log_cool(pb_log *log, const pb_log_guard *guard)
     pb_log_lock(guard);
     int rc = begin_switch(log);
     pb_log_unlock(guard);
-    return rc != 0 ? rc : end_switch(log, guard, pb_log_cool_held(log, guard));
+    return rc != 0 ? rc : end_switch(log, guard, pb_log_cool_held(log, guard, NULL));
 }
 
 void pb_log_abandon_ring(pb_log *log)
@@ -476,11 +479,8 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
         /* Settings may let the segment grow beyond what was reckoned with. */
         bool allocated = allocate_to(log, hot, write->position + write->length) == 0;
         rc = flush_held(log, hot, end, false);
-        if (rc == 0 && !(fits && allocated)) {
-            rc = leave_segment(log, guard, hot);
-            if (rc == 0)
-                end_hot(log, guard);
-        }
+        if (rc == 0 && !(fits && allocated))
+            rc = go_cold(log, guard, hot);
     }
     return end_flush(log, guard, rc);
 }

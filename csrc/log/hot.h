@@ -41,12 +41,10 @@ typedef struct pb_hot {
 
 /* Empty the ring, cut the file, give the ring back. The caller holds the write token. After a failure the log has
  * failed, and keeps the ring until it is closed. Nothing to do for a cold log. */
-int pb_log_cool_held(pb_log *log, const pb_log_guard *guard);
+int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Make what the ring has of this segment durable. *done: it was hot, and nothing else of it needs a sync. */
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done);
-/* Take the write of a hot log's writer into the ring. [writer] */
-int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write);
-/* Is there room for it? [writer] */
+/* Is there room for the write of a hot log's writer? [writer] */
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write);
 /* Let go of the ring at the end of the log: what is in it and not in the file stays in its store. [quiet] */
 void pb_log_abandon_ring(pb_log *log);

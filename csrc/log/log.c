@@ -124,9 +124,7 @@ int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
 {
     PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
     /* What a log that has failed still has in its ring comes into the file when it is opened again. */
-    int rc = log->failed ? 0 : pb_log_cool_held(log, NULL);
-    if (rc != 0)
-        rc = pb_log_fail(log, failure, rc, "cannot write the newest batches");
+    int rc = log->failed ? 0 : pb_log_cool_held(log, NULL, failure);
     pb_log_abandon_ring(log);
     if (clean && rc == 0 && (log->broken || log->failed))
         rc = pb_log_repair(log, NULL, failure);

@@ -242,7 +242,7 @@ static int cut_padding(recovery *r, const pb_replay *replay, int64_t sealed_end)
     pb_scan scan;
     bool zeros;
     pb_scan_init(&scan, r->log->io, segment->file, segment->size_bytes, r->buffer, PB_SCAN_LARGE_BYTES);
-    int rc = pb_damage_only_zeros(&scan, position, &zeros);
+    int rc = pb_damage_only_zeros(&scan, position, segment->size_bytes, &zeros);
     if (rc != 0 || !zeros)
         return rc;
     rc = r->log->io->ops->file_truncate(r->log->io, segment->file, position);
@@ -541,7 +541,6 @@ static int drop_stray_snapshots(recovery *r)
         rc = pb_segment_path(path, log->directory, offset, PB_FILE_SNAPSHOT, "");
         if (rc == 0)
             rc = log->io->ops->unlink(log->io, path);
-        log->directory_dirty = true; /* it must not come back beside other records with these offsets */
         if (rc != 0)
             rc = pb_log_fail(log, r->failure, rc, "cannot remove a stray producer snapshot");
         removed = true;

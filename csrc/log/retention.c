@@ -108,7 +108,7 @@ int pb_log_roll(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     pb_log_unlock(guard);
     pb_segment *segment = NULL;
     if (rc == 0)
-        rc = pb_log_cool_held(log, guard);
+        rc = pb_log_cool_held(log, guard, NULL);
     if (rc == 0 && base_offset >= 0)
         rc = pb_log_make_segment(log, base_offset, preallocate_bytes, &segment);
     if (segment != NULL) {

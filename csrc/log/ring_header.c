@@ -28,14 +28,6 @@ void pb_ring_header_make(pb_ring_header *header, int64_t ring_bytes, const uint8
     memcpy(header->magic, MAGIC, sizeof(MAGIC));
 }
 
-static bool all_zero(const uint8_t *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        if (bytes[i] != 0)
-            return false;
-    return true;
-}
-
 /* The topic's name becomes part of a path. */
 static bool identity_sane(const pb_ring_identity *identity)
 {
@@ -56,7 +48,7 @@ int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_conten
     if (file_bytes < PB_STORE_HEAD_BYTES)
         return -ENODATA;
     memcpy(&header, head, sizeof(header));
-    if (all_zero(header.magic, sizeof(header.magic)))
+    if (memcmp(header.magic, (uint8_t[sizeof(MAGIC)]){0}, sizeof(MAGIC)) == 0)
         return -ENODATA;
     if (memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
         return -EBADMSG;

@@ -262,8 +262,3 @@ void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out)
     };
     pthread_mutex_unlock(&pool->lock);
 }
-
-int64_t pb_ring_pool_ring_bytes(const pb_ring_pool *pool)
-{
-    return pool->ring_bytes;
-}

@@ -8,7 +8,9 @@
  *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
  *    (`maintaining`): upkeep, deletion, purge, truncation, repair and roll exclude each other by it and answer -EBUSY;
  *  - `io`, `engine`, `rings` never change; `directory` only under both tokens, and its old values live as long as the
- * log. Functions called without the lock copy what they need under it and hold a reference on each segment they use.
+ *    log.
+ *
+ * Functions called without the lock copy what they need under it and hold a reference on each segment they use.
  */
 #ifndef PB_LOG_STATE_H
 #define PB_LOG_STATE_H

@@ -65,8 +65,7 @@ void pb_tail_seal(pb_segment *segment, int64_t position)
 
 bool pb_tail_holds(const pb_segment *segment, int64_t end)
 {
-    const pb_tail_view *tail = &segment->tail;
-    return atomic_load(&tail->memory) != NULL && end > atomic_load(&tail->sealed_position);
+    return pb_tail_settled_bytes(segment, end) < end;
 }
 
 int64_t pb_tail_settled_bytes(const pb_segment *segment, int64_t size_bytes)

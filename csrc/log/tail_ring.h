@@ -156,6 +156,5 @@ void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring);
 int pb_ring_pool_replay(pb_ring_pool *pool, const char *log_directory, const uint8_t *topic_id, int32_t partition,
                         pb_failure *failure);
 void pb_ring_pool_stats_read(pb_ring_pool *pool, pb_ring_pool_stats *out);
-int64_t pb_ring_pool_ring_bytes(const pb_ring_pool *pool);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
+#include "log/damage.h"
 #include "log/walk_state.h"
 #include "record/bytes.h"
 
@@ -51,22 +52,6 @@ static int next_candidate(pb_log_walk *walk, int64_t at, int64_t *found)
     return 0;
 }
 
-static int all_zeros(pb_log_walk *walk, int64_t begin, int64_t end, bool *zeros)
-{
-    *zeros = true;
-    while (begin < end && *zeros) {
-        const uint8_t *bytes;
-        size_t length;
-        size_t wanted = end - begin < PB_SCAN_LARGE_BYTES ? (size_t)(end - begin) : PB_SCAN_LARGE_BYTES;
-        int rc = pb_scan_bytes(&walk->scan, begin, wanted, &bytes, &length);
-        if (rc != 0)
-            return rc;
-        *zeros = bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;
-        begin += (int64_t)length;
-    }
-    return 0;
-}
-
 int pb_walk_find(pb_log_walk *walk, int64_t begin, int64_t from, int64_t *found, bool *zeros)
 {
     PB_ASSERT(begin <= from && from <= walk->scan.limit);
@@ -79,7 +64,7 @@ int pb_walk_find(pb_log_walk *walk, int64_t begin, int64_t from, int64_t *found,
             return is_batch;
         if (is_batch != 0) {
             *found = at;
-            return all_zeros(walk, begin, at, zeros);
+            return pb_damage_only_zeros(&walk->scan, begin, at, zeros);
         }
     }
 }

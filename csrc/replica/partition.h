@@ -86,7 +86,7 @@ typedef struct pb_heat {
     int64_t since_ns; /* it is counted from here on */
     int64_t bytes;
     int32_t writes;
-    int64_t not_before_ns; /* the last attempt has failed */
+    int64_t not_before_ns; /* it is not made hot sooner */
 } pb_heat;
 
 /* What a power cut may cost: bytes that are written and not known to be durable, counted as appended_bytes is. */

@@ -258,7 +258,6 @@ static bool ahead_piece(pb_cold_read *read)
     pb_log_slice *slice = &ahead->slice;
     int64_t length = pb_cold_piece_bytes(slice->position, slice->length);
     int result = pb_cold_reads_bring_in(ahead->reads, ahead->partition, slice, slice->position, length);
-    atomic_fetch_add_explicit(&ahead->reads->ahead_bytes, length, memory_order_relaxed);
     slice->position += length;
     slice->length -= length;
     if (result == 0 && slice->length > 0) /* who comes here meets the same error */

@@ -64,7 +64,6 @@ struct pb_cold_reads {
     pb_cold_reading reading[PB_COLD_THREADS];
     atomic_bool used; /* somebody reads history, or has */
     _Atomic int64_t read_bytes;
-    _Atomic int64_t ahead_bytes;
     _Atomic int64_t dropped_bytes;
 };
 

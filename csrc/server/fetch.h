@@ -32,9 +32,13 @@ typedef struct fetch_item {
 /*
  * Owner: the request's arena; its reactor's thread, but for `missing_bytes` and `woken`.
  * READING -> (enough, an error, or no wait asked) ANSWERED; -> WAITING: on partitions and a timer -> READING
+ *
  * READING -> LOOKING UP: what is asked for, on a background thread, as an index or a header is not in memory -> as
- * after READING READING -> BRINGING IN: what is to be sent into memory, on a background thread -> ANSWERED ANSWERED ->
- * BRINGING IN again: what a slow client has not been sent yet, and memory has lost -> sent
+ * after READING
+ *
+ * READING -> BRINGING IN: what is to be sent into memory, on a background thread -> ANSWERED
+ *
+ * ANSWERED -> BRINGING IN again: what a slow client has not been sent yet, and memory has lost -> sent
  */
 typedef struct fetch_state {
     pb_request *request;

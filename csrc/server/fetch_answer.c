@@ -49,7 +49,7 @@ static pb_slice copy_to(fetch_item *item, void *copy, int64_t length)
     return item->error == 0 ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
 }
 
-/* How much of a slice is copied at most: RING_COPY_BYTES or `most_bytes`, but its first batch whole. */
+/* How much of a slice is copied at most: `most_bytes`, but its first batch whole. */
 static int64_t copy_length(const pb_log_slice *slice, int64_t most_bytes)
 {
     uint8_t head[PB_BATCH_LOG_OVERHEAD_BYTES];
