@@ -115,8 +115,8 @@ class Report:
             .groupBy(*identity)
             .agg(f.max("is_regression").alias("regressed"), f.max(f.abs(f.log("improvement"))).alias("size"))
         )
-        worst = worst.orderBy(f.desc("regressed"), f.desc("size"), *identity).limit(_CHARTS)
         order = (f.desc("regressed"), f.desc("size"), *identity)
+        worst = worst.orderBy(*order).limit(_CHARTS)
         shown = self._tables["histories"].join(f.broadcast(worst), identity).orderBy(*order)
         cards = []
         for row in shown.collect():

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.report import Row, Section, save, text_table
+from bench.peers.report import Row, Section, save, text_table, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -198,10 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for wheel in _WHEELS:
         facts[wheel]["version"] = importlib.metadata.version(wheel.removeprefix("wheel "))
     save(options.output, sections, facts, [], ROOT)
-    rows = [row for section in sections.values() for row in section.rows]
-    failed = sum(not row.passed for row in rows)
-    print(f"\n{failed} of {len(rows)} rows fail; saved in {options.output}")
-    return 1 if failed and not options.quick else 0
+    return verdict(sections, options.output, quick=options.quick)
 
 
 if __name__ == "__main__":

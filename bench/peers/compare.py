@@ -21,7 +21,7 @@ from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import ENGINE_KEY, Peer, build_pbload, start_kafka, start_pybroker
-from bench.peers.report import Row, Section, save, text_table
+from bench.peers.report import Row, Section, save, text_table, verdict
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
 from bench.peers.targets import targets
@@ -126,10 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
     facts = {**(_facts(run) if run else {}), **bench.facts}
     save(options.output, sections, facts, [*(run.raw if run else []), *bench.raw], options.data)
-    rows = [row for section in sections.values() for row in section.rows]
-    failed = [row for row in rows if not row.passed]
-    print(f"\n{len(failed)} of {len(rows)} rows fail; saved in {options.output}")
-    return 1 if failed and not options.quick else 0
+    return verdict(sections, options.output, quick=options.quick)
 
 
 if __name__ == "__main__":

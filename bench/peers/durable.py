@@ -6,7 +6,6 @@ medians are compared. The other side is what the metric names; with a limit of 1
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -93,14 +92,7 @@ def _many_small(run: Run, sides: tuple[Peer, Peer, BareServer], data: Path, part
 def durable(bench: LogBench) -> list[Row]:
     """All rows; what the other side is, its metric says, and Apache Kafka for requests/s."""
     effort = bench.effort
-    with ExitStack() as stack:
-        ours = bench.start(True, {})
-        stack.callback(ours.close)
-        kafka = bench.start(False, {})
-        stack.callback(kafka.close)
-        bare = stack.enter_context(BareServer(bench.pbload))
-        run = Run([ours, kafka], effort, bench.raw)
-        run.fill()
+    with bench.beside_floor() as (run, (ours, kafka, bare)):
         rows = [*_large(run, ours), *_one_in_flight(run, ours, bench.data)]
         for partitions in PARTITIONS if effort.repetitions > 1 else QUICK_PARTITIONS:
             rows += _many_small(run, (ours, kafka, bare), bench.data, partitions)

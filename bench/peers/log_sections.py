@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.peers import dirty_log
+from bench.peers.machine import BareServer
 from bench.peers.peer import (
     ENGINE_KEY,
     KAFKA_HEAP_MEGABYTES,
@@ -26,7 +28,7 @@ from bench.peers.peer import (
     start_pybroker,
 )
 from bench.peers.report import Row
-from bench.peers.run import Effort
+from bench.peers.run import Effort, Run
 from pybroker.testing.differential.side import LATEST, Side
 
 RECOVERY_LIMIT = 0.2
@@ -78,6 +80,19 @@ class LogBench:
             )
         self.facts[peer.name] = dict(peer.facts)
         return peer
+
+    @contextmanager
+    def beside_floor(self) -> Iterator[tuple[Run, tuple[Peer, Peer, BareServer]]]:
+        """Ours and Apache Kafka, filled, and a server that writes nothing."""
+        with ExitStack() as stack:
+            ours = self.start(True, {})
+            stack.callback(ours.close)
+            kafka = self.start(False, {})
+            stack.callback(kafka.close)
+            bare = stack.enter_context(BareServer(self.pbload))
+            run = Run([ours, kafka], self.effort, self.raw)
+            run.fill()
+            yield run, (ours, kafka, bare)
 
 
 # ---- recovery --------------------------------------------------------------------------------------------------------

@@ -7,10 +7,8 @@ Measured in the same run as the broker, since a disk's moods change by the minut
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
-from bench.peers.peer import LoadFailed, Measurement
+from bench.peers.peer import Measurement, run_pbload
 from pybroker.testing.process import ChildProcess, free_port
 
 BLOCK_BYTES = 4096
@@ -42,12 +40,7 @@ class BareServer(AbstractContextManager["BareServer"]):
 
     def load(self, *arguments: str) -> Measurement:
         """Run pbload against it; CPU is that of the server."""
-        words = [self._pbload, *arguments, "--port", self._port]
-        before = self._process.cpu_seconds()
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise LoadFailed(f"{' '.join(words)} ended with status {done.returncode}: {done.stderr.strip()}")
-        return Measurement(json.loads(done.stdout), self._process.cpu_seconds() - before)
+        return run_pbload([self._pbload, *arguments, "--port", self._port], self._process.cpu_seconds)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,14 @@ def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> d
     return result
 
 
+def run_pbload(words: Sequence[str], cpu_seconds: Callable[[], float]) -> Measurement:
+    """Run pbload to its end beside a server whose CPU time so far `cpu_seconds` tells."""
+    before = cpu_seconds()
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    used = cpu_seconds() - before
+    return Measurement(_json_line(words, done.returncode, done.stdout, done.stderr), used)
+
+
 @dataclass
 class BackgroundLoad:
     """A pbload that runs beside another one."""
@@ -140,11 +148,7 @@ class Peer:
 
     def load(self, *arguments: str) -> Measurement:
         """Run pbload to its end."""
-        words = self.words(arguments)
-        before = self.cpu_seconds()
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        cpu_seconds = self.cpu_seconds() - before
-        return Measurement(_json_line(words, done.returncode, done.stdout, done.stderr), cpu_seconds)
+        return run_pbload(self.words(arguments), self.cpu_seconds)
 
     def load_beside(self, *arguments: str) -> BackgroundLoad:
         """Start pbload and go on."""

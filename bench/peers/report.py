@@ -63,6 +63,14 @@ class Section:
         return {"sides": {"ours": self.ours, "theirs": self.theirs}, "rows": [row.as_json() for row in self.rows]}
 
 
+def verdict(sections: Mapping[str, Section], output: Path, *, quick: bool) -> int:
+    """Say how many rows fail; the exit status. Figures of a quick run mean nothing."""
+    rows = [row for section in sections.values() for row in section.rows]
+    failed = sum(not row.passed for row in rows)
+    print(f"\n{failed} of {len(rows)} rows fail; saved in {output}")
+    return 1 if failed and not quick else 0
+
+
 def save(path: Path, sections: Mapping[str, Section], facts: Mapping[str, Any], raw: Sequence[Any], data: Path) -> None:
     """Write rows, what was compared, and every single measurement; `data` is where the brokers kept their logs.
     `pybroker bench publish` reads it."""

@@ -8,7 +8,6 @@ target itself. Durable acknowledgements have targets of their own (`durable`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 
@@ -114,14 +113,7 @@ def targets(bench: LogBench) -> list[Row]:
     """All rows."""
     effort = bench.effort
     repetitions = REPETITIONS if effort.repetitions > 1 else 1
-    with ExitStack() as stack:
-        ours = bench.start(True, {})
-        stack.callback(ours.close)
-        kafka = bench.start(False, {})
-        stack.callback(kafka.close)
-        bare = stack.enter_context(BareServer(bench.pbload))
-        run = Run([ours, kafka], effort, bench.raw)
-        run.fill()
+    with bench.beside_floor() as (run, (ours, kafka, bare)):
         rows = []
         for number, target in enumerate(TARGETS):
             rows += _measure(run, repetitions, ours, target, f"target-{number}")

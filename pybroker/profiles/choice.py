@@ -101,7 +101,7 @@ def choose(config: BrokerConfig, machine: Machine, root: Path = Path("/")) -> Ch
     candidates = tuple(Candidate(each, rules_of(each.match, facts)) for each in documents)
     recognised = next((each.document for each in candidates if each.matches), None)
     asked = config.get_str("pybroker.profile")
-    wanted = (recognised or generic) if asked == AUTO else named_profile(asked)
+    wanted = (recognised or generic) if asked == AUTO else named_profile(asked, shipped)
     profile = wanted if wanted.settings else generic
     reason = _reason(asked, wanted, profile)
     held = Candidate(wanted, rules_of(wanted.match, facts))

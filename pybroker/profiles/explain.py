@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pybroker.profiles.choice import Choice, reactor_count
+from pybroker.profiles.document import ProfileDocument
 from pybroker.profiles.keys import HALF, PROFILE_KEYS, Setting
-from pybroker.profiles.library import shipped_profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def find_keys(asked: str) -> list[str]:
     return [name for name, key in PROFILE_KEYS.items() if asked in ("all", name, key.setting)]
 
 
-def explain(choice: Choice, name: str) -> Explanation:
-    """The key `name` of `PROFILE_KEYS`, as `choice` has it."""
+def explain(choice: Choice, name: str, shipped: Sequence[ProfileDocument]) -> Explanation:
+    """The key `name` of `PROFILE_KEYS`, as `choice` and the shipped profiles have it."""
     key, resolved = PROFILE_KEYS[name], choice.settings[name]
     return Explanation(
         key=name,
@@ -65,5 +66,5 @@ def explain(choice: Choice, name: str) -> Explanation:
         source=resolved.source,
         place=resolved.place,
         why=resolved.why,
-        profiles={each.name: each.settings[name] for each in shipped_profiles() if name in each.settings},
+        profiles={each.name: each.settings[name] for each in shipped if name in each.settings},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pybroker.config.definition import ConfigError
@@ -33,17 +34,17 @@ def tuned_profile(root: Path) -> ProfileDocument | None:
     return read_document(path) if os.access(path, os.R_OK) else None
 
 
-def named_profile(asked: str) -> ProfileDocument:
+def named_profile(asked: str, shipped: Sequence[ProfileDocument]) -> ProfileDocument:
     """The profile that `pybroker.profile` names: a shipped one, or a file (with a slash, or `.toml` at its end).
     ConfigError."""
     if "/" in asked or asked.endswith(".toml"):
         return read_document(Path(asked))
-    shipped = {document.name: document for document in shipped_profiles()}
-    if asked not in shipped:
+    by_name = {document.name: document for document in shipped}
+    if asked not in by_name:
         raise ConfigError(
-            f"pybroker.profile is {asked!r}; accepted: {', '.join(['auto', *shipped])}, or the path of a .toml file"
+            f"pybroker.profile is {asked!r}; accepted: {', '.join(['auto', *by_name])}, or the path of a .toml file"
         )
-    return shipped[asked]
+    return by_name[asked]
 
 
 def user_measurement() -> Path:

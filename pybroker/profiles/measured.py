@@ -51,7 +51,7 @@ def measured_medium(root: Path, machine: Machine) -> Medium | None:
 def are_disks_of(machine: Machine, measured: Mapping[str, Any]) -> bool:
     """Whether the disks beneath the log dirs are among those of a measured machine (its `as_dict`). KeyError or
     TypeError when that is none."""
-    here = _disks(machine.as_dict()["storage"])
+    here = {(disk.transport, disk.model, disk.size_bytes) for each in machine.storage for disk in each.disks}
     return bool(here) and here <= _disks(measured["storage"])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pybroker.profiles.facts import read_machine
 from pybroker.results.row import time_text
+from pybroker.results.source import SETTINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Context:
     def another_machine(self, **known: Any) -> Context:
         """For a file that was measured elsewhere: nothing of this machine but what `known` says of that one."""
         bare = Context(commit=self.commit, commit_time=self.commit_time, parameters=self.parameters)
-        settings = {name: getattr(self, name) for name in ("profile", "backend", "engine", "durability")}
+        settings = {name: getattr(self, name) for name in SETTINGS}
         return replace(bare, **settings, **known)
 
 

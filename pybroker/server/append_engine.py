@@ -41,7 +41,7 @@ def start_append_engine(
                 hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
             )
     except (NativeError, StorageError) as error:
-        if config.is_set("pybroker.append.engine") and config.get_str("pybroker.append.engine") == DIRECT:
+        if config.get_str("pybroker.append.engine") == DIRECT:
             raise StorageError(f"the append engine direct cannot be used: {error}") from error
         logger.warning("the append engine is paced, because direct cannot be used: %s", error)
         able = []

@@ -1,7 +1,7 @@
 """What is done to open logs from time to time: retention, upkeep, checkpoints, syncing by time.
 
-Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job. A failure concerns
-one log, is logged, and the next round tries again.
+Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job, but syncs one
+by one. A failure concerns one log, is logged, and the next round tries again.
 """
 
 from __future__ import annotations

@@ -26,12 +26,14 @@ def command(key: str, properties: str | None, overrides: tuple[str, ...], root: 
     Exit status: 0, or 2 for an unknown KEY, or when the configuration is not accepted.
     """
     from pybroker.profiles.explain import explain, find_keys
+    from pybroker.profiles.library import shipped_profiles
 
     keys = find_keys(key)
     if not keys:
         raise click.UsageError(f"{key!r} is nothing a profile sets; accepted: all, {', '.join(find_keys('all'))}")
     choice = load_choice(properties, overrides, root)
-    explanations = [explain(choice, each) for each in keys]
+    shipped = shipped_profiles()
+    explanations = [explain(choice, each, shipped) for each in keys]
     if as_json:
         click.echo(json.dumps([each.as_dict() for each in explanations], indent=2))
     else:

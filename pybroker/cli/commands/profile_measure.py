@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
-from pybroker.cli.profile_runs import EXIT_INTERRUPTED, run_with_bar
+from pybroker.cli.profile_runs import EXIT_INTERRUPTED, fail, run_with_bar
 
 if TYPE_CHECKING:
     from pybroker.profiles.measurement.result import Figures, Measurement
 
-_EXIT_FAILED = 1
 _SECTIONS = (
     ("disk", ("write.", "append.", "sync.", "read.")),
     ("CPU and memory", ("crc32c.", "copy")),
@@ -72,11 +71,9 @@ def command(
         click.echo("pybroker: stopped; nothing is saved, and nothing is left behind", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except (MeasurementError, NativeError) as error:
-        click.echo(f"pybroker: {error}", err=True)
-        sys.exit(_EXIT_FAILED)
+        fail(str(error))
     except OSError as error:
-        click.echo(f"pybroker: {error.filename or measured}: {error.strerror}", err=True)
-        sys.exit(_EXIT_FAILED)
+        fail(f"{error.filename or measured}: {error.strerror}")
     if as_json:
         click.echo(measurement.to_json(), nl=False)
     else:

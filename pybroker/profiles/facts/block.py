@@ -40,8 +40,7 @@ def find_device(tree: Tree, number: str, source: str) -> str | None:
         if named is None:
             return None
         path = named
-    path = tree.resolve(path)
-    return path.rpartition("/")[0] if tree.exists(f"{path}/partition") else path
+    return _whole(tree, tree.resolve(path))
 
 
 def read_device(tree: Tree, path: str) -> BlockDevice:

@@ -15,9 +15,8 @@ from pybroker.profiles.library import measurement_paths
 from pybroker.profiles.machine import Machine
 from pybroker.profiles.matching import UNKNOWN as UNKNOWN_MEDIUM
 from pybroker.profiles.measured import are_disks_of
-from pybroker.profiles.measurement.flush import UNKNOWN, FlushTimes, judge_flush
+from pybroker.profiles.measurement.flush import UNKNOWN, FlushTimes, flush_times, judge_flush
 from pybroker.profiles.measurement.result import Conclusion, Measurement, MeasurementError, from_json
-from pybroker.profiles.measurement.run import flush_times
 
 _BLOCK_BYTES = 4 << 10
 _LENGTH = 16 * _BLOCK_BYTES

@@ -6,11 +6,12 @@ what can be seen is that none is sent, or that the answer comes sooner than the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pybroker.profiles.machine import Host, Storage
-from pybroker.profiles.matching import ROTATING, medium_of_disk
-from pybroker.profiles.measurement.result import Conclusion
+from pybroker.profiles.matching import FLASH, ROTATING, medium_of_disk
+from pybroker.profiles.measurement.result import Conclusion, Figures
 
 DROPPED = "dropped"
 """Nothing is flushed: the file system does not ask for it."""
@@ -42,6 +43,14 @@ class FlushTimes:
     sync_us: float
 
 
+def flush_times(results: Mapping[str, Figures]) -> FlushTimes | None:
+    """The times that flushes are judged by; None where writes past the page cache were refused."""
+    names = ("write.direct.4KiB", "write.durable.4KiB", "sync.4KiB")
+    if not all(name in results for name in names):
+        return None
+    return FlushTimes(*(results[name].p50_us for name in names))
+
+
 def judge_flush(storage: Storage | None, host: Host, times: FlushTimes | None, medium: str) -> Conclusion:
     """What is to be said of flushes on what a log dir lies on. `medium`: as measured, or `unknown`."""
     if storage is not None and storage.file_system in _IN_MEMORY:
@@ -61,7 +70,7 @@ def _judge_times(storage: Storage | None, host: Host, times: FlushTimes, medium:
     caches = {disk.write_cache for disk in storage.disks} if storage is not None else set()
     media = {medium_of_disk(disk) for disk in storage.disks} if storage is not None else set()
     took = f"a durable write of 4 KiB takes {times.durable_us:.0f} µs, an ordinary one {times.write_us:.0f} µs"
-    turns = medium == ROTATING or (medium != "flash" and ROTATING in media and host.hypervisor is None)
+    turns = medium == ROTATING or (medium != FLASH and ROTATING in media and host.hypervisor is None)
     if turns and times.durable_us < _TURN_US:
         return Conclusion(
             TOO_FAST,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -21,7 +21,7 @@ from pybroker.profiles.facts import read_machine
 from pybroker.profiles.machine import Machine
 from pybroker.profiles.matching import facts_of
 from pybroker.profiles.measurement import plan
-from pybroker.profiles.measurement.flush import FlushTimes, judge_flush
+from pybroker.profiles.measurement.flush import flush_times, judge_flush
 from pybroker.profiles.measurement.medium import judge_medium
 from pybroker.profiles.measurement.result import SCHEMA, Figures, Measurement, MeasurementError, figures_of
 
@@ -201,14 +201,6 @@ class Measuring:
             notes=tuple(self._notes),
             results=results,
         )
-
-
-def flush_times(results: Mapping[str, Figures]) -> FlushTimes | None:
-    """The times that flushes are judged by; None where writes past the page cache were refused."""
-    names = ("write.direct.4KiB", "write.durable.4KiB", "sync.4KiB")
-    if not all(name in results for name in names):
-        return None
-    return FlushTimes(*(results[name].p50_us for name in names))
 
 
 def _file_into(out: list[RunResult | NativeError], measure: Measure, run: FileRun, seconds: float) -> None:

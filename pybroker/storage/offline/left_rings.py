@@ -70,16 +70,20 @@ def _check_one(left: LeftRing, report: Report) -> None:
         )
 
 
+def _rings_of(target: LogDirFiles | PartitionFiles) -> list[LeftRing]:
+    if isinstance(target, LogDirFiles):
+        return _rings(target.path, None)
+    return _rings(target.path.resolve().parent, target.path)
+
+
 @contextmanager
 def rings_brought_in(target: LogDirFiles | PartitionFiles, output: Path, notes: list[str]) -> Iterator[None]:
     """Meanwhile the segments of `target` that rings have bytes of are copies below `output` with these in them. What
     was done, and what could not be, is said in `notes`."""
-    is_log_dir = isinstance(target, LogDirFiles)
-    log_dir = target.path if is_log_dir else target.path.resolve().parent
     partitions = target.partitions if isinstance(target, LogDirFiles) else [target]
     try:
         try:
-            rings = _rings(log_dir, None if is_log_dir else target.path)
+            rings = _rings_of(target)
         except StorageError as error:
             notes.append(f"left out what tail rings may have: {error}")
             rings = []
@@ -115,10 +119,8 @@ def _stage(left: LeftRing, partition: PartitionFiles, stage: Path, notes: list[s
 
 def that_can_be_brought_in(target: LogDirFiles | PartitionFiles) -> list[Path]:
     """The rings that a repair of `target` brings in."""
-    is_log_dir = isinstance(target, LogDirFiles)
-    log_dir = target.path if is_log_dir else target.path.resolve().parent
     found = []
-    for left in _rings(log_dir, None if is_log_dir else target.path):
+    for left in _rings_of(target):
         try:
             if left.log is not None:
                 replay_ring(left.ring.path, left.log, look=True)

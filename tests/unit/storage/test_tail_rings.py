@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from log_setup import TOPIC_ID, setup
@@ -24,14 +22,6 @@ from pybroker.storage.errors import StorageError
 DIRECTORY_ID = bytes([1]) * 16
 FLUSHED = 100
 """How much of the log the ended broker had brought into the segment."""
-
-
-@pytest.fixture
-def rings() -> Iterator[Path]:
-    path = Path("/dev/shm") / f"pybroker-test-{uuid4().hex}"
-    path.mkdir(mode=0o700)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def log_bytes() -> bytes:

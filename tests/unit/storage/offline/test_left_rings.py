@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
@@ -32,14 +30,6 @@ CUT = 100
 def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody cuts the power here."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-@pytest.fixture
-def rings() -> Iterator[Path]:
-    path = Path("/dev/shm") / f"pybroker-test-{uuid4().hex}"
-    path.mkdir(mode=0o700)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
