@@ -105,7 +105,8 @@ static int operate(pb_scratch *scratch, const pb_scratch_run *run, uint8_t *bloc
     return io->ops->file_sync(io, file);
 }
 
-/* What the engine `paced` does behind its writes. A hint that is refused changes speed and nothing else. */
+/* As the engine `paced`, start writeback behind the writes; and drop what lies well behind. A hint that is refused
+ * changes speed and nothing else. */
 static void pace(pb_scratch *scratch, const pb_scratch_run *run, int64_t written_end)
 {
     pb_io *io = scratch->io;
