@@ -19,7 +19,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-pool venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-pool flame venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -45,7 +45,7 @@ $(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml setup.py $(VENV)/.dev
-	$(PIP) --no-build-isolation -e '.[bench]'
+	$(PIP) --no-build-isolation -e '.[bench,profiling]'
 	@touch $@
 
 venv: $(VENV)/.dev ## .venv with everything to develop
@@ -99,6 +99,9 @@ bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors
 	@$(BIN)/python -m bench.micro.crc32c --quick
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+flame: bootstrap-verify $(VENV)/.bench build ## where a broker's CPU time goes under load: build/bench/flame.svg
+	@$(BIN)/python -m bench.flame $(ARGS)
 
 bench-pool: bootstrap-test $(VENV)/.bench build ## aggregate the results of all machines (ARGS="--files DIR ...")
 	@$(BIN)/python -m bench.aggregate.job $(ARGS)
