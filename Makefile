@@ -19,7 +19,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-pool flame venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -99,6 +99,16 @@ bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors
 	@$(BIN)/python -m bench.micro.crc32c --quick
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+# The same flags wherever it is counted.
+instructions instructions-baseline: export CC := gcc
+instructions: bootstrap-test venv ## instructions of hot functions in C against their baseline
+	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
+	@$(BIN)/python -m bench.micro.instructions
+
+instructions-baseline: bootstrap-test venv ## take today's counts as the baseline: REASON='why they change'
+	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
+	@$(BIN)/python -m bench.micro.instructions baseline --reason "$$REASON"
 
 flame: bootstrap-verify $(VENV)/.bench build ## where a broker's CPU time goes under load: build/bench/flame.svg
 	@$(BIN)/python -m bench.flame $(ARGS)
