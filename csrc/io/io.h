@@ -95,17 +95,18 @@ enum pb_read_mode {
 /* Position, length and memory of reads and writes of a PB_OPEN_DIRECT file are multiples of this. */
 #define PB_DIRECT_BLOCK_BYTES 4096
 
-/* The first bytes of a store, which are mapped once. */
+/* The last bytes of a store's file, which are mapped once. */
 #define PB_STORE_HEAD_BYTES 4096
 
 /*
  * A store: a file on tmpfs, mapped. What is in its memory is in its file at once, survives the process, and is gone
- * with the machine. All of it has its pages, so that no access can fail. Owner: the caller, from store_create to
- * store_close.
+ * with the machine. All of it has its pages, large ones where the kernel has them, so that no access can fail. The
+ * ring comes first in the file: large pages have to begin at a multiple of their size. Owner: the caller, from
+ * store_create to store_close.
  */
 typedef struct pb_store {
     uint8_t *head;     /* PB_STORE_HEAD_BYTES */
-    uint8_t *ring;     /* what follows in the file, twice in a row: any ring_bytes from any place on are contiguous */
+    uint8_t *ring;     /* what lies before it, twice in a row: any ring_bytes from any place on are contiguous */
     size_t ring_bytes; /* a multiple of the page */
 } pb_store;
 

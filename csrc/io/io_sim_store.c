@@ -27,19 +27,20 @@ int sim_store_directory(pb_io *io, const char *path, pb_failure *failure)
     return 0;
 }
 
+/* Where all of the file lies; the ring lies once more before it. */
 static uint8_t *map_twice(size_t ring_bytes)
 {
-    const size_t once = PB_STORE_HEAD_BYTES + ring_bytes;
+    const size_t once = ring_bytes + PB_STORE_HEAD_BYTES;
     const int flags = MAP_SHARED | MAP_FIXED;
     int fd = memfd_create("pybroker-sim", MFD_CLOEXEC);
     PB_ASSERT(fd >= 0 && ftruncate(fd, (off_t)once) == 0);
     uint8_t *base = mmap(NULL, once + ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     PB_ASSERT(base != MAP_FAILED);
-    void *first = mmap(base, once, PROT_READ | PROT_WRITE, flags, fd, 0);
-    void *second = mmap(base + once, ring_bytes, PROT_READ | PROT_WRITE, flags, fd, PB_STORE_HEAD_BYTES);
-    PB_ASSERT(first == base && second == base + once);
+    void *first = mmap(base, ring_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    void *second = mmap(base + ring_bytes, once, PROT_READ | PROT_WRITE, flags, fd, 0);
+    PB_ASSERT(first == base && second == base + ring_bytes);
     close(fd);
-    return base;
+    return base + ring_bytes;
 }
 
 int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out)
@@ -61,7 +62,7 @@ int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *o
     for (int i = 0; i < PB_SIM_HANDLES; i++)
         if (disk->stores[i] == NULL) {
             disk->stores[i] = file;
-            *out = (pb_store){file->data, file->data + PB_STORE_HEAD_BYTES, ring_bytes};
+            *out = (pb_store){file->data + ring_bytes, file->data - ring_bytes, ring_bytes};
             return 0;
         }
     PB_ASSERT(!"too many stores");
@@ -72,7 +73,7 @@ void sim_store_close(pb_io *io, pb_store *store)
 {
     sim_disk *disk = &sim_of(io)->disk;
     for (int i = 0; i < PB_SIM_HANDLES; i++)
-        if (disk->stores[i] != NULL && disk->stores[i]->data == store->head) {
+        if (disk->stores[i] != NULL && disk->stores[i]->data + store->ring_bytes == store->head) {
             sim_drop_file(disk->stores[i]);
             disk->stores[i] = NULL;
             *store = (pb_store){0};
@@ -83,7 +84,7 @@ void sim_store_close(pb_io *io, pb_store *store)
 
 void sim_store_unmap(sim_file *file)
 {
-    munmap(file->data, PB_STORE_HEAD_BYTES + 2 * file->ring_bytes);
+    munmap(file->data - file->ring_bytes, 2 * file->ring_bytes + PB_STORE_HEAD_BYTES);
 }
 
 int sim_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES])

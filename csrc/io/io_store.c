@@ -2,7 +2,8 @@
  * Stores for the real backends: files on tmpfs, mapped with their ring twice in a row. Any thread; no state.
  *
  * All pages of a store are allocated and mapped when it is made: writing to a page that tmpfs then had no room for
- * would be a SIGBUS, and a fault in the middle of an append costs more than the append.
+ * would be a SIGBUS, and a fault in the middle of an append costs more than the append. Rings get large pages: a direct
+ * write from them costs a third of the CPU, and the disk takes it in a few long pieces instead of hundreds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,9 @@
 #include <unistd.h>
 
 #include "io/io_posix.h"
+#include "io/linux_compat.h"
+
+#define LARGE_PAGE_BYTES ((size_t)2 << 20) /* of x86-64, and of ARM64 with pages of 4 KiB */
 
 /* Records lie in it: nobody else may read, and nobody else may put files there. */
 static int check_directory(int fd, const char *path, pb_failure *failure)
@@ -49,21 +53,46 @@ int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure)
     return result;
 }
 
-/* Everything once, and the ring once more behind it. */
+/* Addresses for `length` bytes that begin at a multiple of a large page. NULL: there are none. */
+static uint8_t *reserve_addresses(size_t length)
+{
+    uint8_t *base =
+        mmap(NULL, length + LARGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    size_t before = (LARGE_PAGE_BYTES - (uintptr_t)base % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
+    if (before > 0)
+        munmap(base, before);
+    munmap(base + before + length, LARGE_PAGE_BYTES - before);
+    return base + before;
+}
+
+/* Put large pages in place of what was populated. Where the kernel has none all is only slower. */
+static void ask_for_large_pages(uint8_t *ring, size_t ring_bytes)
+{
+    size_t whole = ring_bytes - ring_bytes % LARGE_PAGE_BYTES;
+    if (whole > 0)
+        (void)madvise(ring, whole, PB_MADV_COLLAPSE);
+}
+
+/* The ring, and then everything. */
 static int map_store(int fd, size_t ring_bytes, pb_store *out)
 {
-    size_t once = PB_STORE_HEAD_BYTES + ring_bytes;
-    uint8_t *base = mmap(NULL, once + ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return -errno;
+    size_t all = ring_bytes + PB_STORE_HEAD_BYTES;
+    uint8_t *ring = reserve_addresses(ring_bytes + all);
+    if (ring == NULL)
+        return -ENOMEM;
     const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
-    if (mmap(base, once, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED ||
-        mmap(base + once, ring_bytes, PROT_READ | PROT_WRITE, flags, fd, PB_STORE_HEAD_BYTES) == MAP_FAILED) {
+    if (mmap(ring, ring_bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED ||
+        mmap(ring + ring_bytes, all, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
         int result = -errno;
-        munmap(base, once + ring_bytes);
+        munmap(ring, ring_bytes + all);
         return result;
     }
-    *out = (pb_store){.head = base, .ring = base + PB_STORE_HEAD_BYTES, .ring_bytes = ring_bytes};
+    ask_for_large_pages(ring, ring_bytes);
+    if (ring_bytes % LARGE_PAGE_BYTES == 0) /* or the second place is not one for them */
+        ask_for_large_pages(ring + ring_bytes, ring_bytes);
+    *out = (pb_store){.head = ring + 2 * ring_bytes, .ring = ring, .ring_bytes = ring_bytes};
     return 0;
 }
 
@@ -88,7 +117,7 @@ void pb_posix_store_close(pb_io *io, pb_store *store)
 {
     (void)io;
     PB_ASSERT(store->head != NULL);
-    munmap(store->head, PB_STORE_HEAD_BYTES + 2 * store->ring_bytes);
+    munmap(store->ring, 2 * store->ring_bytes + PB_STORE_HEAD_BYTES);
     *store = (pb_store){0};
 }
 

@@ -34,10 +34,16 @@ int pb_ring_inspect(pb_io *io, const char *path, pb_ring_content *out, pb_failur
     if (file < 0)
         return pb_fail(failure, file, "cannot open the tail ring %s", path);
     int64_t size = io->ops->file_size(io, file);
-    size_t length = size < PB_STORE_HEAD_BYTES ? 0 : sizeof(head);
-    int rc = size < 0 ? (int)size : pb_io_read_all(io, file, head, length, 0);
+    bool whole = size >= PB_STORE_HEAD_BYTES;
+    int rc = size < 0 ? (int)size
+             : whole  ? pb_io_read_all(io, file, head, sizeof(head), size - PB_STORE_HEAD_BYTES)
+                      : 0;
     if (rc == 0)
         rc = pb_ring_header_parse(head, size, out);
+    /* Not one that was never finished, if there is a header where version 1 had it. */
+    if (rc == -ENODATA && whole && pb_io_read_all(io, file, head, sizeof(head), 0) == 0 &&
+        pb_ring_header_parse(head, size, out) != -ENODATA)
+        rc = -EPROTONOSUPPORT;
     io->ops->file_close(io, file);
     return rc == 0 ? 0 : pb_fail(failure, rc, "cannot read the tail ring %s", path);
 }
@@ -52,7 +58,7 @@ static int64_t read_ring(replay *r, int64_t position)
     /* The next slice begins with a sector. */
     if (length > SLICE_BYTES - position % SECTOR_BYTES)
         length = SLICE_BYTES - position % SECTOR_BYTES;
-    int rc = pb_io_read_all(r->io, r->ring, r->from_ring, (size_t)length, PB_STORE_HEAD_BYTES + place);
+    int rc = pb_io_read_all(r->io, r->ring, r->from_ring, (size_t)length, place);
     return rc != 0 ? rc : length;
 }
 

@@ -33,7 +33,7 @@
 enum {
     PB_RING_UUID_BYTES = 16,
     PB_RING_TOPIC_BYTES = 256, /* with its NUL */
-    PB_RING_VERSION = 1,
+    PB_RING_VERSION = 2,       /* 1 had the header before the ring */
 };
 
 /* Whose bytes a ring holds. */
@@ -45,7 +45,7 @@ typedef struct pb_ring_identity {
 } pb_ring_identity;
 
 /*
- * The first bytes of a ring's file, in the machine's byte order: it never leaves the machine. The checksum is the
+ * The head of a ring's store, in the machine's byte order: it never leaves the machine. The checksum is the
  * CRC32C of what is named in it from ring_bytes to topic; it is made by begin and good while the ring is sealed.
  */
 typedef struct pb_ring_header {

@@ -38,12 +38,12 @@ static void check_store(pb_io *io)
     int file = io->ops->file_open(io, path, PB_OPEN_READ);
     CHECK_MEM(store.ring, "def", 3);
     CHECK_INT(store.ring[RING_BYTES + 5], 'x');
-    CHECK_INT(pb_io_read_all(io, file, found, 4, 0), 0);
+    CHECK_INT(pb_io_read_all(io, file, found, 4, RING_BYTES), 0);
     CHECK_MEM(found, "head", 4);
-    CHECK_INT(pb_io_read_all(io, file, found, 3, PB_STORE_HEAD_BYTES + RING_BYTES - 3), 0);
+    CHECK_INT(pb_io_read_all(io, file, found, 3, RING_BYTES - 3), 0);
     CHECK_MEM(found, "abc", 3);
     io->ops->store_close(io, &store);
-    CHECK_INT(pb_io_read_all(io, file, found, 3, PB_STORE_HEAD_BYTES), 0); /* closing leaves the file */
+    CHECK_INT(pb_io_read_all(io, file, found, 3, 0), 0); /* closing leaves the file */
     CHECK_MEM(found, "def", 3);
     CHECK_INT(io->ops->file_close(io, file), 0);
     CHECK_INT(io->ops->unlink(io, path), 0);
@@ -58,6 +58,29 @@ TEST(a_store_lies_in_memory_twice_and_in_its_file)
     io->ops->close(io);
     CHECK_INT(pb_io_sim_open(1, &io), 0);
     check_store(io);
+    io->ops->close(io);
+}
+
+TEST(a_ring_begins_where_a_large_page_can)
+{
+    enum { LARGE = 2 << 20 };
+    pb_io *io;
+    pb_store store;
+    char directory[64];
+    char path[96];
+    CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
+    make_path(directory, sizeof(directory));
+    snprintf(path, sizeof(path), "%s/large", directory);
+    CHECK_INT(io->ops->store_directory(io, directory, NULL), 0);
+    CHECK_INT(io->ops->store_create(io, path, LARGE, &store), 0);
+    CHECK_INT((uintptr_t)store.ring % LARGE, 0);
+    store.ring[LARGE - 1] = 'x';
+    store.head[0] = 'h';
+    CHECK_INT(store.ring[(size_t)2 * LARGE - 1], 'x');
+    CHECK_INT(store.ring[0], 0);
+    io->ops->store_close(io, &store);
+    CHECK_INT(io->ops->unlink(io, path), 0);
+    CHECK_INT(io->ops->directory_remove(io, directory), 0);
     io->ops->close(io);
 }
 
@@ -117,7 +140,7 @@ TEST(a_simulated_kill_keeps_stores_and_a_power_cut_drops_them)
     CHECK(memcmp(before, after, sizeof(before)) != 0);
     int file = killed->ops->file_open(killed, "/dev/shm/rings/one", PB_OPEN_READ);
     char found[2];
-    CHECK_INT(pb_io_read_all(killed, file, found, 2, PB_STORE_HEAD_BYTES), 0);
+    CHECK_INT(pb_io_read_all(killed, file, found, 2, 0), 0);
     CHECK_MEM(found, "cd", 2);
     CHECK_INT(killed->ops->file_close(killed, file), 0);
     CHECK_INT(cut->ops->path_size(cut, "/dev/shm/rings/one"), -ENOENT);

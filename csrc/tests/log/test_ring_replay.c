@@ -238,6 +238,27 @@ TEST(a_ring_that_was_left_outlives_the_pool)
     it.io->ops->close(it.io);
 }
 
+TEST(a_ring_of_an_older_version_is_not_taken_for_an_empty_one)
+{
+    pb_io *io;
+    pb_ring_content content;
+    const char path[] = "/data/old.ring";
+    static _Alignas(512) uint8_t head[PB_STORE_HEAD_BYTES];
+    const uint8_t id[PB_RING_UUID_BYTES] = {5};
+    CHECK_INT(pb_io_sim_open(3, &io), 0);
+    CHECK_INT(io->ops->directory_make(io, "/data"), 0);
+    int file = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
+    CHECK_INT(io->ops->file_truncate(io, file, RING_BYTES + PB_STORE_HEAD_BYTES), 0);
+    CHECK_INT(pb_ring_inspect(io, path, &content, NULL), -ENODATA);
+    pb_ring_header *header = (pb_ring_header *)(void *)head;
+    pb_ring_header_make(header, RING_BYTES, id, id);
+    header->version = 1;
+    CHECK_INT(io->ops->file_write(io, file, &(struct iovec){head, sizeof(head)}, 1, 0), sizeof(head));
+    CHECK_INT(pb_ring_inspect(io, path, &content, NULL), -EPROTONOSUPPORT);
+    CHECK_INT(io->ops->file_close(io, file), 0);
+    io->ops->close(io);
+}
+
 static int64_t allowed_writes;
 static int (*real_truncate)(pb_io *, int, int64_t);
 static int64_t (*real_write)(pb_io *, int, const struct iovec *, int, int64_t);

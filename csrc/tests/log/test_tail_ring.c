@@ -58,9 +58,9 @@ static int parse_file(pb_io *io, const char *path, pb_ring_content *content, uin
     if (file < 0)
         return file;
     int64_t size = io->ops->file_size(io, file);
-    CHECK_INT(pb_io_read_all(io, file, head, sizeof(head), 0), 0);
+    CHECK_INT(pb_io_read_all(io, file, head, sizeof(head), RING_BYTES), 0);
     if (bytes != NULL)
-        CHECK_INT(pb_io_read_all(io, file, bytes, RING_BYTES, PB_STORE_HEAD_BYTES), 0);
+        CHECK_INT(pb_io_read_all(io, file, bytes, RING_BYTES, 0), 0);
     CHECK_INT(io->ops->file_close(io, file), 0);
     return pb_ring_header_parse(head, size, content);
 }
@@ -218,7 +218,7 @@ TEST(a_header_that_is_not_whole_is_refused)
         CHECK_INT(pb_ring_header_parse(head, size, &content), -EBADMSG);
         head[i] ^= 0x40;
     }
-    header->version = 2;
+    header->version = PB_RING_VERSION + 1;
     CHECK_INT(pb_ring_header_parse(head, size, &content), -EPROTONOSUPPORT);
     header->version = PB_RING_VERSION;
     atomic_store(&header->end_position, 10 + RING_BYTES + 1);

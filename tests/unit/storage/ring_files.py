@@ -34,7 +34,7 @@ def write_ring(
     ids = (boot, session, directory_id, topic_id, topic.encode(), partition)
     checked = _CHECKED.pack(RING_BYTES, segment_base, start, *ids)
     head = bytearray(_HEAD_BYTES)
-    struct.pack_into("<8sII", head, 0, b"pb-ring", 1, crc32c(checked))
+    struct.pack_into("<8sII", head, 0, b"pb-ring", 2, crc32c(checked))
     head[16 : 16 + len(checked)] = checked
     struct.pack_into("<I", head, 512, sealed)
     struct.pack_into("<q", head, 576, start)
@@ -42,7 +42,7 @@ def write_ring(
     ring = bytearray(RING_BYTES)
     for index, byte in enumerate(content):
         ring[(start + index) % RING_BYTES] = byte
-    path.write_bytes(head + ring)
+    path.write_bytes(ring + head)
 
 
 def write_session(log_dir: Path, directory: Path, session: bytes = SESSION, boot: bytes | None = None) -> None:
