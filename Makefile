@@ -19,7 +19,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-micro bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -99,6 +99,10 @@ bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors
 	@$(BIN)/python -m bench.micro.crc32c --quick
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+bench-micro: bootstrap-test $(VENV)/.bench build ## time single functions in C and Python: build/bench/micro.json
+	@mkdir -p build/bench
+	@$(PYTEST) -q bench/micro --benchmark-json=build/bench/micro.json --benchmark-columns=median,iqr,rounds $(ARGS)
 
 # The same flags wherever it is counted.
 instructions instructions-baseline: export CC := gcc

@@ -144,8 +144,8 @@ def _check(key: str) -> int:
         known = "; ".join(baselines) or "none"
         print(
             f"There is no baseline for {key} (there is: {known}), so nothing was compared.\n"
-            "At a commit that is known to be good: make instructions-baseline REASON='first count with ...'; commit the "
-            "file.",
+            "At a commit that is known to be good: make instructions-baseline REASON='first count with ...',\n"
+            "and commit the file.",
             file=sys.stderr,
         )
         return _EXIT_CANNOT
