@@ -22,6 +22,11 @@ int pbl_codec_by_name(const char *name)
     return -1;
 }
 
+const char *pbl_codec_name(enum pbl_codec codec)
+{
+    return CODEC_NAMES[codec];
+}
+
 static void refuse(const char *codec)
 {
     fprintf(stderr, "pbload: %s could not compress a batch\n", codec);
@@ -79,29 +84,52 @@ static size_t varint_size(int64_t value)
     return size;
 }
 
-/* One record: attributes, timestamp delta 0, offset delta, null key, value, no headers. */
-static void append_record(struct pbl_buffer *out, uint32_t index, uint32_t value_bytes, uint64_t *state)
+/* One record: attributes, timestamp delta 0, offset delta, key or null, value, no headers. `value` without data is made
+ * up. */
+static void append_record(struct pbl_buffer *out, uint32_t index, struct pbl_slice key, struct pbl_slice value,
+                          uint64_t *state)
 {
-    size_t body = 1 + 1 + varint_size(index) + 1 + varint_size(value_bytes) + value_bytes + 1;
+    int64_t key_bytes = key.data ? (int64_t)key.size : -1;
+    size_t key_space = varint_size(key_bytes) + key.size;
+    size_t body = 1 + 1 + varint_size(index) + key_space + varint_size((int64_t)value.size) + value.size + 1;
     pbl_put_varint(out, (int64_t)body);
     pbl_put_i8(out, 0);
     pbl_put_varint(out, 0);
     pbl_put_varint(out, index);
-    pbl_put_varint(out, -1);
-    pbl_put_varint(out, value_bytes);
-    pbl_buffer_reserve(out, value_bytes);
-    fill_value(out->data + out->size, value_bytes, state);
-    out->size += value_bytes;
+    pbl_put_varint(out, key_bytes);
+    if (key.data)
+        pbl_put_bytes(out, key.data, key.size);
+    pbl_put_varint(out, (int64_t)value.size);
+    pbl_buffer_reserve(out, value.size);
+    if (value.data)
+        memcpy(out->data + out->size, value.data, value.size);
+    else
+        fill_value(out->data + out->size, value.size, state);
+    out->size += value.size;
     pbl_put_varint(out, 0);
 }
 
-static uint32_t append_records(struct pbl_buffer *out, const struct pbl_batch_shape *shape, uint64_t seed)
+static uint32_t append_records(struct pbl_buffer *out, const struct pbl_batch_shape *shape,
+                               struct pbl_batch_source *source)
 {
-    uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
-    uint32_t count = 0;
-    while (count == 0 || HEADER_BYTES + out->size + shape->record_bytes + 16 <= shape->batch_bytes)
-        append_record(out, count++, shape->record_bytes, &state);
-    return count;
+    enum { RECORD_FRAME_BYTES = 16 };
+    uint64_t state = source->seed * 0x9e3779b97f4a7c15ull + 1;
+    for (uint32_t count = 0;; count++) {
+        char key_text[PBL_KEY_BYTES];
+        struct pbl_slice key = {0}, value = {.size = shape->record_bytes};
+        if (source->text)
+            value = pbl_text_peek(source->text);
+        if (source->keys)
+            key = (struct pbl_slice){(const uint8_t *)key_text,
+                                     pbl_keys_format(source->keys, source->partition, source->key_index, key_text)};
+        size_t after = HEADER_BYTES + out->size + key.size + value.size + RECORD_FRAME_BYTES;
+        if (count > 0 && after > shape->batch_bytes)
+            return count;
+        append_record(out, count, key, value, &state);
+        source->key_index++;
+        if (source->text)
+            pbl_text_skip(source->text, value);
+    }
 }
 
 static void compress_gzip(struct pbl_buffer *out, const struct pbl_buffer *in)
@@ -180,11 +208,11 @@ static void append_payload(struct pbl_buffer *out, const struct pbl_buffer *reco
     }
 }
 
-uint32_t pbl_batch_append(struct pbl_buffer *out, const struct pbl_batch_shape *shape, uint64_t seed,
+uint32_t pbl_batch_append(struct pbl_buffer *out, const struct pbl_batch_shape *shape, struct pbl_batch_source *source,
                           size_t *uncompressed_bytes)
 {
     struct pbl_buffer records = {0};
-    uint32_t count = append_records(&records, shape, seed);
+    uint32_t count = append_records(&records, shape, source);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;

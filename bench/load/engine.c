@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +13,13 @@
 #include <unistd.h>
 
 enum { IOVEC_COUNT = 32, EVENT_COUNT = 256, READ_BYTES = 64 * 1024 };
+static volatile sig_atomic_t interrupted; /* by a signal that ends the run, not the program */
 static const uint64_t POLL_NS = 5000000, DRAIN_NS = 30000000000ull;
 
 /* The bounds of one run. */
 struct run {
     struct pbl_engine *engine;
     const struct pbl_workload *workload;
-    uint64_t counting_ns; /* answers before this are warm-up */
     uint64_t end_ns;
     uint64_t interval_ns;  /* open loop: between two requests of one connection */
     uint32_t paced_count;  /* open loop: the first so many connections keep to it */
@@ -26,6 +27,7 @@ struct run {
     uint64_t in_flight;    /* over all connections */
     uint64_t last_done_ns;
     bool stopping;
+    bool out_of_time; /* and so stopping */
 };
 
 uint64_t pbl_now_ns(void)
@@ -78,13 +80,20 @@ static void end_request(struct run *run, struct pbl_in_flight *in_flight, int16_
         stats->malformed_count++;
     else if (code != 0)
         pbl_stats_count_error(stats, code);
-    if (now < run->counting_ns)
+    if (now < stats->counting_ns)
         return;
-    run->last_done_ns = now;
+    /* A fetch that waited for nothing while the run ended is none of its time. */
+    if (now <= run->end_ns || in_flight->request.payload_bytes > 0)
+        run->last_done_ns = now;
     stats->request_count++;
+    stats->record_count += in_flight->request.record_count;
     stats->payload_bytes += in_flight->request.payload_bytes;
+    stats->interval.request_count++;
+    stats->interval.record_count += in_flight->request.record_count;
+    stats->interval.payload_bytes += in_flight->request.payload_bytes;
     stats->wire_bytes += in_flight->request.body_bytes + PBL_FRAME_HEAD_BYTES;
-    pbl_histogram_record(&stats->latency, now - in_flight->start_ns);
+    if (!run->workload->times_itself)
+        pbl_stats_record_latency(stats, now, now - in_flight->start_ns);
 }
 
 static void watch_writable(struct run *run, struct pbl_connection *connection, bool wanted)
@@ -161,7 +170,9 @@ static uint64_t interval_of(const struct run *run, const struct pbl_connection *
 static bool past_bounds(struct run *run, uint64_t now)
 {
     uint64_t limit = run->engine->options->total_bytes;
-    if (now >= run->end_ns || (limit && run->queued_bytes >= limit))
+    if (now >= run->end_ns && !run->stopping)
+        run->out_of_time = true;
+    if (run->out_of_time || interrupted || (limit && run->queued_bytes >= limit))
         run->stopping = true;
     return run->stopping;
 }
@@ -267,6 +278,8 @@ static uint64_t next_wake_ns(const struct run *run, uint64_t now)
     uint64_t wake = run->stopping ? now + DRAIN_NS : run->end_ns;
     if (run->workload->polls && wake > now + POLL_NS)
         wake = now + POLL_NS;
+    if (pbl_interval_end_ns(&run->engine->stats->interval) < wake)
+        wake = pbl_interval_end_ns(&run->engine->stats->interval);
     const struct pbl_options *options = run->engine->options;
     for (uint32_t i = 0; run->interval_ns && !run->stopping && i < run->paced_count; i++) {
         const struct pbl_connection *connection = &run->engine->connections[i];
@@ -285,6 +298,7 @@ static void wait_for_events(struct run *run)
     int count = epoll_pwait2(run->engine->epoll_fd, events, EVENT_COUNT, &timeout, NULL);
     if (count < 0 && errno != EINTR)
         pbl_fail("epoll_pwait2: %s", strerror(errno));
+    pbl_interval_tick(&run->engine->stats->interval, pbl_now_ns());
     for (int i = 0; i < count; i++) {
         struct pbl_connection *connection = events[i].data.ptr;
         if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
@@ -304,15 +318,43 @@ static void start_schedule(struct run *run, uint64_t now)
         run->engine->connections[i].due_ns = now + run->interval_ns * i / run->paced_count;
 }
 
+/* What open loop owes at the end: a broker that does not keep up must not look good for what was never sent to it. */
+static uint64_t count_unsent(const struct run *run)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; run->interval_ns && i < run->paced_count; i++) {
+        uint64_t due_ns = run->engine->connections[i].due_ns;
+        if (due_ns < run->end_ns && run->out_of_time)
+            count += (run->end_ns - due_ns + run->interval_ns - 1) / run->interval_ns;
+    }
+    return count;
+}
+
+static void interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* The first signal ends the run early, and what was measured is told; a second one ends the program. */
+static void end_early_on_signals(void)
+{
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
 void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *workload, struct pbl_stats *stats)
 {
     const struct pbl_options *options = engine->options;
+    end_early_on_signals();
     uint64_t start = pbl_now_ns();
     engine->stats = stats;
     struct run run = {.engine = engine, .workload = workload};
-    run.counting_ns = start + (uint64_t)(options->warmup_seconds * 1e9);
-    run.end_ns = options->seconds > 0 ? run.counting_ns + (uint64_t)(options->seconds * 1e9) : UINT64_MAX / 2;
-    run.last_done_ns = run.counting_ns;
+    stats->counting_ns = start + (uint64_t)(options->warmup_seconds * 1e9);
+    pbl_interval_start(&stats->interval, options->interval_seconds, stats->counting_ns, start);
+    run.end_ns = options->seconds > 0 ? stats->counting_ns + (uint64_t)(options->seconds * 1e9) : UINT64_MAX / 2;
+    run.last_done_ns = stats->counting_ns;
     start_schedule(&run, start);
     uint64_t drain_end = 0;
     for (bool first = true;; first = false) {
@@ -330,5 +372,7 @@ void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *worklo
             pbl_fail("%llu requests got no answer within 30 s after the run", (unsigned long long)run.in_flight);
         wait_for_events(&run);
     }
-    stats->elapsed_seconds = (double)(run.last_done_ns - run.counting_ns) / 1e9;
+    pbl_interval_finish(&stats->interval, pbl_now_ns());
+    stats->unsent_count = count_unsent(&run);
+    stats->elapsed_seconds = (double)(run.last_done_ns - stats->counting_ns) / 1e9;
 }

@@ -17,6 +17,7 @@ struct pbl_request {
     const uint8_t *body;
     size_t body_bytes;
     uint64_t payload_bytes; /* counted when answered */
+    uint32_t record_count;  /* counted when answered; 0 where it is not known */
     uint32_t tag;           /* the workload's own */
 };
 
@@ -41,6 +42,7 @@ struct pbl_connection {
 
 struct pbl_workload {
     void *context;
+    bool times_itself;    /* records latencies with pbl_stats_record_latency; the engine does not */
     bool polls;           /* `next` may turn true by time alone: ask again every few milliseconds */
     uint32_t paced_count; /* open loop: so many connections keep the schedule, the others are closed loop; 0: all do */
     /* Fill in the next request of this connection; false when it has none now. */
@@ -66,7 +68,7 @@ uint64_t pbl_now_ns(void);
 void pbl_engine_open(struct pbl_engine *engine, const struct pbl_options *options);
 void pbl_engine_close(struct pbl_engine *engine);
 
-/* Run until a bound of the options (or the workload) ends it, then collect what is still in flight. */
+/* Run until a bound of the options, the workload, SIGINT or SIGTERM ends it, then collect what is still in flight. */
 void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *workload, struct pbl_stats *stats);
 
 #endif

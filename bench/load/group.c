@@ -15,6 +15,7 @@ static struct pbl_members *join(struct pbl_engine *engine, const struct pbl_opti
     struct pbl_options joining = *options;
     joining.warmup_seconds = 0;
     joining.rate = 0;
+    joining.interval_seconds = 0;
     joining.seconds = JOIN_PATIENCE_SECONDS;
     pbl_engine_open(engine, options);
     engine->options = &joining;

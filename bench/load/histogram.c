@@ -50,6 +50,19 @@ double pbl_histogram_quantile_us(const struct pbl_histogram *histogram, double q
     return (double)histogram->max_ns / 1e3;
 }
 
+void pbl_histogram_print_buckets(FILE *out, const struct pbl_histogram *histogram)
+{
+    const char *separator = "";
+    fputc('[', out);
+    for (unsigned bucket = 0; bucket < sizeof histogram->buckets / sizeof histogram->buckets[0]; bucket++) {
+        if (histogram->buckets[bucket] == 0)
+            continue;
+        fprintf(out, "%s[%u,%llu]", separator, bucket, (unsigned long long)histogram->buckets[bucket]);
+        separator = ",";
+    }
+    fputc(']', out);
+}
+
 void pbl_histogram_print(FILE *out, const struct pbl_histogram *histogram)
 {
     fprintf(out, "{\"mean\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"p99.9\":%.1f,\"max\":%.1f}",

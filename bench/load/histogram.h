@@ -22,6 +22,10 @@ void pbl_histogram_record(struct pbl_histogram *histogram, uint64_t value_ns);
 /* The upper edge, in microseconds, of the bucket that holds quantile `q` (0..1); 0 when nothing was recorded. */
 double pbl_histogram_quantile_us(const struct pbl_histogram *histogram, double q);
 
+/* Its buckets that hold anything, as a JSON array of pairs: number of the bucket, count. With 128 buckets per power of
+ * two the numbers are those of an HdrHistogram with two significant digits. */
+void pbl_histogram_print_buckets(FILE *out, const struct pbl_histogram *histogram);
+
 /* Its mean, quantiles and maximum in microseconds, as a JSON object. */
 void pbl_histogram_print(FILE *out, const struct pbl_histogram *histogram);
 

@@ -38,6 +38,10 @@ static const struct option_row ROWS[] = {
     {"rate", REAL, FIELD(rate), "open loop: requests per second over all connections; latency counts from due time"},
     {"seconds", REAL, FIELD(seconds), "how long to run (10 when --bytes is not given)"},
     {"warmup", REAL, FIELD(warmup_seconds), "seconds before counting starts (0)"},
+    {"interval", REAL, FIELD(interval_seconds), "print a line with a histogram every so many seconds (0: none)"},
+    {"payload-file", STRING, FIELD(payload_file), "produce: values are its lines, or pieces of --record-bytes"},
+    {"keys", U32, FIELD(key_count), "produce: records have so many keys, which choose their partitions (0: none)"},
+    {"batches", U32, FIELD(batch_count), "produce: different batches per partition (1; 16 with keys or a file)"},
     {"priority", U32, FIELD(priority), "real-time priority, 1 to 99: waiting for a CPU here is not measured (0: none)"},
     {"bytes", U64, FIELD(total_bytes), "stop after that much payload; k, m, g suffixes are 1024-based"},
 };
@@ -137,7 +141,9 @@ static void finish(struct pbl_options *options)
         mistake("--priority is %u; it wants 0 to 99", options->priority);
     if (options->seconds == 0 && options->total_bytes == 0)
         options->seconds = 10;
-    if (options->shape.record_bytes == 0) {
+    if (options->batch_count == 0)
+        options->batch_count = options->payload_file || options->key_count ? 16 : 1;
+    if (options->shape.record_bytes == 0 && !options->payload_file) {
         uint32_t room = options->shape.batch_bytes > 200 ? options->shape.batch_bytes - 80 : 100;
         options->shape.record_bytes = room < 1024 ? room : 1024;
     }

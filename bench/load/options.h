@@ -23,11 +23,15 @@ struct pbl_options {
     uint32_t produce_version;
     uint32_t timeout_ms; /* of produce requests, and of group sessions */
     int16_t acks;
-    double rate;           /* requests per second over all connections; 0 is closed loop */
-    double seconds;        /* 0 is no bound */
-    double warmup_seconds; /* answers in this time are not counted */
-    uint32_t priority;     /* SCHED_FIFO; 0 is the normal policy */
-    uint64_t total_bytes;  /* payload to send or read; 0 is no bound */
+    double rate;              /* requests per second over all connections; 0 is closed loop */
+    double seconds;           /* 0 is no bound */
+    double warmup_seconds;    /* answers in this time are not counted */
+    double interval_seconds;  /* of the lines while a run lasts; 0: none */
+    uint32_t priority;        /* SCHED_FIFO; 0 is the normal policy */
+    uint64_t total_bytes;     /* payload to send or read; 0 is no bound */
+    const char *payload_file; /* values come from it; NULL: they are made up */
+    uint32_t key_count;       /* 0: records have no keys */
+    uint32_t batch_count;     /* different batches per partition */
     struct pbl_batch_shape shape;
 };
 

@@ -2,36 +2,36 @@
 #include "produce_body.h"
 
 /* Versions 9 to 12 are alike: one topic by name, one partition, one batch. */
-uint32_t pbl_produce_encode(struct pbl_buffer *body, const struct pbl_options *options, uint32_t partition,
-                            size_t *payload_bytes)
+void pbl_produce_encode(struct pbl_produce_body *body, const struct pbl_options *options,
+                        struct pbl_batch_source *source)
 {
-    struct pbl_buffer batch = {0};
-    uint32_t record_count = pbl_batch_append(&batch, &options->shape, partition + 1, payload_bytes);
-    pbl_put_client_id(body, true);
-    pbl_put_compact_string(body, NULL); /* transactional id */
-    pbl_put_i16(body, options->acks);
-    pbl_put_i32(body, (int32_t)options->timeout_ms);
-    pbl_put_uvarint(body, 2); /* one topic */
-    pbl_put_compact_string(body, options->topic);
-    pbl_put_uvarint(body, 2); /* one partition */
-    pbl_put_i32(body, (int32_t)partition);
-    pbl_put_uvarint(body, batch.size + 1);
-    pbl_put_bytes(body, batch.data, batch.size);
-    pbl_put_bytes(body, "\0\0\0", 3); /* no tags: partition, topic, request */
+    struct pbl_buffer batch = {0}, *bytes = &body->bytes;
+    body->partition = source->partition;
+    body->record_count = pbl_batch_append(&batch, &options->shape, source, &body->payload_bytes);
+    pbl_put_client_id(bytes, true);
+    pbl_put_compact_string(bytes, NULL); /* transactional id */
+    pbl_put_i16(bytes, options->acks);
+    pbl_put_i32(bytes, (int32_t)options->timeout_ms);
+    pbl_put_uvarint(bytes, 2); /* one topic */
+    pbl_put_compact_string(bytes, options->topic);
+    pbl_put_uvarint(bytes, 2); /* one partition */
+    pbl_put_i32(bytes, (int32_t)source->partition);
+    pbl_put_uvarint(bytes, batch.size + 1);
+    pbl_put_bytes(bytes, batch.data, batch.size);
+    pbl_put_bytes(bytes, "\0\0\0", 3); /* no tags: partition, topic, request */
     pbl_buffer_free(&batch);
-    return record_count;
 }
 
-struct pbl_request pbl_produce_request(const struct pbl_options *options, const struct pbl_buffer *body,
-                                       size_t payload_bytes, uint32_t partition)
+struct pbl_request pbl_produce_request(const struct pbl_options *options, const struct pbl_produce_body *body)
 {
     return (struct pbl_request){.api = PBL_API_PRODUCE,
                                 .version = (int16_t)options->produce_version,
                                 .unanswered = options->acks == 0,
-                                .body = body->data,
-                                .body_bytes = body->size,
-                                .payload_bytes = payload_bytes,
-                                .tag = partition};
+                                .body = body->bytes.data,
+                                .body_bytes = body->bytes.size,
+                                .payload_bytes = body->payload_bytes,
+                                .record_count = body->record_count,
+                                .tag = body->partition};
 }
 
 int16_t pbl_produce_answer(const struct pbl_in_flight *in_flight, struct pbl_reader *body)

@@ -11,6 +11,15 @@ void pbl_stats_count_error(struct pbl_stats *stats, int16_t code)
         stats->error_counts[code < 0 ? 0 : code]++;
 }
 
+void pbl_stats_record_latency(struct pbl_stats *stats, uint64_t now_ns, uint64_t latency_ns)
+{
+    if (now_ns < stats->counting_ns)
+        return;
+    pbl_histogram_record(&stats->latency, latency_ns);
+    if (stats->interval.length_ns)
+        pbl_histogram_record(&stats->interval.latency, latency_ns);
+}
+
 bool pbl_stats_failed(const struct pbl_stats *stats)
 {
     for (int code = 0; code < PBL_ERROR_CODE_LIMIT; code++)
@@ -47,6 +56,14 @@ void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *op
         (double)stats->wire_bytes / seconds / 1e6);
     printf(",\"latency_us\":");
     pbl_histogram_print(stdout, &stats->latency);
+    if (stats->interval.length_ns) {
+        printf(",\"histogram\":");
+        pbl_histogram_print_buckets(stdout, &stats->latency);
+    }
+    if (stats->record_count)
+        printf(",\"records\":%llu", (unsigned long long)stats->record_count);
+    if (options->rate > 0)
+        printf(",\"rate\":%.3f,\"unsent\":%llu", options->rate, (unsigned long long)stats->unsent_count);
     print_errors(stats);
     printf("%s}\n", extra);
 }

@@ -13,7 +13,7 @@ enum { REMEMBERED_BATCHES = 1 << 16 };
 
 struct stream {
     struct pbl_cursor cursor;
-    struct pbl_buffer body;  /* of its Produce requests */
+    struct pbl_produce_body body;
     uint64_t *due_ns;        /* of the batch number n at n % REMEMBERED_BATCHES */
     uint64_t sent_count;     /* batches */
     uint64_t received_count; /* batches */
@@ -23,9 +23,7 @@ struct tail {
     const struct pbl_options *options;
     struct stream *streams;
     uint32_t stream_count;
-    size_t payload_bytes; /* of one batch */
-    uint32_t record_count;
-    struct pbl_histogram way;
+    struct pbl_stats stats; /* its latency is that of the way */
     struct pbl_histogram produce;
 };
 
@@ -42,7 +40,7 @@ static bool next(void *context, struct pbl_connection *connection, struct pbl_re
     if (stream->sent_count - stream->received_count == REMEMBERED_BATCHES)
         pbl_fail("the consumer of partition %u is %d batches behind", index, REMEMBERED_BATCHES);
     stream->due_ns[stream->sent_count++ % REMEMBERED_BATCHES] = connection->due_ns;
-    *request = pbl_produce_request(tail->options, &stream->body, tail->payload_bytes, index);
+    *request = pbl_produce_request(tail->options, &stream->body);
     return true;
 }
 
@@ -53,13 +51,13 @@ static int16_t consumed(struct tail *tail, struct stream *stream, struct pbl_rea
     if (code != 0)
         return code;
     uint64_t now = pbl_now_ns();
-    uint64_t count = (uint64_t)(stream->cursor.offset - stream->cursor.start_offset) / tail->record_count;
+    uint64_t count = (uint64_t)(stream->cursor.offset - stream->cursor.start_offset) / stream->body.record_count;
     if (count > stream->sent_count) {
         body->failed = true; /* not ours */
         return 0;
     }
     for (; stream->received_count < count; stream->received_count++)
-        pbl_histogram_record(&tail->way, now - stream->due_ns[stream->received_count % REMEMBERED_BATCHES]);
+        pbl_stats_record_latency(&tail->stats, now, now - stream->due_ns[stream->received_count % REMEMBERED_BATCHES]);
     return 0;
 }
 
@@ -70,7 +68,9 @@ static int16_t answer(void *context, struct pbl_connection *connection, struct p
     if (connection->index >= tail->stream_count)
         return consumed(tail, &tail->streams[connection->index - tail->stream_count], body);
     int16_t code = pbl_produce_answer(in_flight, body);
-    pbl_histogram_record(&tail->produce, pbl_now_ns() - in_flight->start_ns);
+    uint64_t now = pbl_now_ns();
+    if (now >= tail->stats.counting_ns)
+        pbl_histogram_record(&tail->produce, now - in_flight->start_ns);
     return code;
 }
 
@@ -91,7 +91,7 @@ static void set_up(struct tail *tail)
         stream->cursor.start_offset = pbl_admin_list_offset(&client, options->topic, (int32_t)i, -1);
         stream->cursor.offset = stream->cursor.start_offset;
         pbl_cursor_encode(&stream->cursor, options, (int32_t)i);
-        tail->record_count = pbl_produce_encode(&stream->body, options, i, &tail->payload_bytes);
+        pbl_produce_encode(&stream->body, options, &(struct pbl_batch_source){.partition = i, .seed = i + 1});
     }
     pbl_client_close(&client);
 }
@@ -111,13 +111,11 @@ bool pbl_tail_mode(const struct pbl_options *options)
     tail->stream_count = options->connection_count;
     set_up(tail);
     struct pbl_engine engine;
-    struct pbl_stats stats = {0};
     const struct pbl_workload workload = {
-        .context = tail, .paced_count = tail->stream_count, .next = next, .answer = answer};
+        .context = tail, .times_itself = true, .paced_count = tail->stream_count, .next = next, .answer = answer};
     pbl_engine_open(&engine, &doubled);
-    pbl_engine_run(&engine, &workload, &stats);
+    pbl_engine_run(&engine, &workload, &tail->stats);
     pbl_engine_close(&engine);
-    stats.latency = tail->way;
     char *extra = NULL;
     size_t extra_bytes;
     FILE *out = open_memstream(&extra, &extra_bytes);
@@ -126,12 +124,12 @@ bool pbl_tail_mode(const struct pbl_options *options)
     fprintf(out, ",\"produce_latency_us\":");
     pbl_histogram_print(out, &tail->produce);
     fclose(out);
-    pbl_stats_print(&stats, &doubled, extra);
+    pbl_stats_print(&tail->stats, &doubled, extra);
     free(extra);
-    bool good = !pbl_stats_failed(&stats) && tail->way.count > 0;
+    bool good = !pbl_stats_failed(&tail->stats) && tail->stats.latency.count > 0;
     for (uint32_t i = 0; i < tail->stream_count; i++) {
         pbl_buffer_free(&tail->streams[i].cursor.body);
-        pbl_buffer_free(&tail->streams[i].body);
+        pbl_buffer_free(&tail->streams[i].body.bytes);
         free(tail->streams[i].due_ns);
     }
     free(tail->streams);
