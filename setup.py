@@ -2,6 +2,9 @@
 
 import os
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -13,13 +16,31 @@ BUILD_SCRIPT = "pybroker/native/build.py"
 WITH_EXTENSION = os.environ.get("PYBROKER_WITHOUT_EXTENSION") != "1"
 
 
+ROOT = Path(__file__).parent
+
+
 class BuildDataPlane(build_ext):
-    """`build_ext` that brings `libpybroker.a` up to date before it compiles the cffi module and links against it."""
+    """`build_ext` that brings `libpybroker.a` up to date before it compiles the cffi module and links against it.
+
+    A build that will be installed gets the load generator of `pybroker perf` as well; a checkout makes its own."""
 
     def run(self) -> None:
         if WITH_EXTENSION:
-            runpy.run_path(str(Path(__file__).parent / BUILD_SCRIPT))["make_archive"]()
+            runpy.run_path(str(ROOT / BUILD_SCRIPT))["make_archive"]()
         super().run()
+        if WITH_EXTENSION and not self.inplace:
+            self.build_generator()
+
+    def build_generator(self) -> None:
+        """pbload, where pybroker/perf/generator.py looks for it."""
+        built = (ROOT / self.build_temp / "load").resolve()
+        # As for the archive: compilers newer than those we know warn of more.
+        words = ["make", "-s", "-C", str(ROOT / "bench" / "load"), f"B={built}", "WERROR="]
+        if subprocess.run(words, check=False, stdout=sys.stderr).returncode != 0:
+            raise SystemExit("pybroker: bench/load does not build; the compiler's messages are above")
+        package = Path(self.build_lib) / "pybroker" / "perf"
+        package.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(built / "pbload", package / "pbload")
 
 
 setup(

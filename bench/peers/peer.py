@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.cgroup import Cgroup
+from pybroker.perf.generator import find_generator
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
 
@@ -91,8 +92,7 @@ class Measurement:
 
 def build_pbload() -> Path:
     """Build the load generator; gives its path."""
-    subprocess.run(["make", "-s", "-C", str(ROOT / "bench" / "load")], check=True)
-    return ROOT / "build" / "load" / "pbload"
+    return find_generator()
 
 
 def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Finds the command `<name>` as `pybroker.cli.commands.<prefix><name>.command`."""
+    """Finds the command `<name>` as `pybroker.cli.commands.<prefix><name>.command`, with `_` for each `-`."""
 
     def __init__(self, *args: Any, names: Sequence[str] = (), prefix: str = "", **kwargs: Any) -> None:
         """`names` are the commands, in the order that --help shows them."""
@@ -28,5 +28,6 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in self._names:
             return None
-        command: click.Command = importlib.import_module(f"pybroker.cli.commands.{self._prefix}{cmd_name}").command
+        module = f"pybroker.cli.commands.{self._prefix}{cmd_name}".replace("-", "_")
+        command: click.Command = importlib.import_module(module).command
         return command

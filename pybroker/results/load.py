@@ -12,7 +12,17 @@ from pybroker.results.source import FormatError, Found, Source, mapping, number,
 _VERSION = 1
 _RATES = {"mb_per_s": "MB/s", "requests_per_s": "requests/s"}
 _QUANTILES = ("p50", "p99", "p99.9")
-_PARAMETERS = ("connections", "in_flight", "partitions", "batch_bytes", "record_bytes")
+_PARAMETERS = (
+    "connections",
+    "in_flight",
+    "partitions",
+    "batch_bytes",
+    "record_bytes",
+    "codec",
+    "keys",
+    "payload_file",
+    "rate",
+)
 
 
 def is_load(document: Any) -> bool:
@@ -37,12 +47,17 @@ def figures(load: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def rows(document: Any, source: Source) -> Iterator[Found | Rejection]:
     """Suite "load", benchmarks "<mode>.<figure>"."""
+    yield from line_rows(document, str(document["mode"]), source)
+
+
+def line_rows(document: Any, name: str, source: Source) -> Iterator[Found | Rejection]:
+    """Of one line: benchmarks "<name>.<figure>"."""
     if document.get("version") != _VERSION:
         yield unknown_version(source, "a pbload result", document.get("version"), str(_VERSION))
         return
     if document.get("errors"):
         raise FormatError(f"the broker answered with errors: {document['errors']}")
     parameters = {name: str(document[name]) for name in _PARAMETERS if name in document}
-    for name, fields in figures(document):
-        common = {"suite": "load", "benchmark": f"{document['mode']}.{name}", "time": source.time}
+    for figure, fields in figures(document):
+        common = {"suite": "load", "benchmark": f"{name}.{figure}", "time": source.time}
         yield Found({**common, "samples": document["requests"], **fields}, parameters)

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pybroker.results import asv, limits, load, peers, pytest_benchmark
+from pybroker.results import asv, limits, load, peers, perf, pytest_benchmark
 from pybroker.results.context import Context
 from pybroker.results.row import Reason, Rejection, Row, check, time_text
 from pybroker.results.source import FormatError, Found, Normaliser, Source
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Normaliser], ...] = (
     (load.is_load, load.rows),
+    (perf.is_perf, perf.rows),
     (peers.is_comparison, peers.rows),
     (pytest_benchmark.is_pytest_benchmark, pytest_benchmark.rows),
     (asv.is_asv, asv.rows),

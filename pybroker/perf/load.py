@@ -1,0 +1,165 @@
+"""One load as a child process: pbload, or real clients that print the same lines. Read by a thread of its own.
+
+Lines are JSON: one for each interval while it runs, and the result at the end. Can fail: `LoadFailed`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pybroker.perf.histogram import Histogram
+
+
+class LoadFailed(RuntimeError):
+    """A load ended without a result, or the broker answered with errors."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What happened in one stretch of time. `start_s` is in seconds since the epoch."""
+
+    start_s: float
+    seconds: float
+    requests: int
+    records: int
+    payload_bytes: int
+    latency_us: dict[str, float]
+    histogram: Histogram
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> Interval:
+        """From a line, or from what `as_json` gave."""
+        counts = (int(line["requests"]), int(line["records"]), int(line["payload_bytes"]))
+        return cls(
+            float(line["time_s"]), float(line["seconds"]), *counts, line["latency_us"], Histogram(line["histogram"])
+        )
+
+    @property
+    def mb_per_s(self) -> float:
+        """Payload in 10^6 bytes per second."""
+        return self.payload_bytes / self.seconds / 1e6 if self.seconds else 0.0
+
+    @property
+    def requests_per_s(self) -> float:
+        """Answers per second."""
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {
+            "time_s": self.start_s,
+            "seconds": self.seconds,
+            "requests": self.requests,
+            "records": self.records,
+            "payload_bytes": self.payload_bytes,
+            "latency_us": self.latency_us,
+            "histogram": self.histogram.pairs(),
+        }
+
+
+@dataclass
+class Load:
+    """A load by name, the command that makes it, and what it measured; `result` is the last line, once it has ended."""
+
+    name: str
+    command: Sequence[str]
+    #: What `result` gets besides: options that the program itself does not repeat.
+    facts: dict[str, Any] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
+    result: dict[str, Any] = field(default_factory=dict)
+    histogram: Histogram = field(default_factory=Histogram)
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is saved; `from_json` reads it."""
+        return {
+            "name": self.name,
+            "command": list(self.command),
+            "result": self.result,
+            "histogram": self.histogram.pairs(),
+            "intervals": [interval.as_json() for interval in self.intervals],
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Load:
+        """A saved load; `KeyError`, `TypeError` or `ValueError` when it is none."""
+        intervals = [Interval.of(line) for line in document["intervals"]]
+        histogram = Histogram(document["histogram"])
+        return cls(document["name"], document["command"], {}, intervals, document["result"], histogram)
+
+
+class RunningLoad:
+    """A started load. `on_interval` is called from its reader thread after each interval."""
+
+    def __init__(self, load: Load, on_interval: Callable[[Load, Interval], None]) -> None:
+        """Start the command."""
+        self.load = load
+        self._on_interval = on_interval
+        self._broken = ""
+        self._errors: list[str] = []
+        self._process = subprocess.Popen(
+            list(load.command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._readers = [threading.Thread(target=reader, daemon=True) for reader in (self._read, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for text in output:
+                try:
+                    self._take(json.loads(text))
+                except ValueError:
+                    self._broken = self._broken or text
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "interval" in line:
+            interval = Interval.of(line)
+            self.load.intervals.append(interval)
+            self._on_interval(self.load, interval)
+        else:
+            self.load.histogram = Histogram(line.pop("histogram", ()))
+            self.load.result = {**line, **self.load.facts}
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as errors:
+            self._errors += list(errors)[-20:]
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with a status that says so."""
+        return self._process.poll() not in (None, 0)
+
+    def end_early(self) -> None:
+        """Ask it to stop; what it measured till then is its result."""
+        if self.running:
+            self._process.terminate()
+
+    def wait(self) -> int:
+        """Wait until it has ended and all it said was read; gives its status."""
+        status = self._process.wait()
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def finish(self) -> Load:
+        """Wait for its end; raises `LoadFailed`."""
+        status = self.wait()
+        errors = "".join(self._errors).strip() or self._broken.strip()
+        if self.load.result.get("errors"):
+            codes = ", ".join(f"{count} times {code}" for code, count in self.load.result["errors"].items())
+            raise LoadFailed(f"{self.load.name}: the broker answered with error codes of Kafka's: {codes}")
+        if status != 0 or not self.load.result:
+            raise LoadFailed(f"{self.load.name} ended with status {status}: {errors or 'it said nothing'}")
+        return self.load
