@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -573,6 +575,49 @@ TEST(a_listener_accepts_until_it_is_shut)
         CHECK(accepted_fd < 0);
         it.io->ops->socket_close(it.loop, &listener);
     }
+}
+
+typedef struct congestion {
+    char name[16];
+} congestion;
+
+static congestion congestion_of(int fd)
+{
+    congestion found = {""};
+    socklen_t length = sizeof found.name;
+    CHECK_INT(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, found.name, &length), 0);
+    return found;
+}
+
+TEST(sockets_of_this_machine_begin_unpaced_and_others_as_usual)
+{
+    rig it;
+    pb_failure failure = {0};
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    congestion usual = congestion_of(other);
+    FOR_EACH_BACKEND(it)
+    {
+        int port = 0;
+        int listener = it.io->ops->socket_listen(it.io, "127.0.0.1", 0, &port, &failure);
+        CHECK(listener >= 0);
+        CHECK(strcmp(congestion_of(listener).name, "bbr") != 0);
+        int client = pb_io_connect("127.0.0.1", port, &failure);
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        CHECK_INT(fcntl(listener, F_SETFL, 0), 0);
+        int accepted = accept(listener, (struct sockaddr *)&address, &length);
+        CHECK(client >= 0 && accepted >= 0);
+        CHECK_STR(congestion_of(accepted).name, congestion_of(listener).name);
+        pb_posix_tune_socket(accepted);
+        CHECK_STR(congestion_of(accepted).name, congestion_of(listener).name);
+        close(accepted);
+        close(client);
+        close(listener);
+    }
+    CHECK_INT(setsockopt(other, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), 0);
+    pb_posix_tune_socket(other); /* whose peer is nobody's neighbour */
+    CHECK_STR(congestion_of(other).name, usual.name);
+    close(other);
 }
 
 CHECK_MAIN()
