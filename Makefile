@@ -19,7 +19,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-micro bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-quick bench-peers bench-micro bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -95,10 +95,16 @@ verify: bootstrap-verify venv $(VENV)/.bench build extension-asan ## every accep
 soak: bootstrap-verify venv build ## the tests that run for hours
 	@$(PYTEST) tests/soak $(ARGS)
 
-bench-smoke: bootstrap-verify venv build ## every benchmark once, for its errors and not for its figures
-	@$(BIN)/python -m bench.micro.crc32c --quick
+bench-smoke: bootstrap-verify venv $(VENV)/.bench build ## one benchmark of each kind, for its schema and not for its figures
+	@$(BIN)/python -m bench.smoke $(ARGS)
+
+bench-quick: bootstrap-verify venv build ## every section of the comparisons once, for its errors
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
+
+bench-peers: bootstrap-test venv build ## the README's table: pybroker beside Apache Kafka (root; 25 minutes)
+	@$(BIN)/python -m pybroker.testing.kafka fetch
+	@$(BIN)/python -m bench.peers.table $(ARGS)
 
 bench-micro: bootstrap-test $(VENV)/.bench build ## time single functions in C and Python: build/bench/micro.json
 	@mkdir -p build/bench

@@ -15,12 +15,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from bench.peers.adapters import kafka, pybroker
 from bench.peers.catch_up import catch_up
 from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
-from bench.peers.peer import ENGINE_KEY, Peer, build_pbload, start_kafka, start_pybroker
+from bench.peers.peer import Peer, Site, build_pbload
 from bench.peers.report import Row, Section, save, text_table, verdict
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
@@ -60,21 +61,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _start(options: argparse.Namespace, pbload: Path, stack: ExitStack) -> list[Peer]:
-    with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
+    site = Site(pbload, options.data, wants_cgroup(options.no_cgroup, options.quick))
     peers: list[Peer] = []
 
     def add(peer: Peer) -> None:
         stack.callback(peer.close)
         peers.append(peer)
 
-    engine = {ENGINE_KEY: options.engine}
     if options.ours == "kafka":
-        add(start_kafka(pbload, options.data, with_cgroup, name="kafka-too"))
+        add(kafka.start(site, name="kafka-too"))
     else:
-        add(start_pybroker(pbload, options.data, with_cgroup, options.backend, engine))
-    add(start_kafka(pbload, options.data, with_cgroup))
+        add(pybroker.start(site, backend=options.backend, engine=options.engine))
+    add(kafka.start(site))
     if options.ours == "pybroker" and options.other_backend != "none":
-        add(start_pybroker(pbload, options.data, with_cgroup, options.other_backend, engine))
+        add(pybroker.start(site, backend=options.other_backend, engine=options.engine))
     return peers
 
 

@@ -21,17 +21,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bench.peers.adapters import kafka, pybroker
 from bench.peers.cgroup import wants_cgroup
-from bench.peers.peer import (
-    ENGINE_KEY,
-    MEMORY_BYTES,
-    ROOT,
-    Measurement,
-    Peer,
-    build_pbload,
-    start_kafka,
-    start_pybroker,
-)
+from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, Site, build_pbload
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
@@ -75,25 +67,26 @@ LOADS = (Load("16 KiB", 4, "16k"), Load("64 KiB", 1, "64k"), Load("256 KiB", 1, 
 
 def engines() -> list[str]:
     """What the broker's setting takes, but for the word that leaves the choice to the profile."""
-    accepted = BROKER_KEYS[ENGINE_KEY].validator
+    accepted = BROKER_KEYS["pybroker.append.engine"].validator
     assert isinstance(accepted, OneOf)
     return [name for name in accepted.values if name != "auto"]
 
 
 def start_peers(stack: ExitStack, pbload: Path, data: Path, with_cgroup: bool, backends: Sequence[str]) -> list[Peer]:
     """One broker for each engine and backend, and Apache Kafka; `stack` closes them."""
+    site = Site(pbload, data, with_cgroup)
     peers = []
     for engine in engines():
         for backend in backends:
             name = f"pybroker-{engine}-{backend}"
-            peer = start_pybroker(pbload, data, with_cgroup, backend, {ENGINE_KEY: engine}, name=name)
+            peer = pybroker.start(site, backend=backend, engine=engine, name=name)
             stack.callback(peer.close)
             if (peer.facts["append_engine"], peer.facts["io_backend"]) != (engine, backend):
                 raise RuntimeError(f"{name} was asked for, and this runs: {peer.facts['ready_line']}")
             peers.append(peer)
-    kafka = start_kafka(pbload, data, with_cgroup)
-    stack.callback(kafka.close)
-    return [*peers, kafka]
+    theirs = kafka.start(site)
+    stack.callback(theirs.close)
+    return [*peers, theirs]
 
 
 def label(peer: Peer) -> str:

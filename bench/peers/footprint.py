@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.peers.peer import Peer, build_pbload, start_pybroker
+from bench.peers.adapters import pybroker
+from bench.peers.peer import Peer, Site, build_pbload
 from bench.peers.report import Row, text_table
 
 START_LIMIT_SECONDS = 0.5
@@ -27,7 +28,7 @@ IDLE_PARTITIONS = 1000
 def _first_produce_seconds(pbload: Path, data: Path, backend: str) -> float:
     """From the start of the process to the answer to a first record, its topic created on the way."""
     start = time.monotonic()
-    peer = start_pybroker(pbload, data, False, backend)
+    peer = pybroker.start(Site(pbload, data, False), backend=backend)
     try:
         peer.load("produce", "--topic", "first", "--bytes", "1")
         return time.monotonic() - start
@@ -82,7 +83,7 @@ def measure(backend: str, data: Path, seconds: float) -> list[Row]:
 
     starts = sorted(_first_produce_seconds(pbload, data, backend) for _ in range(3))
     add("start to first produce", "seconds", starts[1], START_LIMIT_SECONDS)
-    peer = start_pybroker(pbload, data, False, backend)
+    peer = pybroker.start(Site(pbload, data, False), backend=backend)
     try:
         time.sleep(1)
         add("RSS, idle", "MB", peer.broker.rss_bytes() / 1e6, IDLE_RSS_LIMIT_BYTES / 1e6)

@@ -16,17 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import dirty_log
+from bench.peers.adapters import kafka, pybroker
 from bench.peers.machine import BareServer
-from bench.peers.peer import (
-    ENGINE_KEY,
-    KAFKA_HEAP_MEGABYTES,
-    USUAL,
-    Confinement,
-    Measurement,
-    Peer,
-    start_kafka,
-    start_pybroker,
-)
+from bench.peers.peer import USUAL, Confinement, Measurement, Peer, Site
 from bench.peers.report import Row
 from bench.peers.run import Effort, Run
 from pybroker.testing.differential.side import LATEST, Side
@@ -62,22 +54,15 @@ class LogBench:
         *,
         with_cgroup: bool | None = None,
         confinement: Confinement = USUAL,
-        heap_megabytes: int = KAFKA_HEAP_MEGABYTES,
+        heap_megabytes: int = kafka.HEAP_MEGABYTES,
     ) -> Peer:
         """A broker of one kind; the heap is Kafka's."""
         cgroup = self.with_cgroup if with_cgroup is None else with_cgroup
+        site = Site(self.pbload, self.data, cgroup, confinement)
         if ours:
-            overrides = {ENGINE_KEY: self.engine, **overrides}
-            peer = start_pybroker(self.pbload, self.data, cgroup, self.backend, overrides, confinement=confinement)
+            peer = pybroker.start(site, backend=self.backend, engine=self.engine, overrides=overrides)
         else:
-            peer = start_kafka(
-                self.pbload,
-                self.data,
-                cgroup,
-                overrides=overrides,
-                confinement=confinement,
-                heap_megabytes=heap_megabytes,
-            )
+            peer = kafka.start(site, overrides=overrides, heap_megabytes=heap_megabytes)
         self.facts[peer.name] = dict(peer.facts)
         return peer
 
@@ -87,24 +72,22 @@ class LogBench:
         with ExitStack() as stack:
             ours = self.start(True, {})
             stack.callback(ours.close)
-            kafka = self.start(False, {})
-            stack.callback(kafka.close)
+            theirs = self.start(False, {})
+            stack.callback(theirs.close)
             bare = stack.enter_context(BareServer(self.pbload))
-            run = Run([ours, kafka], self.effort, self.raw)
+            run = Run([ours, theirs], self.effort, self.raw)
             run.fill()
-            yield run, (ours, kafka, bare)
+            yield run, (ours, theirs, bare)
 
 
 # ---- recovery --------------------------------------------------------------------------------------------------------
 
 
-def _restart_seconds(bench: LogBench, ours: bool) -> float:
-    """Fill, SIGKILL, and the time until every partition tells its end again. The page cache stays as the kill left it,
-    so both read from memory what fits there."""
-    effort = bench.effort
+def recovery_overrides(effort: Effort) -> dict[str, str]:
+    """Settings with which nothing is flushed before the kill."""
     # Nothing rolls, so nothing of it is flushed by that.
     segment_bytes = effort.recovery_bytes + 64 * _MIB
-    overrides = {
+    return {
         "log.segment.bytes": str(segment_bytes),
         "log.retention.bytes": "-1",
         # Neither writes a recovery point before the kill.
@@ -112,7 +95,17 @@ def _restart_seconds(bench: LogBench, ours: bool) -> float:
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
         "num.recovery.threads.per.data.dir": str(os.cpu_count() or 2),
     }
-    peer = bench.start(ours, overrides, with_cgroup=False)
+
+
+def _restart_seconds(bench: LogBench, ours: bool) -> float:
+    """Fill, SIGKILL, and the time until every partition tells its end again. The page cache stays as the kill left it,
+    so both read from memory what fits there."""
+    effort = bench.effort
+    return restart_seconds(bench.start(ours, recovery_overrides(effort), with_cgroup=False), effort)
+
+
+def restart_seconds(peer: Peer, effort: Effort) -> float:
+    """The same of a broker that was just started with such settings; closes it."""
     side = Side(peer.name, peer.broker)
     try:
         topics = [f"recovery-{number}" for number in range(effort.recovery_partitions)]

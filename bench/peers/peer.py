@@ -14,26 +14,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.peers.cgroup import Cgroup
 from pybroker.perf.generator import find_generator
-from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30
-ENGINE_KEY = "pybroker.append.engine"
-# As Kafka's start script sets them.
-KAFKA_HEAP_MEGABYTES = 1024
-KAFKA_JAVA_OPTIONS = (
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
 # Old segments go while a run lasts, so that it needs a bounded part of the disk; the same for both brokers.
 COMMON_OVERRIDES = {
     "log.segment.bytes": str(256 << 20),
@@ -47,6 +34,35 @@ COMMON_OVERRIDES = {
 # For a small, paced load whose latency is the figure: without a CPU of its own it would count how long it waited for
 # one. Needs root, as cgroups do.
 PROBE_PRIORITY: tuple[str, ...] = ("--priority", "1") if os.geteuid() == 0 else ()
+
+
+class Broker(Protocol):
+    """What an adapter's process has to offer: it is started when it is made, and may be started again on its dir."""
+
+    port: int
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for clients."""
+
+    def start(self) -> object:
+        """Start (again) and wait until it serves."""
+
+    def stop(self) -> object:
+        """A clean end."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def rss_bytes(self) -> int:
+        """Resident memory."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far."""
+
+
+#: What a broker is, once it serves: for the saved report.
+Facts = Callable[[Any], Mapping[str, str]]
 
 
 class LoadFailed(RuntimeError):
@@ -132,11 +148,12 @@ class Peer:
     """A running broker of one kind."""
 
     name: str
-    broker: KafkaBroker | BrokerProcess
+    broker: Broker
     cgroup: Cgroup | None
     directory: Path
     pbload: Path
     facts: Mapping[str, str] = field(default_factory=dict)
+    load_prefix: Sequence[str] = ()
 
     def cpu_seconds(self) -> float:
         """CPU time so far."""
@@ -144,7 +161,7 @@ class Peer:
 
     def words(self, arguments: Sequence[str]) -> list[str]:
         """pbload's command line against this broker."""
-        return [str(self.pbload), *arguments, "--port", str(self.broker.port)]
+        return [*self.load_prefix, str(self.pbload), *arguments, "--port", str(self.broker.port)]
 
     def load(self, *arguments: str) -> Measurement:
         """Run pbload to its end."""
@@ -185,58 +202,32 @@ class Confinement:
 USUAL = Confinement()
 
 
-def _cgroup(name: str, with_cgroup: bool, confinement: Confinement) -> Cgroup | None:
-    if not with_cgroup:
-        return None
-    return Cgroup(f"pybroker-bench-{name}-{os.getpid()}", confinement.memory_bytes, confinement.with_io)
+@dataclass(frozen=True)
+class Site:
+    """Where brokers are started: whose load they get, where their log dirs go, what they may take.
+
+    CPUs are lists as taskset takes them, or None for all; pbload gets `load_cpus`.
+    """
+
+    pbload: Path
+    data: Path
+    with_cgroup: bool
+    confinement: Confinement = USUAL
+    broker_cpus: str | None = None
+    load_cpus: str | None = None
+
+    def start(self, name: str, broker: Callable[[Path, Sequence[str]], Broker], facts: Facts) -> Peer:
+        """Start a broker: `broker` gets its log dir and the words to put before its command. `facts` tells what it is
+        once it serves."""
+        directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=self.data))
+        cgroup = None
+        if self.with_cgroup:
+            group = f"pybroker-bench-{name}-{os.getpid()}"
+            cgroup = Cgroup(group, self.confinement.memory_bytes, self.confinement.with_io)
+        prefix = [*(cgroup.command_prefix() if cgroup else ()), *_pinned(self.broker_cpus)]
+        started = broker(directory / "data", prefix)
+        return Peer(name, started, cgroup, directory, self.pbload, facts(started), _pinned(self.load_cpus))
 
 
-def start_kafka(
-    pbload: Path,
-    data_root: Path,
-    with_cgroup: bool,
-    name: str = "kafka",
-    overrides: Mapping[str, str] | None = None,
-    confinement: Confinement = USUAL,
-    heap_megabytes: int = KAFKA_HEAP_MEGABYTES,
-) -> Peer:
-    """Apache Kafka with the collector and, unless another is given, the heap of its own start script."""
-    directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
-    cgroup = _cgroup(name, with_cgroup, confinement)
-    broker = KafkaBroker(
-        directory / "data",
-        overrides={**COMMON_OVERRIDES, **(overrides or {})},
-        heap_megabytes=heap_megabytes,
-        java_options=(f"-Xms{heap_megabytes}m", *KAFKA_JAVA_OPTIONS),
-        command_prefix=cgroup.command_prefix() if cgroup else (),
-    )
-    return Peer(name, broker, cgroup, directory, pbload, {"version": KAFKA_VERSION})
-
-
-def start_pybroker(
-    pbload: Path,
-    data_root: Path,
-    with_cgroup: bool,
-    backend: str,
-    overrides: Mapping[str, str] | None = None,
-    name: str | None = None,
-    confinement: Confinement = USUAL,
-) -> Peer:
-    """pybroker on the given I/O backend, which names it where nothing else does."""
-    name = name or ("pybroker" if backend == "auto" else f"pybroker-{backend}")
-    directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=data_root))
-    cgroup = _cgroup(name, with_cgroup, confinement)
-    broker = BrokerProcess(
-        directory / "data",
-        overrides={**COMMON_OVERRIDES, "pybroker.io.backend": backend, **(overrides or {})},
-        command_prefix=cgroup.command_prefix() if cgroup else (),
-    )
-    facts = {
-        "profile": broker.ready.get("profile"),
-        "io_backend": broker.ready.get("io"),
-        "append_engine": broker.ready.get("engine"),
-        "durability": broker.ready.get("durability"),
-        "buffers": broker.ready.get("buffers"),
-        "ready_line": broker.ready.text,
-    }
-    return Peer(name, broker, cgroup, directory, pbload, facts)
+def _pinned(cpus: str | None) -> list[str]:
+    return ["taskset", "--cpu-list", cpus] if cpus else []

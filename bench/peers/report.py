@@ -71,9 +71,16 @@ def verdict(sections: Mapping[str, Section], output: Path, *, quick: bool) -> in
     return 1 if failed and not quick else 0
 
 
-def save(path: Path, sections: Mapping[str, Section], facts: Mapping[str, Any], raw: Sequence[Any], data: Path) -> None:
+def save(
+    path: Path,
+    sections: Mapping[str, Section],
+    facts: Mapping[str, Any],
+    raw: Sequence[Any],
+    data: Path,
+    figures: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Write rows, what was compared, and every single measurement; `data` is where the brokers kept their logs.
-    `pybroker bench publish` reads it."""
+    `figures` are values by peer, shape and metric. `pybroker bench publish` reads it."""
     context = detect(data, Path(__file__).parent)
     document = {
         "version": 1,
@@ -84,6 +91,7 @@ def save(path: Path, sections: Mapping[str, Section], facts: Mapping[str, Any], 
         "facts": facts,
         "sections": {name: section.as_json() for name, section in sections.items()},
         "measurements": raw,
+        **({"figures": list(figures)} if figures else {}),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")

@@ -49,6 +49,10 @@ class _Comparison:
         self._hardware = dict(mapping(document, "hardware"))
         self._host = str(self._hardware.pop("machine", ""))
 
+    def _is_ours(self, measurement: Mapping[str, Any]) -> bool:
+        """Whether it tells the durability of a topic, which goes before the broker's, of one that has the setting."""
+        return "durability" in measurement and "durability" in self._facts.get(str(measurement["peer"]), {})
+
     def _found(self, peer: str, name: str, fields: Mapping[str, Any]) -> Found:
         facts = self._facts.get(peer, {})
         # Empty where a peer has no such setting, or it would get ours.
@@ -62,12 +66,22 @@ class _Comparison:
         repetitions: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
         for measurement in self._document["measurements"]:
             load = mapping(measurement, "load")
+            told = {"durability": str(measurement["durability"])} if self._is_ours(measurement) else {}
             for name, fields in (*figures(load), *_costs(measurement, load)):
-                repetitions[str(measurement["peer"]), str(measurement["shape"]), name].append(fields)
+                repetitions[str(measurement["peer"]), str(measurement["shape"]), name].append({**fields, **told})
         for (peer, shape, name), several in repetitions.items():
             values = [float(fields["value"]) for fields in several]
             fields = {**several[0], **median_fields(values), "samples": len(values)}
             yield self._found(peer, f"{shape}: {name}", fields)
+
+    def listed(self) -> Iterator[Found]:
+        """Medians of what was measured without a load: starts, memory. Figures of loads are in the measurements."""
+        for row in self._document.get("figures", ()):
+            if "durability" in row:
+                continue
+            values = [number(value, row["metric"]) for value in row["values"]]
+            fields = {"unit": row["metric"], "better": row["better"], **median_fields(values), "samples": len(values)}
+            yield self._found(str(row["peer"]), str(row["shape"]), fields)
 
     def compared(self, shapes: set[str]) -> Iterator[Found]:
         """The figures of rows whose shape has no measurements."""
@@ -104,6 +118,7 @@ def rows(document: Any, source: Source) -> Iterator[Found | Rejection]:
     comparison = _Comparison(document, source)
     try:
         yield from comparison.measured()
+        yield from comparison.listed()
         yield from comparison.compared({str(each["shape"]) for each in document["measurements"]})
     except (KeyError, TypeError, AttributeError, statistics.StatisticsError) as error:
         raise FormatError(f"a comparison of peers without {error}") from error

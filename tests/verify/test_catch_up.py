@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.peer import Confinement, Peer, build_pbload, start_pybroker
+from bench.peers.adapters import pybroker
+from bench.peers.peer import Confinement, Peer, Site, build_pbload
 from pybroker.testing.fixtures import io_uring_allowed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -71,9 +72,8 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
             "log.retention.bytes": "-1",
         }
         confinement = Confinement(1 << 30, with_io=True)
-        broker = start_pybroker(
-            build_pbload(), Path(directory), True, request.param, overrides, confinement=confinement
-        )
+        site = Site(build_pbload(), Path(directory), True, confinement)
+        broker = pybroker.start(site, backend=request.param, overrides=overrides)
         try:
             fill = ("--batch-bytes", "64k", "--in-flight", "5", "--partitions", "2")
             broker.load("produce", "--topic", "history", *fill, "--bytes", str(HISTORY_BYTES))

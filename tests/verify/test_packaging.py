@@ -14,6 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # Started elsewhere, so that what loads is what was installed; the ABI version proves that the C code is linked in.
 LOAD = "from pybroker.native import _pybroker as x; print(x.__file__, x.lib.pb_abi_version() == x.lib.PB_ABI_VERSION)"
 
+# The load generator of `pybroker perf`, and that it can be run.
+GENERATOR = """
+import subprocess
+from pybroker.perf.generator import find_generator
+print(subprocess.run([find_generator(), "--help"], check=True, stdout=subprocess.DEVNULL).args[0])
+"""
+
 
 def run(*command: str | Path, cwd: Path) -> str:
     result = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
@@ -53,6 +60,7 @@ def test_a_wheel_serves_every_python_from_3_11(tree: Path, python: Path, tmp_pat
     run(python, "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
     assert load_extension(python, tmp_path).is_relative_to(tmp_path / "venv")
     assert "serve" in run(python.parent / "pybroker", "--help", cwd=tmp_path)
+    assert Path(run(python, "-c", GENERATOR, cwd=tmp_path).strip()).is_relative_to(tmp_path / "venv")
 
 
 def test_a_source_distribution_has_all_it_takes(tree: Path, python: Path, tmp_path: Path) -> None:
@@ -61,6 +69,7 @@ def test_a_source_distribution_has_all_it_takes(tree: Path, python: Path, tmp_pa
     (archive,) = tmp_path.glob("pybroker-*.tar.gz")
     run(python, "-m", "pip", "install", "-q", archive, cwd=tmp_path)
     assert load_extension(python, tmp_path).is_relative_to(tmp_path / "venv")
+    assert Path(run(python, "-c", GENERATOR, cwd=tmp_path).strip()).is_relative_to(tmp_path / "venv")
 
 
 def test_an_editable_install_loads_from_the_tree(tree: Path, python: Path, tmp_path: Path) -> None:

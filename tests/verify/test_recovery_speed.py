@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers.peer import KAFKA_JAVA_OPTIONS
+from bench.peers.adapters import kafka as kafka_adapter
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker
 
@@ -90,7 +90,7 @@ def unflushed_restart_seconds(pbload: Path, broker: BrokerProcess | KafkaBroker)
 
 
 def test_recovery_takes_a_fifth_of_apache_kafkas_time(pbload: Path) -> None:
-    with KafkaBroker(heap_megabytes=1024, java_options=KAFKA_JAVA_OPTIONS) as kafka:
+    with KafkaBroker(heap_megabytes=1024, java_options=kafka_adapter.JAVA_OPTIONS) as kafka:
         theirs = unflushed_restart_seconds(pbload, kafka)
     with BrokerProcess(ready_timeout_seconds=120) as broker:
         ours = unflushed_restart_seconds(pbload, broker)
