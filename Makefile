@@ -19,7 +19,8 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-quick bench-peers bench-micro bench-pool flame instructions instructions-baseline venv protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	bench-smoke bench-quick bench-peers bench-micro bench-pool dashboard flame instructions instructions-baseline venv \
+	protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -119,6 +120,9 @@ instructions: bootstrap-test venv ## instructions of hot functions in C against 
 instructions-baseline: bootstrap-test venv ## take today's counts as the baseline: REASON='why they change'
 	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
 	@$(BIN)/python -m bench.micro.instructions baseline --reason "$$REASON"
+
+dashboard: bootstrap-verify $(VENV)/.bench build ## measure the last five commits and make a site of them: build/asv/html
+	@$(BIN)/python -m bench.asv.dashboard $(ARGS)
 
 flame: bootstrap-verify $(VENV)/.bench build ## where a broker's CPU time goes under load: build/bench/flame.svg
 	@$(BIN)/python -m bench.flame $(ARGS)
