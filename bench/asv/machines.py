@@ -1,4 +1,5 @@
-"""The page beside ASV's site: the newest figure of each benchmark, a column for each machine and profile.
+"""The page beside ASV's site: the newest figure of each benchmark, a column for each machine and profile. Benchmarks
+that leave the profile alone have a table of their own.
 
 One file without scripts, which opens anywhere. The first column is what the others are compared with; a ratio above 1
 is better, for MB/s as for microseconds.
@@ -19,7 +20,7 @@ table { border-collapse: collapse } th, td { padding: .25rem .7rem; text-align: 
 th { border-bottom: 2px solid #8b949e } td { border-bottom: 1px solid #d8dee4 }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 .worse { color: #b3261e } .better { color: #1a7f37 } .faint { color: #656d76 }
-svg { background: #f6f8fa; width: 120px; height: 32px } circle { fill: #57606a }
+svg { background: #f6f8fa; width: 150px; height: 46px } circle { fill: #57606a; r: 4px }
 .level { stroke: #0969da; stroke-width: 2 }
 """
 #: Less than this is called no difference.
@@ -30,7 +31,7 @@ Line = tuple[str, str, str]
 
 
 def _column(row: Row) -> Column:
-    return row.machine, row.profile or "as it is set"
+    return row.machine, row.profile
 
 
 def _line(row: Row) -> Line:
@@ -71,25 +72,34 @@ def _machine_head(rows: Sequence[Row], column: Column) -> str:
     return f'<th>{html.escape(machine)}<br>{html.escape(profile)}<br><span class="faint">{known}</span></th>'
 
 
-def page(rows: Iterable[Row]) -> str:
-    """The page of these figures, of any number of machines; points of a history are ordered by their commits' time."""
-    ordered = sorted(rows, key=lambda row: (row.commit_time, row.time))
-    columns = sorted({_column(row) for row in ordered})
+def _table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return '<p class="faint">None.</p>'
+    columns = sorted({_column(row) for row in rows})
     table: defaultdict[Line, dict[Column, list[Row]]] = defaultdict(dict)
-    for row in ordered:
+    for row in rows:
         table[_line(row)].setdefault(_column(row), []).append(row)
-    heads = "".join(_machine_head(ordered, column) for column in columns)
+    heads = "".join(_machine_head(rows, column) for column in columns)
     lines = "\n".join(
         f"<tr><td>{html.escape(benchmark)}</td><td>{html.escape(parameters)}</td><td>{html.escape(unit)}</td>"
         f"{_cells(columns, found)}</tr>"
         for (benchmark, parameters, unit), found in sorted(table.items())
     )
-    newest = max((row.commit for row in ordered if row.commit_time == ordered[-1].commit_time), default="")
     return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>pybroker: machines and profiles</title>\n'
-        f'<link rel="icon" href="swallow.ico"><style>{_STYLE}</style>\n<h1>Machines and profiles</h1>\n'
-        f"<p>The newest figure of each benchmark; newest commit {html.escape(newest[:12])}. A ratio is against the "
-        'first figure of its line, above 1 is better. <a href="index.html">History by commit</a></p>\n'
         f"<table><thead><tr><th>benchmark</th><th>parameters</th><th>unit</th>{heads}</tr></thead>\n"
-        f"<tbody>\n{lines}\n</tbody></table>\n</html>\n"
+        f"<tbody>\n{lines}\n</tbody></table>\n"
+    )
+
+
+def page(rows: Iterable[Row]) -> str:
+    """The page of these figures, of any number of machines; points of a history are ordered by their commits' time."""
+    ordered = sorted(rows, key=lambda row: (row.commit_time, row.time))
+    newest = ordered[-1].commit[:12] if ordered else "none"
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>pybroker: machines and profiles</title>\n'
+        f'<link rel="icon" href="swallow.ico"><style>{_STYLE}</style>\n<h1>Machines and profiles</h1>\n'
+        f"<p>The newest figure of each benchmark; newest commit {html.escape(newest)}. A ratio is against the "
+        'first figure of its line, above 1 is better. <a href="index.html">History by commit</a></p>\n'
+        f"<h2>Under each profile</h2>\n{_table([row for row in ordered if row.profile])}"
+        f"<h2>On each machine</h2>\n{_table([row for row in ordered if not row.profile])}</html>\n"
     )
