@@ -96,7 +96,7 @@ verify: bootstrap-verify venv $(VENV)/.bench build extension-asan ## every accep
 soak: bootstrap-verify venv build ## the tests that run for hours
 	@$(PYTEST) tests/soak $(ARGS)
 
-bench-smoke: bootstrap-verify venv $(VENV)/.bench build ## one benchmark of each kind, for its schema and not for its figures
+bench-smoke: bootstrap-test venv $(VENV)/.bench build ## one benchmark of each kind, for its schema and not for its figures
 	@$(BIN)/python -m bench.smoke $(ARGS)
 
 bench-quick: bootstrap-verify venv build ## every section of the comparisons once, for its errors

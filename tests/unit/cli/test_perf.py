@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pybroker.cli.main import main
 from pybroker.perf.generator import find_generator
 from pybroker.perf.histogram import upper_edge_ns
+from pybroker.perf.load import Load, RunningLoad
 from pybroker.results.context import Context
 from pybroker.results.reader import read
 from pybroker.results.row import Row
@@ -144,23 +146,38 @@ def test_a_bootstrap_that_is_none(value: str) -> None:
     assert done.exit_code == 2 and "--bootstrap" in done.output
 
 
-def test_a_stall_is_charged_to_all_that_waited(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[tuple[ChildProcess, list[str]]]:
+    """A server that answers and does nothing else, and the words that put producers on it."""
+    program, port = str(find_generator()), str(free_port())
+    server = ChildProcess([program, "bare", "--port", port], tmp_path / "bare")
+    server.wait_for_line(lambda line: True if "listens" in line else None, 10)
+    yield server, [program, "produce", "--port", port, "--batch-bytes", "1k"]
+    server.kill()
+
+
+def test_a_stall_is_charged_to_all_that_waited(bare: tuple[ChildProcess, list[str]]) -> None:
     """Open loop: while the server stands still for half a second, what is due then waits, and is counted as waiting.
     A generator that waits with it would count one slow request."""
-    program, port, rate, stall_s = str(find_generator()), str(free_port()), 400, 0.5
-    server = ChildProcess([program, "bare", "--port", port], tmp_path / "bare")
-    try:
-        server.wait_for_line(lambda line: True if "listens" in line else None, 10)
-        words = ["produce", "--port", port, "--batch-bytes", "1k", "--rate", str(rate), "--seconds", "1.2"]
-        load = subprocess.Popen([program, *words, "--interval", "10"], stdout=subprocess.PIPE, text=True)
-        time.sleep(0.4)
-        os.kill(server.pid, signal.SIGSTOP)
-        time.sleep(stall_s)
-        os.kill(server.pid, signal.SIGCONT)
-        output, _ = load.communicate(timeout=30)
-    finally:
-        server.kill()
+    (server, words), rate, stall_s = bare, 400, 0.5
+    options = ["--rate", str(rate), "--seconds", "1.2", "--interval", "10"]
+    load = subprocess.Popen([*words, *options], stdout=subprocess.PIPE, text=True)
+    time.sleep(0.4)
+    os.kill(server.pid, signal.SIGSTOP)
+    time.sleep(stall_s)
+    os.kill(server.pid, signal.SIGCONT)
+    output, _ = load.communicate(timeout=30)
     result = json.loads(output.splitlines()[-1])
     waited = sum(count for bucket, count in result["histogram"] if upper_edge_ns(bucket) > 100_000_000)
     assert waited >= 0.8 * rate * (stall_s - 0.1)
     assert result["latency_us"]["max"] >= 400_000
+
+
+def test_a_load_that_is_ended_early_keeps_what_it_measured(bare: tuple[ChildProcess, list[str]]) -> None:
+    told = threading.Event()
+    load = RunningLoad(Load("produce", [*bare[1], "--seconds", "60", "--interval", "0.05"]), lambda *_: told.set())
+    assert told.wait(10)
+    load.end_early()
+    result = load.finish().result
+    assert result["requests"] > 0
+    assert result["elapsed_s"] < 30
