@@ -12,7 +12,8 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 2 << 20,       /* one write takes no more */
+    FLUSH_BYTES = 1 << 20,       /* one write takes no more: writers wait for its end */
+    ROLL_BYTES = 2 << 20,        /* and no more is in the ring when a segment ends */
     ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
     AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
     ZERO_BYTES = 16 << 20,       /* so much is filled with zeros at once, */
@@ -30,10 +31,19 @@ static int64_t block_floor(int64_t position)
 
 /* ---- the writer's side ---- */
 
+/* A roll empties the ring while the writer waits, so before the segment ends no more is taken than is left of it. */
+static bool is_early(const pb_hot *hot, int64_t end)
+{
+    int64_t left = atomic_load(&hot->bound) - end;
+    int64_t gathered = pb_tail_ring_end(hot->ring) - pb_tail_ring_start(hot->ring);
+    return gathered == 0 || end - pb_tail_ring_start(hot->ring) <= (left > ROLL_BYTES ? left : ROLL_BYTES);
+}
+
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write)
 {
     int64_t end = write->position + write->length;
-    return write->length <= pb_tail_ring_free_bytes(hot->ring) && end <= atomic_load(&hot->allocated_end);
+    return write->length <= pb_tail_ring_free_bytes(hot->ring) && end <= atomic_load(&hot->allocated_end) &&
+           is_early(hot, end);
 }
 
 int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
@@ -180,7 +190,8 @@ int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
         return 0;
     /* Before the disk is full nobody has to know. */
     (void)allocate_ahead(log, hot);
-    int rc = end_flush(log, guard, flush_held(log, hot, end, false));
+    int rc = hot->flushed_end < end ? flush_some(log, hot, end, false) : 0;
+    rc = end_flush(log, guard, rc);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
 }
 
@@ -462,6 +473,22 @@ static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot, int64_
     return 0;
 }
 
+/* Write until the ring takes what waits, and not all there is: the disk goes on while it is copied. */
+static int make_room(pb_log *log, const pb_log_guard *guard, pb_hot *hot, const pb_log_write *write, int64_t end)
+{
+    bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
+    /* Settings may let the segment grow beyond what was reckoned with. */
+    bool allocated = allocate_to(log, hot, write->position + write->length) == 0;
+    int rc = 0;
+    if (fits && allocated) {
+        while (rc == 0 && hot->flushed_end < end && !pb_hot_has_room(hot, write))
+            rc = flush_some(log, hot, end, false);
+        return rc;
+    }
+    rc = flush_held(log, hot, end, false);
+    return rc == 0 ? go_cold(log, guard, hot) : rc;
+}
+
 int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_write *write)
 {
     pb_log_lock(guard);
@@ -475,12 +502,7 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
     if (write->rolls && log->rolling == NULL) {
         rc = roll_held(log, guard, hot, end);
     } else {
-        bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
-        /* Settings may let the segment grow beyond what was reckoned with. */
-        bool allocated = allocate_to(log, hot, write->position + write->length) == 0;
-        rc = flush_held(log, hot, end, false);
-        if (rc == 0 && !(fits && allocated))
-            rc = go_cold(log, guard, hot);
+        rc = make_room(log, guard, hot, write, end);
     }
     return end_flush(log, guard, rc);
 }

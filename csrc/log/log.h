@@ -331,8 +331,8 @@ int pb_log_cool(pb_log *log, const pb_log_guard *guard);
  * failure the log has failed. */
 bool pb_log_wants_zeros(const pb_log *log);
 int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard);
-/* Bring what has gathered into the file. Blocking; one thread at a time does it, others wait. After a failure the log
- * has failed. */
+/* Bring what has gathered into the file, but no more than one write takes: a writer may wait behind it. Blocking; one
+ * thread at a time does it, others wait. After a failure the log has failed. */
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* True when enough has been written since the last pacing. [lock] */
 bool pb_log_needs_pacing(const pb_log *log);

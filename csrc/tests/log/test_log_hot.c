@@ -218,6 +218,39 @@ TEST(a_hot_segment_grows_with_its_settings)
     hot_free(&h);
 }
 
+TEST(a_writer_that_waits_gets_on_before_all_has_been_written)
+{
+    static hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    while (pb_log_size_bytes(h.f.log) <= 4 << 20)
+        hot_append(&h, 500000);
+    CHECK(pb_log_gathered_bytes(h.f.log) > (2 << 20) + (1 << 19));
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
+TEST(little_is_in_the_ring_when_a_segment_ends)
+{
+    static hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    h.f.options.config.segment_bytes = 10 << 20;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    int64_t most = 0;
+    int64_t last = 0;
+    while (h.f.log->segment_count < 3) {
+        last = pb_log_gathered_bytes(h.f.log);
+        hot_append(&h, 200000);
+        if (pb_log_active(h.f.log)->size_bytes < 300000)
+            CHECK(last <= 2 << 20);
+        most = last > most ? last : most;
+    }
+    CHECK(most > 3 << 20);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
 TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
 {
     static hot_fixture h;
