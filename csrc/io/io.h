@@ -126,6 +126,10 @@ typedef struct pb_io_ops {
 
     /* Files; blocking, any thread. Reads and writes may be short. */
     int (*file_open)(pb_io *io, const char *path, int flags);
+    /* A file in that directory without a name, for reading and writing: gone when it is closed, unless it was given one
+     * with file_name, which is -EEXIST when somebody has it. -EOPNOTSUPP: the file system has no such files. */
+    int (*file_make_unnamed)(pb_io *io, const char *directory);
+    int (*file_name)(pb_io *io, int file, const char *path);
     int (*file_close)(pb_io *io, int file);
     int64_t (*file_read)(pb_io *io, int file, void *buffer, size_t length, int64_t position);
     int64_t (*file_write)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);

@@ -60,6 +60,20 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
     return file;
 }
 
+int pb_posix_file_make_unnamed(pb_io *io, const char *directory)
+{
+    (void)io;
+    return (int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644));
+}
+
+int pb_posix_file_name(pb_io *io, int file, const char *path)
+{
+    char unnamed[32];
+    (void)io;
+    snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file);
+    return (int)RETRY(linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
+}
+
 int pb_posix_file_close(pb_io *io, int file)
 {
     (void)io;

@@ -58,6 +58,8 @@ int64_t pb_posix_monotonic_ns(pb_io *io);
 int64_t pb_posix_wall_ms(pb_io *io);
 int pb_posix_random(pb_io *io, void *buffer, size_t length);
 int pb_posix_file_open(pb_io *io, const char *path, int flags);
+int pb_posix_file_make_unnamed(pb_io *io, const char *directory);
+int pb_posix_file_name(pb_io *io, int file, const char *path);
 int pb_posix_file_close(pb_io *io, int file);
 int64_t pb_posix_file_read(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
@@ -117,9 +119,10 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
 /* The shared part of a backend's table. */
 #define PB_POSIX_OPS                                                                                                   \
     .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                     \
-    .file_open = pb_posix_file_open, .file_close = pb_posix_file_close, .file_read = pb_posix_file_read,               \
-    .file_write = pb_posix_file_write, .file_write_durable = pb_posix_file_write_durable,                              \
-    .file_sync = pb_posix_file_sync, .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate, \
+    .file_open = pb_posix_file_open, .file_make_unnamed = pb_posix_file_make_unnamed, .file_name = pb_posix_file_name, \
+    .file_close = pb_posix_file_close, .file_read = pb_posix_file_read, .file_write = pb_posix_file_write,             \
+    .file_write_durable = pb_posix_file_write_durable, .file_sync = pb_posix_file_sync,                                \
+    .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate,                                  \
     .file_release_ahead = pb_posix_file_release_ahead, .file_size = pb_posix_file_size,                                \
     .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                                    \
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \

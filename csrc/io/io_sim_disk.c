@@ -109,6 +109,37 @@ int sim_file_open(pb_io *io, const char *path, int flags)
     return -EMFILE;
 }
 
+/* A handle of a new file that has no name. */
+static int add_unnamed(pb_io *io)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        if (disk->handles[i] == NULL) {
+            disk->handles[i] = calloc(1, sizeof *disk->handles[i]);
+            PB_ASSERT(disk->handles[i] != NULL);
+            disk->handles[i]->references = 1;
+            disk->handles[i]->modified_ms = io->ops->wall_ms(io);
+            disk->direct[i] = false;
+            return i;
+        }
+    return -EMFILE;
+}
+
+int sim_file_make_unnamed(pb_io *io, const char *directory)
+{
+    return sim_exists(sim_find_name(&sim_of(io)->disk, directory)) ? add_unnamed(io) : -ENOENT;
+}
+
+int sim_file_name(pb_io *io, int handle, const char *path)
+{
+    sim_file *file = file_of(io, handle);
+    sim_name *name = sim_add_name(&sim_of(io)->disk, path);
+    if (sim_exists(name))
+        return -EEXIST;
+    name->file = keep_file(file);
+    return 0;
+}
+
 int sim_file_close(pb_io *io, int handle)
 {
     sim_drop_file(file_of(io, handle));
@@ -359,17 +390,7 @@ int sim_directory_sync(pb_io *io, const char *path)
 /* There is one file system; its handle is that of a file without a name. */
 int sim_filesystem_open(pb_io *io, const char *path)
 {
-    sim_disk *disk = &sim_of(io)->disk;
-    if (!sim_exists(sim_find_name(disk, path)))
-        return -ENOENT;
-    for (int i = 0; i < PB_SIM_HANDLES; i++)
-        if (disk->handles[i] == NULL) {
-            disk->handles[i] = calloc(1, sizeof *disk->handles[i]);
-            PB_ASSERT(disk->handles[i] != NULL);
-            disk->handles[i]->references = 1;
-            return i;
-        }
-    return -EMFILE;
+    return sim_exists(sim_find_name(&sim_of(io)->disk, path)) ? add_unnamed(io) : -ENOENT;
 }
 
 int sim_filesystem_sync(pb_io *io, int filesystem)

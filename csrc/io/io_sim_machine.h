@@ -115,6 +115,8 @@ void sim_stir(sim_machine *machine);
 
 /* Disk. */
 int sim_file_open(pb_io *io, const char *path, int flags);
+int sim_file_make_unnamed(pb_io *io, const char *directory);
+int sim_file_name(pb_io *io, int handle, const char *path);
 int sim_file_close(pb_io *io, int handle);
 int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position);
 int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);

@@ -17,6 +17,41 @@ int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what)
     return pb_fail(failure, code, "%s in %s", what, log->directory);
 }
 
+void pb_log_make_spare(pb_log *log, int64_t active_base, int64_t allocate_bytes)
+{
+    const pb_io_ops *ops = log->io->ops;
+    if (atomic_exchange(&log->spare_base, active_base) == active_base || atomic_load(&log->spare_file) >= 0)
+        return;
+    int file = ops->file_make_unnamed(log->io, log->directory);
+    if (file < 0)
+        return;
+    /* A disk that is full says so to the roll. */
+    if (allocate_bytes > 0)
+        (void)ops->file_allocate(log->io, file, 0, allocate_bytes);
+    int none = -1;
+    if (!atomic_compare_exchange_strong(&log->spare_file, &none, file))
+        ops->file_close(log->io, file);
+}
+
+void pb_log_drop_spare(pb_log *log)
+{
+    int file = atomic_exchange(&log->spare_file, -1);
+    if (file >= 0)
+        log->io->ops->file_close(log->io, file);
+}
+
+/* An empty file of that name, which nobody has. */
+static int open_new(pb_log *log, const char *path)
+{
+    const pb_io_ops *ops = log->io->ops;
+    int file = atomic_exchange(&log->spare_file, -1);
+    if (file >= 0 && ops->file_name(log->io, file, path) == 0)
+        return file;
+    if (file >= 0)
+        ops->file_close(log->io, file);
+    return ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
+}
+
 int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_bytes, pb_segment **out)
 {
     char path[PB_LOG_PATH_BYTES];
@@ -31,7 +66,7 @@ int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_by
     if (segment == NULL)
         return -ENOMEM;
     segment->modified_ms = log->io->ops->wall_ms(log->io);
-    segment->file = log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
+    segment->file = open_new(log, path);
     rc = segment->file < 0 ? segment->file : 0;
     if (rc == 0 && preallocate_bytes > 0)
         rc = log->io->ops->file_allocate(log->io, segment->file, 0, preallocate_bytes);

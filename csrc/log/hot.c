@@ -94,12 +94,18 @@ static int allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
     return rc;
 }
 
-/* Blocks ahead of what may be taken into the ring. A disk that is full keeps the writer waiting, and then cools. */
-static int allocate_ahead(const pb_log *log, pb_hot *hot)
+/* Blocks ahead of what may be taken into the ring, and for the segment that comes next. A disk that is full keeps the
+ * writer waiting, and then cools. */
+static int allocate_ahead(pb_log *log, pb_hot *hot)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
-    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES || allocated >= atomic_load(&hot->bound))
+    int64_t bound = atomic_load(&hot->bound);
+    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
         return 0;
+    if (allocated >= bound) {
+        pb_log_make_spare(log, hot->segment->base_offset, bound < ALLOCATE_BYTES ? bound : ALLOCATE_BYTES);
+        return 0;
+    }
     return allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
 }
 

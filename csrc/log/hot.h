@@ -3,7 +3,8 @@
  * process, and from there into the segment's file past the page cache, in large writes.
  *
  *     COLD -> HOT   pb_log_heat: the ring begins at the last whole block of the active segment
- *     HOT -> HOT    at a roll: pb_log_write_unblock empties the ring into the old segment, and begins the new one
+ *     HOT -> HOT    at a roll: pb_log_write_unblock empties the ring into the old segment, and begins the new one. The
+ *                   writer waits meanwhile, so less is taken into the ring before, and the new file is made ahead
  *     HOT -> COLD   pb_log_cool, or whoever has the log to himself: empties the ring, cuts the file to its length
  *
  * A cold log is written through the page cache. A change needs the write token, or is made for the writer that holds it

@@ -28,6 +28,7 @@ static void log_free(pb_log *log)
         pb_roll_free(PB_CONTAINER(link, pb_roll, link));
     while ((link = pb_list_pop_front(&log->removed)) != NULL)
         free(PB_CONTAINER(link, pb_removed, link));
+    pb_log_drop_spare(log);
     pb_producers_clear(&log->producers);
     pb_leader_epochs_clear(&log->epochs);
     free(log->segments);
@@ -72,6 +73,8 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     log->leader_epoch = -1;
     log->snapshot_offset = -1;
     log->engine_state.segment_base = -1;
+    log->spare_file = -1;
+    log->spare_base = -1;
     pb_list_init(&log->queue);
     pb_list_init(&log->in_flight);
     pb_list_init(&log->rolls);

@@ -182,8 +182,10 @@ int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *director
     }
     if (segments != NULL)
         release_all(segments, count);
-    if (rc == 0)
+    if (rc == 0) {
+        pb_log_drop_spare(log); /* it lies on the old disk */
         return 0;
+    }
     free(path);
     free(old);
     return pb_fail(failure, rc, "cannot go on with the log in %s", directory);

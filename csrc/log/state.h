@@ -121,6 +121,8 @@ struct pb_log {
     uint32_t next_write_hint;
     uint32_t next_read_hint;
 
+    _Atomic int spare_file;     /* of the next segment, without a name yet; -1: none. Whoever exchanges it owns it */
+    _Atomic int64_t spare_base; /* the active segment when one was made last, or could not be */
     pb_engine_state engine_state;
     pb_link removed; /* pb_removed */
     pb_clean_control clean;
@@ -160,8 +162,13 @@ void pb_log_count_sealed(pb_log *log);
 int pb_log_reserve_segment(pb_log *log);
 /* The segment's file, opened when it was not. The caller holds a reference and not the lock. */
 int pb_log_open_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int *file);
-/* Make the files of a new active segment; not part of the log yet. Blocking, no lock. */
+/* Make the files of a new active segment, from the spare one if there is one; not part of the log yet. Blocking, no
+ * lock. */
 int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_bytes, pb_segment **out);
+/* Make the file of the segment that follows on that base ahead, with so many blocks, so that a roll has only to name
+ * it. Once for each base; what cannot be made ahead is made by the roll. Blocking, a background thread, no lock. */
+void pb_log_make_spare(pb_log *log, int64_t active_base, int64_t allocate_bytes);
+void pb_log_drop_spare(pb_log *log);
 /* A made segment becomes active; takes its roll off the list. [lock] */
 void pb_log_publish_segment(pb_log *log, pb_segment *segment);
 /* Queue the change to a segment that begins at `base_offset`, with the snapshot of now. [lock] */

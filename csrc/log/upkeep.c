@@ -11,7 +11,10 @@
 #include "log/producer_snapshot.h"
 #include "log/state.h"
 
-enum { EXPIRY_INTERVAL_MS = 600 * 1000 };
+enum {
+    EXPIRY_INTERVAL_MS = 600 * 1000,
+    SPARE_PART = 4, /* when no more than 1/4 of a segment is left, the next one's file is made */
+};
 
 int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
 {
@@ -180,8 +183,12 @@ int pb_log_pace(pb_log *log, const pb_log_guard *guard)
     int64_t size_bytes = active->size_bytes;
     log->paced_base = active->base_offset;
     log->paced_position = size_bytes;
+    int64_t segment_bytes = log->config.segment_bytes;
+    int64_t preallocate_bytes = log->config.preallocate ? segment_bytes : 0;
     pb_log_unlock(guard);
     int rc = log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
+    if (size_bytes >= segment_bytes - segment_bytes / SPARE_PART)
+        pb_log_make_spare(log, active->base_offset, preallocate_bytes);
     pb_segment_release(active);
     return rc;
 }

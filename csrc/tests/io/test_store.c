@@ -50,6 +50,43 @@ static void check_store(pb_io *io)
     CHECK_INT(io->ops->directory_remove(io, directory), 0);
 }
 
+static void check_unnamed(pb_io *io, const char *directory)
+{
+    char path[96];
+    char found[3];
+    struct iovec text = {(void *)(uintptr_t)"abc", 3};
+    snprintf(path, sizeof(path), "%s/named-%d", directory, (int)getpid());
+    int file = io->ops->file_make_unnamed(io, directory);
+    CHECK(file >= 0);
+    CHECK_INT(pb_io_write_all(io, file, &text, 1, 0), 0);
+    CHECK_INT(io->ops->path_size(io, path), -ENOENT);
+    CHECK_INT(io->ops->file_name(io, file, path), 0);
+    CHECK_INT(io->ops->path_size(io, path), 3);
+    CHECK_INT(io->ops->file_close(io, file), 0);
+    file = io->ops->file_open(io, path, PB_OPEN_READ);
+    CHECK_INT(pb_io_read_all(io, file, found, 3, 0), 0);
+    CHECK_MEM(found, "abc", 3);
+    CHECK_INT(io->ops->file_close(io, file), 0);
+    file = io->ops->file_make_unnamed(io, directory);
+    CHECK_INT(io->ops->file_name(io, file, path), -EEXIST);
+    CHECK_INT(io->ops->file_close(io, file), 0);
+    CHECK_INT(io->ops->path_size(io, path), 3);
+    CHECK_INT(io->ops->unlink(io, path), 0);
+    CHECK_INT(io->ops->file_make_unnamed(io, "/tmp/no such directory"), -ENOENT);
+}
+
+TEST(a_file_without_a_name_can_be_given_one)
+{
+    pb_io *io;
+    CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
+    check_unnamed(io, "/tmp");
+    io->ops->close(io);
+    CHECK_INT(pb_io_sim_open(1, &io), 0);
+    CHECK_INT(io->ops->directory_make(io, "/tmp"), 0);
+    check_unnamed(io, "/tmp");
+    io->ops->close(io);
+}
+
 TEST(a_store_lies_in_memory_twice_and_in_its_file)
 {
     pb_io *io;

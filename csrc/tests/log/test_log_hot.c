@@ -251,6 +251,37 @@ TEST(little_is_in_the_ring_when_a_segment_ends)
     hot_free(&h);
 }
 
+static const pb_io_ops *creating_ops;
+
+static int refuse_creation(pb_io *io, const char *path, int flags)
+{
+    return flags & PB_OPEN_CREATE && strstr(path, ".log") != NULL ? -EMFILE : creating_ops->file_open(io, path, flags);
+}
+
+TEST(a_hot_log_goes_over_to_a_file_that_was_made_ahead)
+{
+    static hot_fixture h;
+    hot_open(&h, 512 << 10);
+    h.f.options.config.segment_bytes = 1 << 20;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 100000);
+    CHECK_INT(h.f.log->spare_file, -1);
+    CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    CHECK(h.f.log->spare_file >= 0);
+    pb_io_ops ops = *h.f.io->ops;
+    creating_ops = h.f.io->ops;
+    ops.file_open = refuse_creation;
+    h.f.io->ops = &ops;
+    for (int i = 0; i < 15; i++)
+        hot_append(&h, 100000);
+    CHECK(pb_log_is_hot(h.f.log) && h.f.log->segment_count == 2);
+    CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, NULL), 0);
+    hot_read_all(&h);
+    h.f.io->ops = creating_ops;
+    hot_free(&h);
+}
+
 TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
 {
     static hot_fixture h;
@@ -494,7 +525,7 @@ static void wait_until_it_waits(zeros_state *s)
 static void begin_roll(zeros_state *s)
 {
     hot_fixture *h = &s->h;
-    pb_append *append = append_make((batch_spec){.timestamp = 1000 + h->count, .value_length = 580000});
+    pb_append *append = append_make((batch_spec){.timestamp = 1000 + h->count, .value_length = 480000});
     h->lengths[h->count] = append->length;
     fixture_lock(&h->f.mutex);
     CHECK_INT(pb_log_append(h->f.log, append), 0);
@@ -522,7 +553,7 @@ TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
     zeros_state *s = calloc(1, sizeof(*s));
     hot_fixture *h = &s->h;
     hot_open_within(h, 4 << 20, 8 << 20);
-    h->f.options.config.segment_bytes = 2400000;
+    h->f.options.config.segment_bytes = 2000000;
     pb_log_configure(h->f.log, &h->f.options.config);
     pb_io_ops slow = *h->f.io->ops;
     quick_ops = h->f.io->ops;
@@ -531,13 +562,13 @@ TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
     sem_init(&zeros_begun, 0, 0);
     sem_init(&zeros_may_end, 0, 0);
     CHECK_INT(pb_log_heat(h->f.log, &h->f.guard), 0);
-    hot_append(h, 580000);
+    hot_append(h, 480000);
     for (int round = 0; round < 8; round++) {
         pthread_t background, sync;
         CHECK_INT(pthread_create(&background, NULL, zeros_then_roll, s), 0);
         sem_wait(&zeros_begun);
         for (int i = 0; i < 3; i++)
-            hot_append(h, 580000);
+            hot_append(h, 480000);
         CHECK_INT(pthread_create(&sync, NULL, sync_once, s), 0);
         wait_until_it_waits(s);
         begin_roll(s);

@@ -1,4 +1,4 @@
-/* Writeback is started behind the end of a growing log, segment by segment. */
+/* Writeback is started behind the end of a growing log, segment by segment, and the next one's file made ahead. */
 #include "tests/log/log_fixture.h"
 
 enum { BATCH_BYTES = 64 << 10 };
@@ -49,6 +49,90 @@ TEST(writeback_follows_a_growing_log_at_a_distance)
     CHECK(pb_log_needs_pacing(f.log));
     CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
     CHECK(started_to > 0 && started_to < 20 << 20);
+    fixture_free(&f);
+}
+
+static const pb_io_ops *usual_ops;
+static int made_count;
+
+static int refuse_creation(pb_io *io, const char *path, int flags)
+{
+    return flags & PB_OPEN_CREATE && strstr(path, ".log") != NULL ? -EMFILE : usual_ops->file_open(io, path, flags);
+}
+
+static int count_made(pb_io *io, const char *directory)
+{
+    made_count++;
+    return usual_ops->file_make_unnamed(io, directory);
+}
+
+static int refuse_unnamed(pb_io *io, const char *directory)
+{
+    (void)io;
+    CHECK(directory != NULL);
+    return -EOPNOTSUPP;
+}
+
+static int refuse_name(pb_io *io, int file, const char *path)
+{
+    (void)io;
+    CHECK(file >= 0 && path != NULL);
+    return -EXDEV;
+}
+
+/* A log whose active segment is nearly full; `ops` are the usual ones, for the test to change. */
+static void begin_nearly_full(fixture *f, pb_io_ops *ops)
+{
+    fixture_init(f);
+    usual_ops = f->io->ops;
+    *ops = *usual_ops;
+    f->options.config.segment_bytes = 12 << 20;
+    fixture_open(f);
+    f->io->ops = ops;
+    grow(f, 10 << 20);
+    CHECK_INT(f->log->spare_file, -1);
+}
+
+TEST(a_roll_only_names_the_file_that_was_made_ahead)
+{
+    fixture f;
+    pb_io_ops ops;
+    begin_nearly_full(&f, &ops);
+    made_count = 0;
+    ops.file_make_unnamed = count_made;
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK(f.log->spare_file >= 0);
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0); /* once is enough */
+    CHECK_INT(made_count, 1);
+    ops.file_open = refuse_creation;
+    grow(&f, 4 << 20);
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK_INT(f.log->spare_file, -1);
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, NULL), 0);
+    fixture_free(&f);
+}
+
+TEST(a_roll_makes_the_file_that_could_not_be_made_ahead)
+{
+    fixture f;
+    pb_io_ops ops;
+    begin_nearly_full(&f, &ops);
+    ops.file_make_unnamed = refuse_unnamed;
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK_INT(f.log->spare_file, -1);
+    grow(&f, 4 << 20);
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, NULL), 0);
+    fixture_free(&f);
+
+    begin_nearly_full(&f, &ops);
+    ops.file_name = refuse_name;
+    CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+    CHECK(f.log->spare_file >= 0);
+    grow(&f, 4 << 20);
+    CHECK_INT(f.log->segment_count, 2);
+    CHECK_INT(f.log->spare_file, -1);
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, NULL), 0);
     fixture_free(&f);
 }
 
