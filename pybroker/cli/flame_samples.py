@@ -1,8 +1,9 @@
 """CPU samples of a running broker: perf's and py-spy's, brought together thread by thread.
 
 perf counts CPU time and sees every thread, with the C functions and the kernel's; py-spy sees what the interpreter
-does, but neither threads of C nor whether a thread that waits in a system call runs. So a thread has the weight that
-perf gives it. What it is divided into is perf's stacks, or py-spy's when the thread runs Python.
+does, but neither threads of C nor how little of the CPU a thread takes that waits: most of its samples are of an event
+loop in `select`. So a thread has the weight that perf gives it, and so has its waiting. What it is divided into is
+perf's stacks, or py-spy's when the thread runs Python.
 
 Both run as child processes, at the same time, and write to a temporary directory. Can fail: `SamplingFailed`, with what
 is missing or not allowed.
@@ -28,6 +29,9 @@ _STACK_BYTES = 16384
 _PYTHON_THREAD = re.compile(r"thread \((?P<id>\w+)\)(?:: (?P<name>.*))?")
 _FRAME = re.compile(r"\s+(?P<address>[0-9a-f]+) (?P<symbol>.*?) \((?P<file>[/\[].*)\)")
 _KERNEL = "[kernel.kallsyms]"
+#: C functions that threads wait in, and the standard library's files whose functions call them.
+_WAITING_C = re.compile(r"epoll_p?wait|futex|sem_(?:clock|timed)?wait|pthread_cond_\w*wait")
+_WAITING_PYTHON = re.compile(r"\((?:selectors|threading|queue|concurrent/futures/thread)\.py:\d+\)$")
 
 
 class SamplingFailed(Exception):
@@ -181,16 +185,25 @@ def parse_spy(lines: Iterable[str]) -> dict[int, Thread]:
 
 
 def merge(c: dict[int, Thread], python: dict[int, Thread]) -> Stacks:
-    """One set of stacks with the weights of `c`; those of a thread's Python stacks add up to what perf counted."""
+    """One set of stacks with the weights of `c`: a thread's Python stacks add up to what perf counted, those that wait
+    and those that do not each by themselves."""
     merged: Stacks = Counter()
     for tid, thread in c.items():
         spied = python.get(tid)
         if spied is None:
             merged.update({(thread.name, *frames): count for frames, count in thread.stacks.items()})
             continue
-        shares = _apportion(spied.stacks, sum(thread.stacks.values()))
-        merged.update({(spied.name, *frames): count for frames, count in shares.items()})
+        for waiting in (False, True):
+            total = sum(count for frames, count in thread.stacks.items() if _waits(frames) == waiting)
+            alike = Counter({frames: count for frames, count in spied.stacks.items() if _waits(frames) == waiting})
+            shares = _apportion(alike or spied.stacks, total)
+            merged.update({(spied.name, *frames): count for frames, count in shares.items()})
     return merged
+
+
+def _waits(frames: tuple[str, ...]) -> bool:
+    """Whether a thread with this stack waits, or is about to: it takes little CPU, however often it is seen."""
+    return any(map(_WAITING_C.search, frames)) or bool(frames and _WAITING_PYTHON.search(frames[-1]))
 
 
 def _apportion(stacks: Stacks, total: int) -> Stacks:

@@ -84,6 +84,16 @@ def test_shares_add_up_to_what_perf_counted() -> None:
     assert merge(c, python) == {("t", "a"): 4, ("t", "b"): 3, ("t", "c"): 3}
 
 
+def test_waiting_has_the_weight_that_perf_gives_it() -> None:
+    """py-spy sees an event loop that waits nearly always; perf knows that waiting costs little."""
+    c = {1: Thread("python", Counter({("eval", "do_epoll_wait [kernel]"): 2, ("eval", "call"): 8}))}
+    select, handle = ("run", "EpollSelector.select (selectors.py:452)"), ("run", "handle (metadata.py:27)")
+    python = {1: Thread("loop", Counter({select: 90, handle: 10}))}
+    assert merge(c, python) == {("loop", *select): 2, ("loop", *handle): 8}
+    never_waits = {1: Thread("loop", Counter({handle: 10}))}
+    assert merge(c, never_waits) == {("loop", *handle): 10}
+
+
 def frames(picture: str) -> dict[str, dict[str, str]]:
     root = ElementTree.fromstring(picture)
     groups = root.iter("{http://www.w3.org/2000/svg}g")
