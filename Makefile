@@ -20,14 +20,14 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
 	bench-smoke bench-quick bench-peers bench-micro bench-pool dashboard flame instructions instructions-baseline venv \
-	protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify
+	protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify bootstrap-site
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 # --- set-up -----------------------------------------------------------------------------------------------------------
 
-bootstrap-run bootstrap-test bootstrap-verify: bootstrap-%:
+bootstrap-run bootstrap-test bootstrap-verify bootstrap-site: bootstrap-%:
 	@scripts/bootstrap $*
 
 $(VENV)/.created: | bootstrap-run
@@ -90,7 +90,7 @@ fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
 test-python: venv build
 	@$(PYTEST) -n 2 -q $(ARGS)
 
-verify: bootstrap-verify venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
+verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
 	@$(PYTEST) tests/verify $(ARGS)
 
 soak: bootstrap-verify venv build ## the tests that run for hours
@@ -121,7 +121,7 @@ instructions-baseline: bootstrap-test venv ## take today's counts as the baselin
 	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
 	@$(BIN)/python -m bench.micro.instructions baseline --reason "$$REASON"
 
-dashboard: bootstrap-verify $(VENV)/.bench build ## measure the last five commits and make a site of them: build/asv/html
+dashboard: bootstrap-site $(VENV)/.bench build ## measure the last five commits and make a site of them: build/asv/html
 	@$(BIN)/python -m bench.asv.dashboard $(ARGS)
 
 flame: bootstrap-verify $(VENV)/.bench build ## where a broker's CPU time goes under load: build/bench/flame.svg

@@ -44,7 +44,7 @@ def _package(name: str, cache: Path) -> Path:
     if not archive.exists():
         npm = shutil.which("npm")
         if npm is None:
-            raise SiteFailed("npm is not installed; it fetches the libraries of the site: scripts/bootstrap verify")
+            raise SiteFailed("npm is not installed; it fetches the libraries of the site: scripts/bootstrap site")
         cache.mkdir(parents=True, exist_ok=True)
         done = subprocess.run([npm, "pack", "--silent", name], cwd=cache, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not archive.exists():

@@ -58,7 +58,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     """Chromium without a window, which keeps all that goes to its console."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip("chromium or chromedriver is not installed: scripts/bootstrap verify")
+        pytest.skip("chromium or chromedriver is not installed: scripts/bootstrap site")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
