@@ -18,14 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from pybroker.results.context import detect
-from pybroker.results.reader import read
+from pybroker.results.reader import read, result_files
 from pybroker.results.row import Row
 from pybroker.testing.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "build" / "bench" / "smoke"
 #: What the results of all steps together have to hold.
-SUITES = ("load", "micro", "peers")
+SUITES = ("load", "micro", "asv", "peers")
 _QUICK_LOAD = ("--seconds", "1", "--warmup", "0.2", "--interval", "0.25", "--quiet")
 
 
@@ -42,8 +42,9 @@ def _run(*words: str | Path) -> str:
 
 
 def _files() -> list[Path]:
-    """The results, and nothing that a step keeps in a directory of its own."""
-    return sorted(OUTPUT.glob("*.json"))
+    """The results, and nothing else that a step keeps in a directory of its own."""
+    asv_results = OUTPUT / "asv" / "results"
+    return [*sorted(OUTPUT.glob("*.json")), *(result_files(asv_results) if asv_results.is_dir() else ())]
 
 
 def micro() -> None:
@@ -69,6 +70,14 @@ def load() -> None:
         raise StepFailed(f"perf --report wrote no {', '.join(missing)}")
 
 
+def asv() -> None:
+    """A part of the history by commit, as of this one, and its site."""
+    part = ("--here", "--quick", "--bench", "^(life|python)")
+    _run("-m", "bench.asv.dashboard", *part, "--directory", OUTPUT / "asv")
+    if not (OUTPUT / "asv" / "html" / "machines.html").is_file():
+        raise StepFailed("the dashboard has no page of machines")
+
+
 def peers() -> None:
     """pybroker and Apache Kafka in turns."""
     what = ("--peers", "pybroker-direct", "kafka", "--parts", "loads", "--loads", "one in flight", "fetch", "Heartbeat")
@@ -92,7 +101,13 @@ def aggregate() -> None:
         raise StepFailed(f"the job made {summary} of what was published")
 
 
-STEPS: Mapping[str, Callable[[], None]] = {"micro": micro, "load": load, "peers": peers, "aggregate": aggregate}
+STEPS: Mapping[str, Callable[[], None]] = {
+    "micro": micro,
+    "load": load,
+    "asv": asv,
+    "peers": peers,
+    "aggregate": aggregate,
+}
 
 
 def check() -> Counter[str]:

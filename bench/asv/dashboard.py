@@ -59,9 +59,9 @@ def _name_machine(configuration: Path, machine: Context) -> None:
     _asv(configuration, "machine", "--yes", *(word for pair in facts.items() for word in pair))
 
 
-def measure(configuration: Path, machine: str, *, commits: int, here: bool, quick: bool) -> None:
-    """Run the suite; raises CalledProcessError when ASV fails."""
-    words = ["run", "--machine", machine, "--show-stderr", *(["--quick"] if quick else [])]
+def measure(configuration: Path, machine: str, *, commits: int, here: bool, quick: bool, bench: str) -> None:
+    """Run what of the suite `bench` matches; raises CalledProcessError when ASV fails."""
+    words = ["run", "--machine", machine, "--show-stderr", "--bench", bench, *(["--quick"] if quick else [])]
     if here:
         _asv(configuration, *words, "--python=same", "--set-commit-hash", _git("rev-parse", "HEAD"))
         return
@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commits", type=int, default=5, help="how many of the last ones")
     parser.add_argument("--here", action="store_true", help="measure what is installed, as the commit checked out")
     parser.add_argument("--quick", action="store_true", help="each benchmark once")
+    parser.add_argument("--bench", default=".", metavar="REGEX", help="those benchmarks alone whose names match")
     parser.add_argument("--publish-only", action="store_true", help="make the site of the results there are")
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "asv")
     options = parser.parse_args(arguments)
@@ -97,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not options.publish_only:
             _name_machine(configuration, machine)
-            measure(configuration, machine.machine, commits=options.commits, here=options.here, quick=options.quick)
+            what = {"commits": options.commits, "here": options.here, "quick": options.quick, "bench": options.bench}
+            measure(configuration, machine.machine, **what)
         html_dir = publish(configuration, machine)
     except (subprocess.CalledProcessError, SiteFailed) as error:
         print(f"dashboard: {error}", file=sys.stderr)
