@@ -71,11 +71,9 @@ def load() -> None:
 
 
 def asv() -> None:
-    """A part of the history by commit, as of this one, and its site."""
-    part = ("--here", "--quick", "--bench", "^(life|python)")
+    """A part of the history by commit, as of this one. Its site takes npm, and is tested in `tests/verify/`."""
+    part = ("--here", "--quick", "--measure-only", "--bench", "^(life|python)")
     _run("-m", "bench.asv.dashboard", *part, "--directory", OUTPUT / "asv")
-    if not (OUTPUT / "asv" / "html" / "machines.html").is_file():
-        raise StepFailed("the dashboard has no page of machines")
 
 
 def peers() -> None:

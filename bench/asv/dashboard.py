@@ -46,17 +46,22 @@ def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _name_machine(configuration: Path, machine: Context) -> None:
-    """ASV takes a machine's name from the host, which clones of an image share: it gets one that they do not."""
+def name_machine(machine: Context, known: Path) -> None:
+    """ASV takes a machine's name from the host, which clones of an image share: it gets one that they do not.
+
+    `known` is ASV's file of machines. Its own command leaves out what it would have found itself.
+    """
     facts = {
-        "--machine": machine.machine,
-        "--os": machine.kernel,
-        "--arch": platform.machine(),
-        "--cpu": machine.cpu,
-        "--num_cpu": str(machine.cores),
-        "--ram": str(machine.ram_bytes // 1024),
+        "machine": machine.machine,
+        "os": f"{platform.system()} {machine.kernel}",
+        "arch": platform.machine(),
+        "cpu": machine.cpu,
+        "num_cpu": str(machine.cores),
+        "ram": str(machine.ram_bytes // 1024),
     }
-    _asv(configuration, "machine", "--yes", *(word for pair in facts.items() for word in pair))
+    machines = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+    machines |= {machine.machine: facts, "version": 1}
+    known.write_text(json.dumps(machines, indent=4), encoding="utf-8")
 
 
 def measure(configuration: Path, machine: str, *, commits: int, here: bool, quick: bool, bench: str) -> None:
@@ -89,7 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="measure what is installed, as the commit checked out")
     parser.add_argument("--quick", action="store_true", help="each benchmark once")
     parser.add_argument("--bench", default=".", metavar="REGEX", help="those benchmarks alone whose names match")
-    parser.add_argument("--publish-only", action="store_true", help="make the site of the results there are")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--publish-only", action="store_true", help="make the site of the results there are")
+    only.add_argument("--measure-only", action="store_true", help="make no site, for which npm would be needed")
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "asv")
     options = parser.parse_args(arguments)
     subprocess.run(["make", "-s", "-C", "bench/load"], cwd=ROOT, check=True)
@@ -97,9 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine = detect(options.directory, ROOT)
     try:
         if not options.publish_only:
-            _name_machine(configuration, machine)
+            name_machine(machine, Path.home() / ".asv-machine.json")
             what = {"commits": options.commits, "here": options.here, "quick": options.quick, "bench": options.bench}
             measure(configuration, machine.machine, **what)
+        if options.measure_only:
+            return 0
         html_dir = publish(configuration, machine)
     except (subprocess.CalledProcessError, SiteFailed) as error:
         print(f"dashboard: {error}", file=sys.stderr)

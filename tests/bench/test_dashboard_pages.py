@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tarfile
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.asv import site
+from bench.asv.dashboard import name_machine
 from bench.asv.machines import page
 from bench.asv.site import SiteFailed, make_local
+from pybroker.results.context import Context
 from pybroker.results.row import Row
 
 MENU = '<li id="nav-li-regressions"><a href="#/regressions">Regressions</a></li>'
@@ -130,3 +133,13 @@ def test_less_is_better_where_it_is() -> None:
 
 def test_names_are_text_and_no_html() -> None:
     assert "<script>" not in page([row(1.0, 1, benchmark="<script>", machine="<script>")])
+
+
+def test_a_machine_is_named_beside_those_that_asv_knows(tmp_path: Path) -> None:
+    known = tmp_path / "machines.json"
+    for machine in ("host-1a2b3c", "host-4d5e6f", "host-1a2b3c"):
+        name_machine(Context(machine=machine, cpu="A CPU", cores=2, ram_bytes=4096, kernel="6.1"), known)
+    machines = json.loads(known.read_text())
+    assert machines.keys() == {"version", "host-1a2b3c", "host-4d5e6f"}
+    found = machines["host-4d5e6f"]
+    assert (found["machine"], found["cpu"], found["num_cpu"], found["ram"]) == ("host-4d5e6f", "A CPU", "2", "4")
