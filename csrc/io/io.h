@@ -52,6 +52,7 @@ struct pb_op {
     bool active;      /* started and not delivered */
     bool more;        /* send: more follows at once, do not push a short packet */
     bool beside;      /* write: worth a worker, if the backend has them: others wait for this thread */
+    bool durable;     /* write: as file_write_durable, of a PB_OPEN_DIRECT file; where starts_durable_writes */
     pb_socket *socket;
     pb_loop *loop;
 };
@@ -112,11 +113,14 @@ typedef struct pb_store {
 
 #define PB_BOOT_ID_BYTES 16
 
+#define PB_ZEROS_BYTES (1 << 20)
+
 /* Called once per directory entry (not . or ..); a non-zero return stops the walk and is its result. */
 typedef int (*pb_directory_visit)(void *context, const char *name, bool is_directory);
 
 typedef struct pb_io_ops {
-    const char *name; /* "io_uring", "epoll", "sim" */
+    const char *name;           /* "io_uring", "epoll", "sim" */
+    bool starts_durable_writes; /* write_start takes them, and does not wait for the disk */
     void (*close)(pb_io *io);
 
     /* Clocks and randomness. */
@@ -171,6 +175,9 @@ typedef struct pb_io_ops {
     int (*store_create)(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
     void (*store_close)(pb_io *io, pb_store *store);
     int (*boot_id)(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]); /* another one each time the machine starts */
+    /* PB_ZEROS_BYTES of zeros to write to PB_OPEN_DIRECT files, in a large page where the kernel has them; everybody's,
+     * for ever. NULL: no memory. */
+    const uint8_t *(*zeros)(pb_io *io);
 
     /* Threads. The body is a step; real backends run it on a thread, sim steps all bodies in seeded order. */
     /* urgent: it works in short bursts that others wait for, and is let in as soon as it wakes. */

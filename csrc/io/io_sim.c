@@ -229,7 +229,8 @@ static int64_t attempt(sim_machine *machine, pb_op *op)
     case KIND_SENDFILE:
         return sendfile_try(machine, op);
     default:
-        return sim_file_write(&machine->io, op->file, op->iov, op->iov_count, op->position);
+        return (op->durable ? sim_file_write_durable : sim_file_write)(&machine->io, op->file, op->iov, op->iov_count,
+                                                                       op->position);
     }
 }
 
@@ -361,7 +362,7 @@ static void sim_socket_close(pb_loop *loop, pb_socket *socket)
 static int64_t sim_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     sim_machine *machine = loop->machine;
-    if (!sim_chance(machine, machine->faults.delayed_write))
+    if (!op->durable && !sim_chance(machine, machine->faults.delayed_write))
         return sim_file_write(&machine->io, file, iov, count, position);
     op->file = file;
     op->iov = iov;
@@ -408,6 +409,7 @@ static void sim_thread_yield_disk(pb_io *io, bool yield)
 
 static const pb_io_ops sim_ops = {
     .name = "sim",
+    .starts_durable_writes = true,
     .close = sim_close,
     .monotonic_ns = sim_monotonic_ns,
     .wall_ms = sim_wall_ms,
@@ -441,6 +443,7 @@ static const pb_io_ops sim_ops = {
     .directory_list = sim_directory_list,
     .store_directory = sim_store_directory,
     .store_create = sim_store_create,
+    .zeros = sim_zeros,
     .store_close = sim_store_close,
     .boot_id = sim_boot_id,
     .thread_start = sim_thread_start,

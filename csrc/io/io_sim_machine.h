@@ -146,6 +146,7 @@ bool sim_exists(const sim_name *name);
 void sim_drop_file(sim_file *file);
 bool sim_on_tmpfs(const char *path);
 int sim_store_directory(pb_io *io, const char *path, pb_failure *failure);
+const uint8_t *sim_zeros(pb_io *io);
 int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
 void sim_store_close(pb_io *io, pb_store *store);
 void sim_store_unmap(sim_file *file);

@@ -87,6 +87,13 @@ void sim_store_unmap(sim_file *file)
     munmap(file->data - file->ring_bytes, 2 * file->ring_bytes + PB_STORE_HEAD_BYTES);
 }
 
+const uint8_t *sim_zeros(pb_io *io)
+{
+    static _Alignas(PB_DIRECT_BLOCK_BYTES) const uint8_t zeros[PB_ZEROS_BYTES];
+    (void)io;
+    return zeros;
+}
+
 int sim_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES])
 {
     memcpy(id, sim_of(io)->boot_id, PB_BOOT_ID_BYTES);

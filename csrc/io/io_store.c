@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -18,6 +20,8 @@
 #include "io/linux_compat.h"
 
 #define LARGE_PAGE_BYTES ((size_t)2 << 20) /* of x86-64, and of ARM64 with pages of 4 KiB */
+
+_Static_assert(PB_ZEROS_BYTES <= LARGE_PAGE_BYTES, "the zeros fit into one");
 
 /* Records lie in it: nobody else may read, and nobody else may put files there. */
 static int check_directory(int fd, const char *path, pb_failure *failure)
@@ -119,6 +123,26 @@ void pb_posix_store_close(pb_io *io, pb_store *store)
     PB_ASSERT(store->head != NULL);
     munmap(store->ring, 2 * store->ring_bytes + PB_STORE_HEAD_BYTES);
     *store = (pb_store){0};
+}
+
+static const uint8_t *zeros; /* NULL: there was no memory */
+
+static void make_zeros(void)
+{
+    uint8_t *page = reserve_addresses(LARGE_PAGE_BYTES);
+    if (page == NULL || mprotect(page, LARGE_PAGE_BYTES, PROT_READ | PROT_WRITE) < 0)
+        return;
+    (void)madvise(page, LARGE_PAGE_BYTES, MADV_HUGEPAGE);
+    memset(page, 0, LARGE_PAGE_BYTES); /* what was never written has no page of its own */
+    zeros = page;
+}
+
+const uint8_t *pb_posix_zeros(pb_io *io)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)io;
+    pthread_once(&once, make_zeros);
+    return zeros;
 }
 
 static int hex_digit(char c)

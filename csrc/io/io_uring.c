@@ -286,11 +286,11 @@ static void uring_socket_close(pb_loop *loop, pb_socket *socket)
 static int64_t uring_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
-    if (!op->beside)
+    if (!op->beside && !op->durable)
         return pb_posix_file_write(loop->io, file, iov, count, position);
     begin(loop, NULL, op, KIND_RING);
     struct io_uring_sqe *sqe = next_sqe(loop);
-    io_uring_prep_writev(sqe, file, iov, (unsigned)count, (uint64_t)position);
+    io_uring_prep_writev2(sqe, file, iov, (unsigned)count, (uint64_t)position, op->durable ? RWF_DSYNC : 0);
     io_uring_sqe_set_data(sqe, op);
     return PB_IO_PENDING;
 }
@@ -302,6 +302,7 @@ static void uring_close(pb_io *io)
 
 static const pb_io_ops uring_ops = {
     .name = "io_uring",
+    .starts_durable_writes = true,
     .close = uring_close,
     PB_POSIX_OPS,
     .loop_open = uring_loop_open,

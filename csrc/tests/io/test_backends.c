@@ -531,6 +531,40 @@ TEST(appends_of_any_size_are_written_at_once_or_later)
     }
 }
 
+TEST(a_durable_write_is_started_and_ends_later)
+{
+    enum { BLOCK = PB_DIRECT_BLOCK_BYTES };
+    rig it;
+    char path[64];
+    uint8_t *blocks = aligned_alloc(BLOCK, 2 * BLOCK), found[BLOCK];
+    memset(blocks, 'd', 2 * BLOCK);
+    FOR_EACH_BACKEND(it)
+    {
+        int made = temporary_file(&it, path);
+        CHECK_INT(it.io->ops->file_close(it.io, made), 0);
+        int file = it.io->ops->file_open(it.io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
+        if (file >= 0 && it.io->ops->starts_durable_writes) {
+            struct iovec iov[2] = {{blocks, BLOCK}, {blocks + BLOCK, BLOCK}};
+            pending_write write = {.op = {.done = write_done, .durable = true}};
+            CHECK_INT(it.io->ops->write_start(it.loop, &write.op, file, iov, 2, BLOCK), PB_IO_PENDING);
+            for (int turn = 0; !write.done; turn++) {
+                CHECK(turn < TURN_LIMIT);
+                (void)it.io->ops->loop_turn(it.loop, 10000000);
+            }
+            CHECK_INT(write.result, 2 * BLOCK);
+            CHECK_INT(it.io->ops->file_size(it.io, file), 3 * BLOCK);
+            int plain = it.io->ops->file_open(it.io, path, PB_OPEN_READ);
+            CHECK_INT(pb_io_read_all(it.io, plain, found, BLOCK, 2 * BLOCK), 0);
+            CHECK_MEM(found, blocks, BLOCK);
+            CHECK_INT(it.io->ops->file_close(it.io, plain), 0);
+        }
+        if (file >= 0)
+            CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+    free(blocks);
+}
+
 static int accepted_count;
 static int64_t accepted_fd;
 
