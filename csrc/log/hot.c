@@ -12,15 +12,15 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 1 << 20,       /* one write takes no more: writers wait for its end */
-    ROLL_BYTES = 2 << 20,        /* and no more is in the ring when a segment ends */
-    ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
-    AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
-    ZERO_BYTES = 16 << 20,       /* so much is filled with zeros at once, */
-    ZERO_AHEAD_BYTES = 6 << 20,  /* when less than this is left of the last, */
-    ZERO_MARGIN_BYTES = 1 << 20, /* and so much may be flushed meanwhile */
-    ZERO_WRITE_BYTES = 1 << 20,
-    SMALL_ROUND_BYTES = 128 << 10, /* on average: larger ones do not need it, and it would take half of the disk */
+    FLUSH_BYTES = 1 << 20,         /* one write takes no more: writers wait for its end */
+    ROLL_BYTES = 2 << 20,          /* and no more is in the ring when a segment ends */
+    ALLOCATE_BYTES = 64 << 20,     /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,        /* when fewer than these are left ahead: more than a ring */
+    ZERO_BYTES = 16 << 20,         /* so much is filled with zeros at once, */
+    ZERO_AHEAD_BYTES = 6 << 20,    /* when less than this is left of the last, */
+    ZERO_FAR_BYTES = 24 << 20,     /* or than this where syncs are large: as much comes while zeros are written */
+    ZERO_MARGIN_BYTES = 1 << 20,   /* and so much may be flushed meanwhile */
+    LARGE_ROUND_BYTES = 128 << 10, /* on average */
     WEIGHT = 8,                    /* of the past in an average */
 };
 
@@ -109,6 +109,14 @@ static int allocate_ahead(pb_log *log, pb_hot *hot)
     return allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
 }
 
+void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable)
+{
+    hot->unsynced = hot->unsynced || !durable;
+    hot->flushed_end = end;
+    pb_tail_seal(hot->segment, block_floor(end));
+    pb_tail_ring_advance(hot->ring, end);
+}
+
 /* One write of what lies below `end`. */
 static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
 {
@@ -134,11 +142,14 @@ static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
                             : ops->file_write(log->io, hot->file, iov, count, start);
     if (wrote != wanted)
         return wrote < 0 ? (int)wrote : -EIO;
-    hot->unsynced = hot->unsynced || !durable;
-    hot->flushed_end = end;
-    pb_tail_seal(hot->segment, block_floor(end));
-    pb_tail_ring_advance(hot->ring, end);
+    pb_hot_flushed(hot, end, durable);
     return 0;
+}
+
+void pb_hot_count_round(pb_hot *hot, int64_t end)
+{
+    int64_t round_bytes = atomic_load(&hot->round_bytes);
+    atomic_store(&hot->round_bytes, round_bytes + (end - hot->flushed_end - round_bytes) / WEIGHT);
 }
 
 /* Under flush_lock. */
@@ -146,10 +157,8 @@ static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
 {
     bool each = durable && !hot->unsynced;
     int rc = 0;
-    if (durable) {
-        int64_t round_bytes = atomic_load(&hot->round_bytes);
-        atomic_store(&hot->round_bytes, round_bytes + (end - hot->flushed_end - round_bytes) / WEIGHT);
-    }
+    if (durable)
+        pb_hot_count_round(hot, end);
     while (rc == 0 && hot->flushed_end < end)
         rc = flush_some(log, hot, end, each);
     if (rc == 0 && durable && hot->unsynced && (rc = log->io->ops->file_sync(log->io, hot->file)) == 0)
@@ -216,33 +225,61 @@ int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segmen
 
 /* ---- zeros ahead ---- */
 
+/* How much is filled next, up to the segment's end, and from where on. 0: nothing for now. */
+static int64_t next_zeros(const pb_hot *hot, int64_t *position)
+{
+    int64_t end = pb_tail_ring_end(hot->ring);
+    int64_t zeroed_end = atomic_load(&hot->zeroed_end);
+    int64_t ahead = atomic_load(&hot->round_bytes) < LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
+    if (zeroed_end - end >= ahead)
+        return 0;
+    int64_t first = block_floor(end) + ZERO_MARGIN_BYTES;
+    *position = first < zeroed_end ? zeroed_end : first;
+    int64_t left = atomic_load(&hot->bound) - *position;
+    return left >= ZERO_BYTES ? ZERO_BYTES : left > 0 ? left : 0;
+}
+
 bool pb_log_wants_zeros(const pb_log *log)
 {
     const pb_hot *hot = log->hot;
-    return hot != NULL && atomic_load(&hot->round_bytes) < SMALL_ROUND_BYTES &&
-           atomic_load(&hot->bound) - pb_tail_ring_end(hot->ring) > ZERO_MARGIN_BYTES + ZERO_BYTES &&
-           atomic_load(&hot->zeroed_end) - pb_tail_ring_end(hot->ring) < ZERO_AHEAD_BYTES;
+    int64_t position;
+    return hot != NULL && next_zeros(hot, &position) > 0;
 }
 
-/* Under flush_lock: what is about to be filled, with its blocks. */
+/* Under flush_lock: what is about to be filled, with its blocks. It may have become nothing meanwhile. */
 static int begin_zeros(const pb_log *log, pb_hot *hot)
 {
+    int64_t position = 0;
     PB_ASSERT(hot->zeroing_position < 0);
-    int64_t position = block_floor(pb_tail_ring_end(hot->ring)) + ZERO_MARGIN_BYTES;
-    if (position < atomic_load(&hot->zeroed_end))
-        position = atomic_load(&hot->zeroed_end);
+    hot->zeroing_bytes = next_zeros(hot, &position);
+    if (hot->zeroing_bytes == 0)
+        return 0;
     hot->zeroing_position = position;
-    return allocate_to(log, hot, position + ZERO_BYTES);
+    return allocate_to(log, hot, position + hot->zeroing_bytes);
+}
+
+/* Under flush_lock: they are written, or cannot be. Without them all is only slower; a disk that fails says so at the
+ * next flush. */
+static void end_zeros(pb_log *log, pb_hot *hot, bool written)
+{
+    if (!written || hot->zeroing_position != atomic_load(&hot->zeroed_end))
+        hot->zeroed_position = written ? hot->zeroing_position : INT64_MAX;
+    atomic_store(&hot->zeroed_end, written ? hot->zeroing_position + hot->zeroing_bytes : INT64_MAX);
+    hot->zeroing_position = -1;
+    pthread_cond_broadcast(&log->zeroed);
 }
 
 /* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
 static int write_zeros(const pb_log *log, const pb_hot *hot)
 {
-    static _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t zeros[ZERO_WRITE_BYTES]; /* never anything else */
     const pb_io_ops *ops = log->io->ops;
-    int rc = ops->file_truncate(log->io, hot->file, hot->zeroing_position + ZERO_BYTES);
-    for (int64_t done = 0; rc == 0 && done < ZERO_BYTES; done += ZERO_WRITE_BYTES) {
-        struct iovec iov = {zeros, sizeof(zeros)};
+    const uint8_t *zeros = ops->zeros(log->io);
+    int rc = zeros == NULL ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = ops->file_truncate(log->io, hot->file, hot->zeroing_position + hot->zeroing_bytes);
+    for (int64_t done = 0; rc == 0 && done < hot->zeroing_bytes; done += PB_ZEROS_BYTES) {
+        int64_t left = hot->zeroing_bytes - done;
+        struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)(left < PB_ZEROS_BYTES ? left : PB_ZEROS_BYTES)};
         rc = pb_io_write_all(log->io, hot->file, &iov, 1, hot->zeroing_position + done);
     }
     return rc;
@@ -255,17 +292,17 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard)
     if (hot == NULL)
         return 0;
     int rc = begin_zeros(log, hot);
+    bool begun = hot->zeroing_bytes > 0;
     pthread_mutex_unlock(&log->flush_lock);
+    if (!begun)
+        return 0;
     if (rc == 0)
         rc = write_zeros(log, hot);
     /* So that no round has to wait for what the zeros have changed. It may also be the one sync that is told of a
      * failure. */
     int sync_rc = log->io->ops->file_sync(log->io, hot->file);
     pthread_mutex_lock(&log->flush_lock);
-    /* Without them all is only slower; a disk that fails says so at the next flush. */
-    atomic_store(&hot->zeroed_end, rc == 0 ? hot->zeroing_position + ZERO_BYTES : INT64_MAX);
-    hot->zeroing_position = -1;
-    pthread_cond_broadcast(&log->zeroed);
+    end_zeros(log, hot, rc == 0);
     return end_flush(log, guard, sync_rc);
 }
 
@@ -307,17 +344,19 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     hot->unsynced = true; /* what was written through the page cache */
     hot->zeroing_position = -1;
     atomic_store(&hot->allocated_end, block + length);
+    hot->zeroed_position = block;
     atomic_store(&hot->zeroed_end, block);
-    atomic_store(&hot->round_bytes, SMALL_ROUND_BYTES); /* until it is known */
+    atomic_store(&hot->round_bytes, 0);
     return 0;
 }
 
 /* With the write token. */
 static int heat_held(pb_log *log, const pb_log_guard *guard)
 {
-    pb_hot *hot = calloc(1, sizeof(*hot));
+    pb_hot *hot = aligned_alloc(PB_DIRECT_BLOCK_BYTES, sizeof(*hot));
     if (hot == NULL)
         return -ENOMEM;
+    memset(hot, 0, sizeof(*hot));
     pb_segment *active = pb_log_active(log);
     int rc = pb_ring_pool_take(log->rings, log->directory, &log->ring_identity, &hot->ring);
     if (rc != 0) {

@@ -13,8 +13,9 @@
  * file may be longer than the segment meanwhile, and has its blocks ahead of what is taken into the ring, so that what
  * was acknowledged finds room on the disk.
  *
- * A durable write into blocks that were never written has to wait for the journal, which costs small writes more than
- * they do themselves: for logs that are synced in small pieces zeros are written ahead, in pieces of ZERO_BYTES.
+ * A durable write into blocks that were never written has to wait for the journal, which costs most writes more than
+ * they do themselves: of logs with durable acks zeros are written ahead, in pieces of ZERO_BYTES. A durable write into
+ * them waits for nothing but the disk, and may be a reactor's own (hot_round.c).
  *
  * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
  * written when the log is opened again.
@@ -34,10 +35,14 @@ typedef struct pb_hot {
     int64_t flushed_end;           /* the file has all below */
     bool unsynced;                 /* and some of it is not durable */
     int64_t zeroing_position;      /* from here on zeros are being written, and nothing else; -1: they are not */
+    int64_t zeroing_bytes;         /* so many */
+    int64_t zeroed_position;       /* the blocks from here up to zeroed_end are written, if only with zeros */
     _Atomic int64_t bound;         /* the segment ends at or before it, rounded up to a block */
     _Atomic int64_t allocated_end; /* the file has blocks up to here, */
-    _Atomic int64_t zeroed_end;    /* and those up to here are written, if only with zeros */
-    _Atomic int64_t round_bytes;   /* of a durable flush, on average */
+    _Atomic int64_t zeroed_end;
+    _Atomic int64_t round_bytes; /* of a durable flush, on average */
+    /* Of the sync under way that is a write. */
+    _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t last_block[PB_DIRECT_BLOCK_BYTES];
 } pb_hot;
 
 /* Empty the ring, cut the file, give the ring back. The caller holds the write token. After a failure the log has
@@ -45,6 +50,10 @@ typedef struct pb_hot {
 int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Make what the ring has of this segment durable. *done: it was hot, and nothing else of it needs a sync. */
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done);
+/* The file has all below `end`. Whoever flushes. */
+void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable);
+/* A durable flush up to `end` begins. */
+void pb_hot_count_round(pb_hot *hot, int64_t end);
 /* Is there room for the write of a hot log's writer? [writer] */
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write);
 /* Let go of the ring at the end of the log: what is in it and not in the file stays in its store. [quiet] */

@@ -256,6 +256,21 @@ typedef struct pb_log_sync_round {
 
 /* [lock] false: a sync or a cut has failed, and the log must be opened again. */
 bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round);
+/* A round that is one write, for a loop to make in place of pb_log_sync_run. */
+typedef struct pb_log_sync_write {
+    struct iovec iov[2];
+    int iov_count;
+    int file; /* of a hot log, past the page cache */
+    int64_t position;
+    int64_t length;
+    int64_t end; /* then the file has all below */
+} pb_log_sync_write;
+
+/* Begin a round that is one durable write, if it can be: then nobody may flush the log, or take its ring, before
+ * pb_log_sync_end_write. [lock] */
+bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_write *write);
+/* With what the write came to; what pb_log_sync_end shall be told. One thread, the lock is not needed. */
+int pb_log_sync_end_write(pb_log *log, const pb_log_sync_write *write, int64_t result);
 /* Blocking. [any] */
 int pb_log_sync_run(pb_log *log, const pb_log_guard *guard, pb_log_sync_round *round, pb_failure *failure);
 /* With the result of run, or of a sync of the whole file system. 0: the durable end has moved to the target. After an

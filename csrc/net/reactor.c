@@ -118,11 +118,11 @@ static void flush_connections(pb_reactor *reactor)
         pb_connection_flush(PB_CONTAINER(link, pb_connection, flush_link));
 }
 
-/* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. True: something
- * came. */
+/* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. A disk takes longer
+ * than that, and who waits for it has the CPU's time for others. True: something came. */
 static bool spin(pb_reactor *reactor)
 {
-    if (reactor->options.spin_ns == 0)
+    if (reactor->options.spin_ns == 0 || reactor->now_ns < reactor->patient_until_ns)
         return false;
     bool probe = reactor->spin_credit <= 0 && ++reactor->spin_probe >= SPIN_PROBE_EVERY;
     if (reactor->spin_credit <= 0 && !probe)

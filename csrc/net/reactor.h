@@ -59,9 +59,10 @@ struct pb_reactor {
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;
-    const void *last_heard;  /* the connection that was heard last; only compared */
-    int64_t shared_until_ns; /* several connections have been heard shortly before */
-    int holds;               /* operations on the loop besides connections': listeners, writes in flight */
+    const void *last_heard;   /* the connection that was heard last; only compared */
+    int64_t shared_until_ns;  /* several connections have been heard shortly before */
+    int64_t patient_until_ns; /* answers have been waiting for a disk shortly before: no spinning */
+    int holds;                /* operations on the loop besides connections': listeners, writes in flight */
     atomic_bool stopping;
     pb_reactor_counters counters;
 };

@@ -140,7 +140,7 @@ static void end_unsynced(pb_partition *partition, pb_link *finished)
 }
 
 /* The end of a round, or of there being any. Takes the lock over and releases it. true: another round is due. */
-static bool conclude(pb_partition *partition, int64_t durable_bytes, int result)
+static bool conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_reactor *here)
 {
     pb_link finished;
     pb_list_init(&finished);
@@ -158,7 +158,7 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result)
     pthread_mutex_unlock(&partition->lock);
     if (broke)
         partition->failed(partition, PB_SYNC_FAILED, result);
-    pb_durable_settle(&finished, NULL);
+    pb_durable_settle(&finished, here);
     return again;
 }
 
@@ -168,7 +168,7 @@ void pb_durable_fail(pb_partition *partition, int result)
     if (!partition->syncing) {
         partition->syncing = true;
         partition->readers++;
-        (void)conclude(partition, 0, result);
+        (void)conclude(partition, 0, result, NULL);
         return;
     }
     bool broke = !partition->broken;
@@ -192,21 +192,25 @@ void pb_durable_allow_syncs(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
-    if (conclude(partition, INT64_MAX, -EIO))
+    if (conclude(partition, INT64_MAX, -EIO, NULL))
         partition->sync_due(partition);
+}
+
+void pb_durable_note_begin(pb_partition *partition)
+{
+    partition->exposure.sync_bytes = partition->appended_bytes;
+    partition->exposure.next_since_ns = 0;
 }
 
 bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round)
 {
-    pb_exposure *exposure = &partition->exposure;
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
     if (!pb_log_sync_begin(partition->log, round)) {
-        (void)conclude(partition, 0, -EIO);
+        (void)conclude(partition, 0, -EIO, NULL);
         return false;
     }
-    exposure->sync_bytes = partition->appended_bytes;
-    exposure->next_since_ns = 0;
+    pb_durable_note_begin(partition);
     pthread_mutex_unlock(&partition->lock);
     return true;
 }
@@ -231,15 +235,21 @@ static int64_t count_durable(pb_partition *partition, const pb_log_sync_round *r
     return bytes;
 }
 
-bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result)
+bool pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
+    partition->rounding = false;
     pb_log_sync_end(partition->log, round, result);
     pb_hot_after_round(partition);
-    bool again = conclude(partition, count_durable(partition, round, result), result);
+    bool again = conclude(partition, count_durable(partition, round, result), result, here);
     pb_log_sync_release(round);
     return again;
+}
+
+bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result)
+{
+    return pb_durable_end_round(partition, round, result, NULL);
 }
 
 /* Wait for the token, unless somebody else has made everything below `target` durable meanwhile: then false. */

@@ -4,7 +4,8 @@
  * `flushing` is the token of the background thread that looks after the log: taken when a write leaves something to do,
  * given back when nothing is left. A writer that finds no room in the ring keeps the write token of its log and waits
  * (`waits`); the holder of `flushing` makes room and sends it on. With durable acks syncs flush, see durable.c: then a
- * writer that waits for room goes on at the end of the round under way.
+ * writer that waits for room goes on at the end of the round under way. While that is a reactor's (`rounding`), nobody
+ * flushes but him.
  */
 #include "replica/hot.h"
 
@@ -65,7 +66,8 @@ void pb_hot_wait(pb_partition *partition)
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->writing && !partition->waits);
     partition->waits = true;
-    bool round = partition->rules.durable_acks && partition->syncing && !partition->write.rolls;
+    bool round =
+        partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);
     bool due = !round && take_token(partition);
     pthread_mutex_unlock(&partition->lock);
     if (due)
@@ -82,8 +84,15 @@ void pb_hot_after_round(pb_partition *partition)
 
 /* ---- the background thread ---- */
 
+static bool wants_zeros(const pb_partition *partition)
+{
+    return partition->rules.durable_acks && !pb_log_failed(partition->log) && pb_log_wants_zeros(partition->log);
+}
+
 static enum work next_work(const pb_partition *partition)
 {
+    if (partition->rounding) /* the end of that round sends on who waits */
+        return !partition->switching && wants_zeros(partition) ? WORK_ZEROS : WORK_NONE;
     if (partition->waits)
         return WORK_UNBLOCK;
     if (pb_log_failed(partition->log))
@@ -93,7 +102,7 @@ static enum work next_work(const pb_partition *partition)
     if (!pb_log_is_hot(partition->log))
         return WORK_NONE;
     if (partition->rules.durable_acks)
-        return pb_log_wants_zeros(partition->log) ? WORK_ZEROS : WORK_NONE;
+        return wants_zeros(partition) ? WORK_ZEROS : WORK_NONE;
     int64_t gathered_bytes = pb_log_gathered_bytes(partition->log);
     return gathered_bytes >= FLUSH_BYTES || (partition->flush_asked && gathered_bytes > 0) ? WORK_FLUSH : WORK_NONE;
 }
@@ -161,6 +170,7 @@ pb_flush_outcome pb_partition_flush(pb_partition *partition)
         PB_ASSERT(partition->flushing);
         enum work work = next_work(partition);
         partition->flush_asked = false;
+        partition->filling = work == WORK_ZEROS;
         if (work == WORK_NONE) {
             bool kept_writers = partition->switching;
             partition->flushing = false;

@@ -10,6 +10,7 @@
 #include "wire/generated/kafka_errors.h"
 
 #define PACE_INTERVAL_NS 50000000 /* not more often than this */
+#define PATIENCE_NS 10000000      /* most syncs are shorter */
 
 enum { MEND_TRIES = 100, MEND_WAIT_NS = 10 * 1000 * 1000 };
 
@@ -264,8 +265,9 @@ void pb_partition_pace(pb_partition *partition)
 /* What a write comes to besides its appends. */
 typedef struct write_outcome {
     bool broke;
-    bool pace; /* pacing is due */
-    bool sync; /* a sync is */
+    bool pace;   /* pacing is due */
+    bool sync;   /* a sync is, */
+    bool writes; /* and is a write that has begun */
     bool flush;
 } write_outcome;
 
@@ -296,11 +298,14 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
     partition->broken = partition->broken || outcome.broke;
     int64_t appended_bytes = count_written(partition, finished);
     pb_durable_expose(partition, now_ns);
-    if (partition->rules.durable_acks)
+    if (partition->rules.durable_acks) {
         pb_durable_hold_back(partition, finished);
+        partition->writer->patient_until_ns = now_ns + PATIENCE_NS;
+    }
     pb_durable_end_duplicates(partition, finished);
     pb_durable_advance(partition, appended_bytes);
     outcome.sync = pb_durable_begin(partition);
+    outcome.writes = outcome.sync && pb_durable_begin_write(partition, partition->writer);
     outcome.pace = begin_pacing(partition, now_ns);
     outcome.flush = pb_hot_after_write(partition, appended_bytes, now_ns);
     pthread_cond_broadcast(&partition->quiet);
@@ -313,7 +318,9 @@ static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t r
     pb_link finished;
     pb_list_init(&finished);
     write_outcome outcome = finish_write(partition, result, &finished);
-    if (outcome.sync)
+    if (outcome.writes)
+        pb_durable_write(partition);
+    else if (outcome.sync)
         partition->sync_due(partition);
     if (outcome.pace)
         partition->pacing_due(partition);

@@ -131,11 +131,13 @@ struct pb_partition {
     bool flushing;         /* flush_due was told, and counts as a reader */
     bool waits;            /* the write under way waits for pb_partition_flush */
     bool switching;        /* the log is about to become hot or cold: no write begins */
+    bool filling;          /* it writes zeros ahead, and a sync may go on beside */
     bool flush_asked;      /* little has gathered, but some time ago */
     int64_t last_write_ns;
     pb_heat heat;
     int64_t hot_bytes_per_second; /* so busy it becomes hot */
     bool syncing;                 /* a sync is due or under way, or the log is being cut: one at a time */
+    bool rounding;                /* and is a write of the hot log's ring: who flushes keeps off it */
     int64_t high_watermark;
     pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
     pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
@@ -156,6 +158,11 @@ struct pb_partition {
     pb_op write_op;
     pb_task go_on; /* the next slice, in the writer's next turn */
     pb_reactor *writer;
+    /* While `rounding`, by the reactor that began. */
+    pb_log_sync_round round;
+    pb_log_sync_write round_write;
+    pb_op round_op;
+    pb_reactor *round_reactor;
     bool queued; /* under the lock: a reactor will pump it at the end of its turn */
 };
 

@@ -468,6 +468,68 @@ TEST(readers_beside_a_writer_never_see_what_was_overwritten)
     hot_free(&h);
 }
 
+/* ---- syncs that are one write ---- */
+
+/* Make one, as a reactor does. false: it has to be made by a thread. */
+static bool sync_by_write(hot_fixture *h)
+{
+    pb_log_sync_round round;
+    pb_log_sync_write write;
+    fixture_lock(&h->f.mutex);
+    bool begun = pb_log_sync_begin_write(h->f.log, &round, &write);
+    fixture_unlock(&h->f.mutex);
+    if (!begun)
+        return false;
+    int64_t result = h->f.io->ops->file_write_durable(h->f.io, write.file, write.iov, write.iov_count, write.position);
+    int rc = pb_log_sync_end_write(h->f.log, &write, result);
+    CHECK_INT(rc, 0);
+    fixture_lock(&h->f.mutex);
+    pb_log_sync_end(h->f.log, &round, rc);
+    fixture_unlock(&h->f.mutex);
+    pb_log_sync_release(&round);
+    CHECK_INT(pb_log_durable_end(h->f.log), h->count);
+    CHECK_INT(pb_log_gathered_bytes(h->f.log), 0);
+    return true;
+}
+
+TEST(a_sync_is_one_write_where_zeros_are)
+{
+    hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    h.f.options.config.segment_bytes = 8 << 20;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK(!sync_by_write(&h)); /* cold */
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 5000);
+    CHECK(!sync_by_write(&h)); /* the directory has to be synced */
+    CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
+    hot_append(&h, 5000);
+    CHECK(!sync_by_write(&h)); /* no zeros */
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard), 0);
+    CHECK(!sync_by_write(&h)); /* they begin further ahead */
+    while (h.f.log->hot->flushed_end < h.f.log->hot->zeroed_position) {
+        hot_append(&h, 100000);
+        CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
+    }
+    int64_t zeroed_end = h.f.log->hot->zeroed_end;
+    for (int i = 0; i < 200; i++) {
+        hot_append(&h, 1 + i * 100);
+        CHECK(sync_by_write(&h));
+    }
+    hot_append(&h, 1);
+    CHECK(sync_by_write(&h)); /* into a block that was written before */
+    while (pb_tail_ring_end(h.f.log->hot->ring) < zeroed_end - 300000) {
+        hot_append(&h, 290000);
+        CHECK(sync_by_write(&h));
+    }
+    hot_append(&h, 300000);
+    CHECK(!sync_by_write(&h)); /* behind the zeros */
+    hot_read_all(&h);
+    CHECK_INT(pb_log_cool(h.f.log, &h.f.guard), 0);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
 /* ---- zeros that are slow ---- */
 
 static const pb_io_ops *quick_ops;
@@ -476,7 +538,7 @@ static sem_t zeros_begun, zeros_may_end;
 /* Zeros begin with it. */
 static int truncate_slowly(pb_io *io, int file, int64_t length)
 {
-    if (length > 16 << 20) {
+    if (length > quick_ops->file_size(io, file)) {
         sem_post(&zeros_begun);
         sem_wait(&zeros_may_end);
     }

@@ -12,23 +12,60 @@
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
 
-enum { PARTITIONS = 40, ROUNDS = 12, ANSWER_BYTES = 1 << 16, STEP_LIMIT = 200000, RINGS = 12, RING_BYTES = 16384 };
+enum { MOST_PARTITIONS = 40, ANSWER_BYTES = 1 << 16, STEP_LIMIT = 200000, BATCH_BYTES = 1 << 16 };
+
+typedef struct load_shape {
+    int partitions;
+    int rounds;
+    int64_t segment_bytes;
+    size_t value_bytes;
+    int sync_error; /* with every other seed */
+    int rings;
+    int64_t ring_bytes;
+} load_shape;
+
+/* A batch or two a segment: directories are synced as well. */
+static const load_shape cold = {
+    .partitions = 40, .rounds = 12, .segment_bytes = 512, .value_bytes = 150, .sync_error = 200000};
+static const load_shape some_hot = {.partitions = 40,
+                                    .rounds = 12,
+                                    .segment_bytes = 512,
+                                    .value_bytes = 150,
+                                    .sync_error = 200000,
+                                    .rings = 12,
+                                    .ring_bytes = 16384};
+/* Enough for zeros ahead, and to come to where they are. */
+static const load_shape busy = {.partitions = 2,
+                                .rounds = 60,
+                                .segment_bytes = 32 << 20,
+                                .value_bytes = 40000,
+                                .sync_error = 20000,
+                                .rings = 2,
+                                .ring_bytes = 256 << 10};
 
 typedef struct world {
     pb_io *io;
     pb_broker *broker;
-    pb_partition *partitions[PARTITIONS];
+    const load_shape *shape;
+    pb_partition *partitions[MOST_PARTITIONS];
     int client;
     uint8_t buffer[ANSWER_BYTES];
     size_t buffered;
     int sent; /* in the order of the partitions, round by round */
     int answered;
-    int64_t acknowledged[PARTITIONS]; /* ends */
-    int failed[PARTITIONS];
+    int64_t acknowledged[MOST_PARTITIONS]; /* ends */
+    int failed[MOST_PARTITIONS];
 } world;
 
-static int filesystem_syncs, failures; /* over all seeds */
+static int filesystem_syncs, failures, durable_writes; /* over all seeds */
 static int (*sync_whole)(pb_io *io, int filesystem);
+static int64_t (*start_write)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);
+
+static int64_t count_durable_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
+{
+    durable_writes += op->durable;
+    return start_write(loop, op, file, iov, count, position);
+}
 
 static int count_filesystem_sync(pb_io *io, int filesystem)
 {
@@ -44,21 +81,20 @@ static int hold_nothing(pb_io *io, int filesystem, const char *path)
     return strcmp(path, "/data/t-7") != 0;
 }
 
-static pb_log *open_log(pb_io *io, int index, bool clean, pb_ring_pool *rings)
+static pb_log *open_log(pb_io *io, const load_shape *shape, int index, bool clean, pb_ring_pool *rings)
 {
     char directory[64];
     snprintf(directory, sizeof directory, "/data/t-%d", index);
-    /* A batch or two a segment: directories are synced as well. */
-    return sim_open_log_with(io, directory, 512, clean, rings, index);
+    return sim_open_log_with(io, directory, shape->segment_bytes, clean, rings, index);
 }
 
 /* For some of the partitions. */
-static pb_ring_pool *open_rings(pb_io *io)
+static pb_ring_pool *open_rings(pb_io *io, const load_shape *shape)
 {
     const pb_ring_pool_options options = {.io = io,
                                           .directory = "/dev/shm/rings",
-                                          .budget_bytes = RINGS * (RING_BYTES + PB_STORE_HEAD_BYTES),
-                                          .ring_bytes = RING_BYTES};
+                                          .budget_bytes = shape->rings * (shape->ring_bytes + PB_STORE_HEAD_BYTES),
+                                          .ring_bytes = shape->ring_bytes};
     pb_ring_pool *rings = NULL;
     CHECK_INT(pb_ring_pool_open(&options, &rings, NULL), 0);
     CHECK_INT(pb_ring_pool_add_log_dir(rings, "/data", sim_topic_id), 0);
@@ -97,33 +133,36 @@ static void on_sync_due(pb_partition *partition)
     pb_syncer_submit(&((world *)partition->owner)->broker->syncer, partition);
 }
 
-static void start(world *it, uint64_t seed, bool mounted, bool rings)
+static void start(world *it, uint64_t seed, bool mounted, const load_shape *shape)
 {
     memset(it, 0, sizeof *it);
+    it->shape = shape;
     CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
     static pb_io_ops counting;
     counting = *it->io->ops;
     sync_whole = counting.filesystem_sync;
     counting.filesystem_sync = count_filesystem_sync;
+    start_write = counting.write_start;
+    counting.write_start = count_durable_write;
     if (mounted)
         counting.filesystem_holds = hold_nothing;
     it->io->ops = &counting;
     CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
     it->broker = sim_make_broker(it->io);
-    it->broker->rings = rings ? open_rings(it->io) : NULL;
+    it->broker->rings = shape->rings > 0 ? open_rings(it->io, shape) : NULL;
     pb_partition_rules rules = sim_rules(true);
-    for (int i = 0; i < PARTITIONS; i++) {
-        it->partitions[i] =
-            pb_partition_create(it->io, "t", sim_topic_id, i, open_log(it->io, i, true, it->broker->rings), &rules);
+    for (int i = 0; i < it->shape->partitions; i++) {
+        it->partitions[i] = pb_partition_create(it->io, "t", sim_topic_id, i,
+                                                open_log(it->io, shape, i, true, it->broker->rings), &rules);
         it->partitions[i]->owner = it;
         it->partitions[i]->failed = on_failure;
         it->partitions[i]->sync_due = on_sync_due;
         it->partitions[i]->pump_due = on_pump_due;
-        it->partitions[i]->flush_due = rings ? on_flush_due : NULL; /* hot from the first write on */
+        it->partitions[i]->flush_due = shape->rings > 0 ? on_flush_due : NULL; /* hot from the first write on */
         pb_partition_start_leading(it->partitions[i], 0);
         CHECK_INT(pb_registry_add(&it->broker->registry, it->partitions[i]), 0);
     }
-    for (int i = 0; i < PARTITIONS; i++)
+    for (int i = 0; i < it->shape->partitions; i++)
         pb_syncer_watch(&it->broker->syncer, pb_log_directory(it->partitions[i]->log));
     int port;
     CHECK_INT(pb_broker_add_listener(it->broker, "SIM", "", 0, &port, NULL), 0);
@@ -137,7 +176,7 @@ static void stop(world *it)
     pb_sim_set_faults(it->io, &none);
     pb_sim_client_close(it->io, it->client);
     pb_broker_halt(it->broker);
-    for (int i = 0; i < PARTITIONS; i++) {
+    for (int i = 0; i < it->shape->partitions; i++) {
         pb_partition *partition = it->partitions[i];
         pb_registry_remove(&it->broker->registry, partition);
         pb_partition_stop_leading(partition, 0);
@@ -150,9 +189,9 @@ static void stop(world *it)
 
 static void send_round(world *it)
 {
-    static uint8_t bytes[512];
-    size_t length = mini_batch(bytes, sizeof bytes, 1, 150);
-    for (int i = 0; i < PARTITIONS; i++) {
+    static uint8_t bytes[BATCH_BYTES];
+    size_t length = mini_batch(bytes, sizeof bytes, 1, it->shape->value_bytes);
+    for (int i = 0; i < it->shape->partitions; i++) {
         pb_writer writer;
         mini_encode_produce(&writer, it->sent++, 9, 1, "t", i, bytes, length);
         pb_sim_client_send(it->io, it->client, writer.data, writer.length);
@@ -172,7 +211,7 @@ static void take_answers(world *it)
         pb_produce_response response;
         mini_decode_produce(it->buffer + 4, size, 9, &arena, &response);
         const pb_produce_response_partition_produce_response *answer = &response.responses[0].partition_responses[0];
-        int index = it->answered++ % PARTITIONS;
+        int index = it->answered++ % it->shape->partitions;
         if (it->failed[index] == 0)
             CHECK_INT(answer->error_code, 0);
         if (answer->error_code == 0) {
@@ -189,10 +228,10 @@ static void cut_power(world *it, uint64_t seed)
 {
     pb_io *cut;
     CHECK_INT(pb_sim_crash(it->io, PB_SIM_POWER_CUT, seed, &cut), 0);
-    for (int i = 0; i < PARTITIONS; i++) {
+    for (int i = 0; i < it->shape->partitions; i++) {
         if (it->acknowledged[i] == 0)
             continue; /* its directory need not be there */
-        pb_log *log = open_log(cut, i, false, NULL);
+        pb_log *log = open_log(cut, it->shape, i, false, NULL);
         CHECK(pb_log_written_end(log) >= it->acknowledged[i]);
         CHECK_INT(pb_log_close(log, true, NULL), 0);
     }
@@ -208,18 +247,19 @@ static int hot_count(const world *it)
     return stats.taken_count;
 }
 
-static void survive(uint64_t seed, bool mounted, bool rings)
+static void survive(uint64_t seed, bool mounted, const load_shape *shape)
 {
     static world it;
-    start(&it, seed, mounted, rings);
+    start(&it, seed, mounted, shape);
+    const int all = shape->rounds * shape->partitions;
     int most_hot = 0;
-    pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? 200000 : 0};
+    pb_sim_faults faults = {.short_io = 200000, .sync_error = seed % 2 == 0 ? (uint32_t)shape->sync_error : 0};
     pb_sim_set_faults(it.io, &faults);
-    int cut_at = (int)(seed * 37 % (ROUNDS * PARTITIONS));
+    int cut_at = (int)(seed * 37 % (uint64_t)all);
     bool is_cut = false;
-    for (int step = 0; it.answered < ROUNDS * PARTITIONS; step++) {
+    for (int step = 0; it.answered < all; step++) {
         CHECK(step < STEP_LIMIT);
-        if (it.sent - it.answered <= PARTITIONS && it.sent < ROUNDS * PARTITIONS)
+        if (it.sent - it.answered <= shape->partitions && it.sent < all)
             send_round(&it);
         take_answers(&it);
         if (!is_cut && it.answered >= cut_at) {
@@ -229,7 +269,7 @@ static void survive(uint64_t seed, bool mounted, bool rings)
         (void)pb_sim_step(it.io);
         most_hot = hot_count(&it) > most_hot ? hot_count(&it) : most_hot;
     }
-    CHECK_INT(most_hot, rings ? RINGS : 0);
+    CHECK_INT(most_hot, shape->rings);
     cut_power(&it, seed + 1);
     stop(&it);
 }
@@ -240,7 +280,7 @@ TEST(what_many_partitions_acknowledged_survives_a_power_cut)
     uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
     for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
         fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        survive(seed, false, false);
+        survive(seed, false, &cold);
     }
     CHECK(filesystem_syncs > 0);
     CHECK(failures > 0 || first != NULL);
@@ -249,7 +289,7 @@ TEST(what_many_partitions_acknowledged_survives_a_power_cut)
 TEST(a_file_system_is_not_synced_for_a_log_on_another_one)
 {
     filesystem_syncs = 0;
-    survive(1, true, false);
+    survive(1, true, &cold);
     CHECK_INT(filesystem_syncs, 0);
 }
 
@@ -260,8 +300,22 @@ TEST(what_hot_logs_acknowledged_survives_a_power_cut)
     failures = 0;
     for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
         fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        survive(seed, false, true);
+        survive(seed, false, &some_hot);
     }
+    CHECK(failures > 0 || first != NULL);
+}
+
+TEST(what_reactors_wrote_themselves_survives_a_power_cut)
+{
+    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
+    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
+    failures = 0;
+    durable_writes = 0;
+    for (int left = runs != NULL ? atoi(runs) : 6; left > 0; left--, seed++) {
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
+        survive(seed, false, &busy);
+    }
+    CHECK(durable_writes > 0);
     CHECK(failures > 0 || first != NULL);
 }
 

@@ -1,0 +1,66 @@
+/*
+ * A sync of a hot log that is one durable write, which a loop can make: no thread has to wait for it. What is in the
+ * ring goes into blocks that were filled with zeros before, so that the file system has nothing to write besides. See
+ * hot.h; everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "log/state.h"
+
+enum { WRITE_BYTES = 2 << 20 /* more is gathered only while something is amiss */ };
+
+static int64_t block_floor(int64_t position)
+{
+    return position - position % PB_DIRECT_BLOCK_BYTES;
+}
+
+/* May all that is in the ring be written where it belongs, without waiting for anybody? [lock] */
+static bool is_one_write(pb_log *log, int64_t end)
+{
+    pb_hot *hot = log->hot;
+    /* Whoever flushes beside us, or is about to write zeros, has it for moments. */
+    if (pthread_mutex_trylock(&log->flush_lock) != 0)
+        return false;
+    int64_t start = block_floor(hot->flushed_end);
+    bool result = !hot->unsynced && end > start && end - start <= WRITE_BYTES && start >= hot->zeroed_position &&
+                  end <= atomic_load(&hot->zeroed_end) && (hot->zeroing_position < 0 || end <= hot->zeroing_position);
+    pthread_mutex_unlock(&log->flush_lock);
+    return result;
+}
+
+bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_write *write)
+{
+    pb_hot *hot = log->hot;
+    const pb_segment *active = pb_log_active(log);
+    if (hot == NULL || hot->segment != active || log->durable_end < active->base_offset || log->directory_dirty)
+        return false;
+    int64_t end = pb_tail_ring_end(hot->ring);
+    if (!is_one_write(log, end) || !pb_log_sync_begin(log, round))
+        return false;
+    pb_hot_count_round(hot, end);
+    int64_t start = block_floor(hot->flushed_end);
+    int64_t whole = block_floor(end) - start;
+    *write = (pb_log_sync_write){.file = hot->file, .position = start, .length = whole, .end = end};
+    if (whole > 0)
+        write->iov[write->iov_count++] = (struct iovec){pb_tail_ring_at(hot->ring, start), (size_t)whole};
+    if (start + whole < end) { /* what follows in the ring is being written, or old */
+        size_t length = (size_t)(end - start - whole);
+        memcpy(hot->last_block, pb_tail_ring_at(hot->ring, start + whole), length);
+        memset(hot->last_block + length, 0, sizeof(hot->last_block) - length);
+        write->iov[write->iov_count++] = (struct iovec){hot->last_block, sizeof(hot->last_block)};
+        write->length += (int64_t)sizeof(hot->last_block);
+    }
+    return true;
+}
+
+int pb_log_sync_end_write(pb_log *log, const pb_log_sync_write *write, int64_t result)
+{
+    pb_hot *hot = log->hot;
+    PB_ASSERT(log->syncing && hot != NULL && hot->file == write->file);
+    if (result != write->length)
+        return result < 0 ? (int)result : -EIO;
+    pb_hot_flushed(hot, write->end, true);
+    return 0;
+}

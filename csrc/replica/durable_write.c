@@ -1,0 +1,72 @@
+/*
+ * Syncs that are one write of a hot log: the reactor that wrote the last appends starts them on its loop, and ends them
+ * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. Only one reactor has
+ * the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
+ */
+#include "replica/durable.h"
+
+#include <errno.h>
+
+static void wrote(pb_op *op, int64_t result);
+
+bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
+{
+    PB_ASSERT(partition->syncing && !partition->rounding);
+    if (!partition->io->ops->starts_durable_writes || (partition->flushing && !partition->filling) ||
+        !pb_log_sync_begin_write(partition->log, &partition->round, &partition->round_write))
+        return false;
+    pb_durable_note_begin(partition);
+    partition->rounding = true;
+    partition->round_reactor = reactor;
+    return true;
+}
+
+static int64_t start(pb_partition *partition)
+{
+    pb_reactor *reactor = partition->round_reactor;
+    pb_log_sync_write *write = &partition->round_write;
+    partition->round_op.done = wrote;
+    partition->round_op.durable = true;
+    int64_t result = reactor->io->ops->write_start(reactor->loop, &partition->round_op, write->file, write->iov,
+                                                   write->iov_count, write->position);
+    if (result == PB_IO_PENDING) {
+        reactor->holds++;
+        pb_partition_retain(partition);
+    }
+    return result;
+}
+
+/* The write has come to `result`. true: the next one is to be started. */
+static bool finish(pb_partition *partition, int64_t result)
+{
+    if (result == -EAGAIN)
+        return true;
+    pb_reactor *reactor = partition->round_reactor;
+    result = pb_log_sync_end_write(partition->log, &partition->round_write, result);
+    if (!pb_durable_end_round(partition, &partition->round, (int)result, reactor))
+        return false;
+    pthread_mutex_lock(&partition->lock);
+    bool begun = pb_durable_begin_write(partition, reactor);
+    pthread_mutex_unlock(&partition->lock);
+    if (!begun)
+        partition->sync_due(partition);
+    return begun;
+}
+
+void pb_durable_write(pb_partition *partition)
+{
+    int64_t result;
+    do
+        result = start(partition);
+    while (result != PB_IO_PENDING && finish(partition, result));
+}
+
+static void wrote(pb_op *op, int64_t result)
+{
+    pb_partition *partition = PB_CONTAINER(op, pb_partition, round_op);
+    PB_ASSERT(partition->round_reactor->holds > 0);
+    partition->round_reactor->holds--;
+    if (finish(partition, result))
+        pb_durable_write(partition);
+    pb_partition_release(partition);
+}
