@@ -1,9 +1,10 @@
 """The README's table: `make bench-peers`, or `python -m bench.peers.table`.
 
 All peers run side by side, each in a 3 GiB memory cgroup that was filled before, and take turns at the same loads. A
-round is every load on every peer; the first one warms them up and does not count. As repetitions of one load lie
-minutes apart, their spread holds the machine's moods. Figures are medians with the least and the greatest of all
-rounds. Needs root for the cgroups, or `--no-cgroup`. `--agree A B` compares two saved runs instead.
+round is every load on every peer; the first one warms them up and does not count, and half-way all start anew. As
+repetitions of one load lie minutes apart, their spread holds the machine's moods. Figures are medians with the least
+and the greatest of all rounds. Needs root for the cgroups, or `--no-cgroup`. `--agree A B` compares two saved runs
+instead.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from bench.peers.table_loads import FIGURES, TOPIC, TableLoad, loads
 from bench.peers.table_text import markdown
 from pybroker.results.row import LOWER
 
-ROUNDS = 5
+ROUNDS = 6
+#: How often brokers start anew: the next process of the same broker is another one by some per cent.
+BLOCKS = 2
 PARTS = ("loads", "starts", "recoveries")
 _FETCH_FILL = ("produce", "--topic", TOPIC, "--batch-bytes", "64k", "--in-flight", "5")
 #: So that the whole run fits into half an hour.
-_TABLE = replace(FULL, seconds=3, warmup_seconds=1, recovery_partitions=8, recovery_bytes=1 << 28)
+_TABLE = replace(FULL, seconds=2.5, warmup_seconds=1, recovery_partitions=8, recovery_bytes=1 << 28)
 
 
 @dataclass
@@ -132,7 +135,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="of the table (all)")
     parser.add_argument("--loads", nargs="+", metavar="TEXT", help="those alone whose names hold one of these")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, help="of each measurement (3)")
+    parser.add_argument("--seconds", type=float, help="of each measurement (2.5)")
     parser.add_argument("--broker-cpus", help="taskset's list; the first half of four or more, else all")
     parser.add_argument("--load-cpus", help="taskset's list; the second half of four or more, else the last")
     parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
@@ -184,11 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "starts" in options.parts:
         starts(site, options.peers, figures, min(3, count))
     if "loads" in options.parts:
-        with ExitStack() as stack:
-            run = Run(list(_peers(site, options.peers, stack)), effort, raw)
-            facts = {peer.name: dict(peer.facts) for peer in run.peers}
-            run.fill()
-            rounds(run, figures, count, _chosen(options, effort))
+        blocks = min(BLOCKS, count)
+        for block in range(blocks):
+            with ExitStack() as stack:
+                run = Run(list(_peers(site, options.peers, stack)), effort, raw)
+                facts = {peer.name: dict(peer.facts) for peer in run.peers}
+                run.fill()
+                # What is left over goes to the last block.
+                rounds(run, figures, (count + block) // blocks, _chosen(options, effort))
     if "recoveries" in options.parts:
         recoveries(site, options.peers, figures, effort, min(3, count))
     text = markdown(figures.rows, facts, site, options.data, count, effort.seconds)

@@ -113,11 +113,12 @@ def test_two_runs_agree_where_their_ranges_meet(tmp_path: Path, capsys: pytest.C
     assert agreement(one, one) == 0
     other = figures()
     other.rows[0]["values"] = [2.9, 4.0, 5.0]  # from 1 to 3 in the first
+    other.rows[4]["values"] = [0.52, 0.52, 0.52]  # up to 0.5 in the first, and 5 % around this
     assert agreement(one, saved(tmp_path / "two.json", other.rows)) == 0
-    other.rows[0]["values"] = [3.1, 4.0, 5.0]
+    other.rows[0]["values"] = [3.5, 4.0, 5.0]
     assert agreement(one, saved(tmp_path / "two.json", other.rows)) == 1
     printed = capsys.readouterr().out
-    assert "pybroker-direct, none, produce, CPU s/GB: 2 (1-3) and 4 (3.1-5)" in printed
+    assert "pybroker-direct, none, produce, CPU s/GB: 2 (1-3) and 4 (3.5-5)" in printed
     assert "4 of 5 figures agree" in printed
     assert differences({("a",): [1.0]}, {}) == ["a: only in one run"]
 
