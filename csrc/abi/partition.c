@@ -170,11 +170,7 @@ int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_fai
 {
     pb_failure inner = {0};
     pb_registry_remove(&broker_of(partition)->registry, partition);
-    pb_partition_stop_leading(partition, 0);
-    pthread_mutex_lock(&partition->lock);
-    pb_log *log = partition->log;
-    partition->log = NULL;
-    pthread_mutex_unlock(&partition->lock);
+    pb_log *log = pb_partition_take_log(partition);
     int result = log != NULL ? pb_log_close(log, clean != 0, &inner) : 0;
     pb_partition_release(partition);
     return pb_abi_fail(failure, &inner, result);

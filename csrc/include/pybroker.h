@@ -209,7 +209,8 @@ int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
 /* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
  * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
 int32_t pb_partition_resign(pb_partition *partition, int32_t error);
-/* End the handle. After resign. clean: sync, write indexes, epochs and a producer snapshot. Blocking. */
+/* End the handle. After resign, whose error those are told who have found the partition before. clean: sync, write
+ * indexes, epochs and a producer snapshot. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
 /* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other

@@ -149,6 +149,8 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result,
     partition->broken = partition->broken || failed;
     if (!failed)
         pb_durable_advance(partition, durable_bytes);
+    else
+        pb_durable_wake(partition, INT64_MAX);
     end_unsynced(partition, &finished);
     pb_durable_end_duplicates(partition, &finished);
     bool again = needs_sync(partition);
@@ -173,6 +175,7 @@ void pb_durable_fail(pb_partition *partition, int result)
     }
     bool broke = !partition->broken;
     partition->broken = true;
+    pb_durable_wake(partition, INT64_MAX);
     pthread_mutex_unlock(&partition->lock);
     if (broke)
         partition->failed(partition, PB_SYNC_FAILED, result);

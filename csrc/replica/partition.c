@@ -91,15 +91,31 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
     pthread_mutex_unlock(&partition->lock);
 }
 
-void pb_partition_stop_leading(pb_partition *partition, int refusal)
+/* Refuse clients from now on, and wait until nobody uses the log. The lock is held. */
+static void end_service(pb_partition *partition)
 {
-    pthread_mutex_lock(&partition->lock);
     partition->serving = false;
-    partition->refusal = refusal;
     pb_durable_wake(partition, INT64_MAX);
     while (partition->writing || partition->queued || partition->readers > 0)
         pthread_cond_wait(&partition->quiet, &partition->lock);
+}
+
+void pb_partition_stop_leading(pb_partition *partition, int refusal)
+{
+    pthread_mutex_lock(&partition->lock);
+    partition->refusal = refusal;
+    end_service(partition);
     pthread_mutex_unlock(&partition->lock);
+}
+
+pb_log *pb_partition_take_log(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    end_service(partition);
+    pb_log *log = partition->log;
+    partition->log = NULL;
+    pthread_mutex_unlock(&partition->lock);
+    return log;
 }
 
 int pb_partition_mend(pb_partition *partition, pb_failure *failure)
@@ -192,8 +208,8 @@ void pb_partition_resume_writes(pb_partition *partition)
 /* Why this partition does not serve, for a client. The lock is held. */
 static int refusal_of(const pb_partition *partition)
 {
-    if (partition->serving)
-        return 0;
+    if (partition->serving) /* a log that has failed is not served again: from now on clients hear the same */
+        return pb_log_failed(partition->log) ? PB_KAFKA_KAFKA_STORAGE_ERROR : 0;
     return partition->refusal != 0 ? partition->refusal : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION;
 }
 

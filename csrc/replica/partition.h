@@ -188,6 +188,10 @@ pb_log_guard pb_partition_guard(pb_partition *partition);
 void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
 /* Refuse clients, wake waiters, wait for the write in flight. Blocking. */
 void pb_partition_stop_leading(pb_partition *partition, int refusal);
+/* The end: its log, if it has one, is the caller's. Clients that ask all the same are told what they were told since
+ * stop_leading, so that a request that found the partition before hears no other reason than those after it. Blocking.
+ */
+pb_log *pb_partition_take_log(pb_partition *partition);
 /* After a failure: cut the log to what is finished and accept appends again. Blocking, off the reactors. */
 int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 

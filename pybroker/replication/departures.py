@@ -42,12 +42,14 @@ class Departures:
         """`begin`, and return when it is done or late."""
         await asyncio.wait([self.begin(key, work)], timeout=_PATIENCE_S)
 
-    async def over(self, key: TopicPartition) -> None:
-        """Return when no log of that name is on its way out. OSError (EBUSY) when that takes long."""
-        if key in self._leaving:
-            _, late = await asyncio.wait([self._leaving[key]], timeout=_PATIENCE_S)
+    async def over(self, topic: str) -> None:
+        """Return when no log of a topic of that name is on its way out: in the data plane a name belongs to one topic.
+        OSError (EBUSY) when that takes long."""
+        leaving = [task for key, task in self._leaving.items() if key[0] == topic]
+        if leaving:
+            _, late = await asyncio.wait(leaving, timeout=_PATIENCE_S)
             if late:
-                raise OSError(errno.EBUSY, "the log that had this name before is still being closed")
+                raise OSError(errno.EBUSY, "a log of the topic that had this name before is still being closed")
 
     async def finished(self) -> None:
         """Return when none is."""

@@ -255,7 +255,7 @@ class ReplicaManager:
         directory_id = registration.directory(self._node_id)
         is_new = self._offline.was_new(key) if key in self._offline else self._may_lead
         try:
-            await self._departures.over(key)
+            await self._departures.over(key[0])
             log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config, is_new=is_new)
         except OpeningStopped:
             return None

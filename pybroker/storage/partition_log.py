@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -105,17 +106,16 @@ class PartitionLog:
 
     async def close(self, *, error: int, clean: bool) -> None:
         """Take it away from clients, who are told `error`, wait for calls under way, end the handle. NativeError."""
+        loop = asyncio.get_running_loop()
         self.closing = True
         if self.interrupt is not None:
             self.interrupt()
+        # First, because calls under way may take as long as a disk likes.
+        await loop.run_in_executor(self._executor, self.native.resign, error)
         if self._call_count > 0:
-            self._idle = asyncio.get_running_loop().create_future()
+            self._idle = loop.create_future()
             await self._idle
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._close, error, clean)
-
-    def _close(self, error: int, clean: bool) -> None:
-        self.native.resign(error)
-        self.native.close(clean=clean)
+        await loop.run_in_executor(self._executor, partial(self.native.close, clean=clean))
 
 
 async def completed(job: asyncio.Future[T], then: Callable[[], None]) -> T:

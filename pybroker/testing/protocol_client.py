@@ -19,13 +19,13 @@ FETCH_VERSION = 12
 
 
 def fetch_request(
-    topic: str, offset: int, *, partition: int = 0, isolation_level: int = 0, max_bytes: int = 1 << 20
+    topic: str, offset: int, *, partition: int = 0, isolation_level: int = 0, max_bytes: int = 1 << 20, wait_ms: int = 0
 ) -> m.FetchRequest:
-    """Asks one partition, and is answered at once, maybe with nothing."""
+    """Asks one partition, and is answered at once, maybe with nothing, or when something has come in `wait_ms`."""
     wanted = m.FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return m.FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
+        max_wait_ms=wait_ms,
+        min_bytes=1 if wait_ms > 0 else 0,
         max_bytes=max_bytes,
         isolation_level=isolation_level,
         topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "server/broker.h"
 #include "tests/abi/serving.h"
 
 enum { TAG = 42, RECORD_BYTES = 2000 };
@@ -89,6 +90,40 @@ TEST(a_refused_partition_answers_with_its_error)
     CHECK_INT(produce(&client), 0);
     CHECK_INT(pb_partition_close(refusing, 0, NULL), 0);
     CHECK_INT(produce(&client), 0);
+    finish(&it, &client, 1);
+}
+
+/* Requests that have found a partition in the registry ask it later, when its handle may be gone. */
+TEST(who_has_found_a_partition_before_it_failed_is_told_the_same_as_others)
+{
+    served it;
+    mini_client client;
+    begin(&it, &client);
+    int32_t length;
+    CHECK_INT(produce(&client), 0);
+    mini_client_send_fetch(&client, 12, "t", 0, 1, 1, 20000); /* waits for the next record */
+    pb_partition *found = pb_registry_by_name(&it.broker->registry, "t", 1, 0), *refusing = NULL;
+    CHECK(found == it.partition);
+    CHECK_INT(pb_partition_refuse(it.broker, "t", topic_id, 0, PB_KAFKA_KAFKA_STORAGE_ERROR, &refusing), 0);
+    pb_partition *found_later = pb_registry_by_name(&it.broker->registry, "t", 1, 0);
+    CHECK(found_later == refusing);
+    CHECK_INT(pb_partition_resign(it.partition, PB_KAFKA_KAFKA_STORAGE_ERROR), 0);
+    CHECK_INT(pb_partition_close(it.partition, 0, NULL), 0);
+    CHECK_INT(pb_partition_close(refusing, 0, NULL), 0);
+    pb_partition *both[] = {found, found_later};
+    for (int i = 0; i < 2; i++) {
+        pb_partition_ends ends;
+        pb_partition_rules rules;
+        int32_t epoch;
+        CHECK_INT(pb_partition_enter(both[i], -1, &ends), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        CHECK_INT(pb_partition_admit(both[i], &rules, &epoch), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        pb_partition_release(both[i]);
+    }
+    pb_fetch_response fetched;
+    mini_client_receive_fetch(&client, 12, &fetched);
+    CHECK_INT(fetched.responses[0].partitions[0].error_code, PB_KAFKA_KAFKA_STORAGE_ERROR);
+    open_partition(&it, 0);
+    CHECK_INT(fetch(&client, 0, &length), 0);
     finish(&it, &client, 1);
 }
 

@@ -98,10 +98,10 @@ class Client:
         response = await self.call(request, 12)
         return response.topics[0]
 
-    async def produce(self, topic: str, *values: bytes, timestamp_ms: int = 1000) -> Any:
-        """Produce one batch to partition 0; the partition's row."""
+    async def produce(self, topic: str, *values: bytes, timestamp_ms: int = 1000, index: int = 0) -> Any:
+        """Produce one batch to partition `index`; the partition's row."""
         records = record_batch.build(0, -1, [Record(None, value) for value in values], timestamp_ms=timestamp_ms)
-        partition = m.ProduceRequest.PartitionProduceData(index=0, records=records)
+        partition = m.ProduceRequest.PartitionProduceData(index=index, records=records)
         data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
         response = await self.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
         return response.responses[0].partition_responses[0]

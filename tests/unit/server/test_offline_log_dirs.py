@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import shutil
@@ -18,7 +19,7 @@ from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.replication import replica_manager
+from pybroker.replication import departures, replica_manager
 from pybroker.server.daemon import Daemon
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_failures import Consequence, consequence
@@ -105,6 +106,52 @@ def test_a_dir_whose_disk_fails_takes_only_its_partitions_along(
             assert await described(client) == {"a": OK, "b": OK}
             assert await leadership(client, topics["b"]) == (OK, 1)
             assert (await client.produce(topics["b"], b"z")).base_offset == 1
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_records_hears_that_their_dir_has_failed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            topics = await make_topics(client, daemon)
+            log = daemon.logs.logs[topics["b"], 0]
+            async with contextlib.AsyncExitStack() as stack:
+                waiting = []
+                for _ in range(8):
+                    reader = await stack.enter_async_context(connected(daemon))
+                    waiting.append(asyncio.ensure_future(reader.fetch(topics["b"], 1, wait_ms=15_000)))
+                for _ in range(1000):
+                    if daemon.native.stats().delayed_fetches == len(waiting):
+                        break
+                    await asyncio.sleep(0.005)
+                await daemon.services.replicas.on_offline(log.tag, OFFLINE_SYNC, -errno.EIO)
+                assert [row.error_code for row in await asyncio.gather(*waiting)] == [OFFLINE] * len(waiting)
+
+    asyncio.run(run())
+
+
+def test_a_topic_takes_the_name_of_one_whose_log_is_still_being_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(departures, "_PATIENCE_S", 0.1)
+
+    async def run() -> None:
+        async with running(config(tmp_path, "a", num_partitions="2")) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            log = daemon.logs.logs["t", 0]
+            log.hold()  # as a call does that waits for a slow disk
+            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+            assert (await client.call(request, 6)).responses[0].error_code == OK
+            assert await produced(client, "t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await client.make_topic("t")
+            log.release()
+            async with asyncio.timeout(10):
+                for index in range(2):
+                    while (row := await client.produce("t", b"x", index=index)).error_code != OK:
+                        assert row.error_code == OFFLINE
+                        await asyncio.sleep(0.01)
+                    assert row.base_offset == 0
 
     asyncio.run(run())
 
