@@ -22,7 +22,9 @@ int32_t pb_broker_use_rings(pb_broker *broker, const pb_broker_rings *rings, pb_
     if (broker->rings != NULL)
         return pb_abi_fail(failure, &inner, pb_fail(&inner, -EEXIST, "this broker has tail rings already"));
     memcpy(options.session_id, rings->session_id, sizeof(options.session_id));
-    return pb_abi_fail(failure, &inner, pb_ring_pool_open(&options, &broker->rings, &inner));
+    int result = pb_ring_pool_open(&options, &broker->rings, &inner);
+    broker->flusher.rings = broker->rings;
+    return pb_abi_fail(failure, &inner, result);
 }
 
 int32_t pb_broker_add_log_dir(pb_broker *broker, const char *path, const uint8_t *directory_id)

@@ -109,6 +109,8 @@ typedef struct pb_store {
     uint8_t *head;     /* PB_STORE_HEAD_BYTES */
     uint8_t *ring;     /* what lies before it, twice in a row: any ring_bytes from any place on are contiguous */
     size_t ring_bytes; /* a multiple of the page */
+    uint64_t device;   /* what the file is known by, whatever its name becomes */
+    uint64_t inode;
 } pb_store;
 
 #define PB_BOOT_ID_BYTES 16
@@ -174,6 +176,8 @@ typedef struct pb_io_ops {
     int (*store_directory)(pb_io *io, const char *path, pb_failure *failure);
     int (*store_create)(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
     void (*store_close)(pb_io *io, pb_store *store);
+    /* Is the file at `path` the store's, and whole? Who looks for it after this process has ended finds it there. */
+    bool (*store_stands)(pb_io *io, const char *path, const pb_store *store);
     int (*boot_id)(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]); /* another one each time the machine starts */
     /* PB_ZEROS_BYTES of zeros to write to PB_OPEN_DIRECT files, in a large page where the kernel has them; everybody's,
      * for ever. NULL: no memory. */

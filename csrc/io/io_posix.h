@@ -105,6 +105,7 @@ int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure);
 const uint8_t *pb_posix_zeros(pb_io *io);
 int pb_posix_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
 void pb_posix_store_close(pb_io *io, pb_store *store);
+bool pb_posix_store_stands(pb_io *io, const char *path, const pb_store *store);
 int pb_posix_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]);
 int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
 void pb_posix_thread_wake(pb_thread *thread);
@@ -132,11 +133,11 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                          \
     .filesystem_holds = pb_posix_filesystem_holds, .directory_sync = pb_posix_directory_sync,                          \
     .directory_list = pb_posix_directory_list, .store_directory = pb_posix_store_directory,                            \
-    .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .boot_id = pb_posix_boot_id,           \
-    .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,               \
-    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join, .nap = pb_posix_nap,       \
-    .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                            \
-    .thread_yield_disk = pb_posix_thread_yield_disk, .socket_listen = pb_posix_socket_listen,                          \
-    .socket_peer = pb_posix_socket_peer
+    .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .store_stands = pb_posix_store_stands, \
+    .boot_id = pb_posix_boot_id, .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start,                       \
+    .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
+    .thread_join = pb_posix_thread_join, .nap = pb_posix_nap, .thread_read_mode = pb_posix_thread_read_mode,           \
+    .file_bring_in = pb_posix_file_bring_in, .thread_yield_disk = pb_posix_thread_yield_disk,                          \
+    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
 
 #endif

@@ -445,6 +445,7 @@ static const pb_io_ops sim_ops = {
     .store_create = sim_store_create,
     .zeros = sim_zeros,
     .store_close = sim_store_close,
+    .store_stands = sim_store_stands,
     .boot_id = sim_boot_id,
     .thread_start = sim_thread_start,
     .thread_wake = sim_thread_wake,

@@ -149,6 +149,7 @@ int sim_store_directory(pb_io *io, const char *path, pb_failure *failure);
 const uint8_t *sim_zeros(pb_io *io);
 int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *out);
 void sim_store_close(pb_io *io, pb_store *store);
+bool sim_store_stands(pb_io *io, const char *path, const pb_store *store);
 void sim_store_unmap(sim_file *file);
 int sim_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]);
 

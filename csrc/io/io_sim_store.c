@@ -62,7 +62,8 @@ int sim_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_store *o
     for (int i = 0; i < PB_SIM_HANDLES; i++)
         if (disk->stores[i] == NULL) {
             disk->stores[i] = file;
-            *out = (pb_store){file->data + ring_bytes, file->data - ring_bytes, ring_bytes};
+            *out =
+                (pb_store){.head = file->data + ring_bytes, .ring = file->data - ring_bytes, .ring_bytes = ring_bytes};
             return 0;
         }
     PB_ASSERT(!"too many stores");
@@ -80,6 +81,12 @@ void sim_store_close(pb_io *io, pb_store *store)
             return;
         }
     PB_ASSERT(!"a store is closed once");
+}
+
+bool sim_store_stands(pb_io *io, const char *path, const pb_store *store)
+{
+    const sim_name *name = sim_find_name(&sim_of(io)->disk, path);
+    return sim_exists(name) && name->file != NULL && name->file->data + store->ring_bytes == store->head;
 }
 
 void sim_store_unmap(sim_file *file)

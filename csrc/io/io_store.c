@@ -83,6 +83,9 @@ static void ask_for_large_pages(uint8_t *ring, size_t ring_bytes)
 static int map_store(int fd, size_t ring_bytes, pb_store *out)
 {
     size_t all = ring_bytes + PB_STORE_HEAD_BYTES;
+    struct stat status;
+    if (fstat(fd, &status) < 0)
+        return -errno;
     uint8_t *ring = reserve_addresses(ring_bytes + all);
     if (ring == NULL)
         return -ENOMEM;
@@ -96,7 +99,11 @@ static int map_store(int fd, size_t ring_bytes, pb_store *out)
     ask_for_large_pages(ring, ring_bytes);
     if (ring_bytes % LARGE_PAGE_BYTES == 0) /* or the second place is not one for them */
         ask_for_large_pages(ring + ring_bytes, ring_bytes);
-    *out = (pb_store){.head = ring + 2 * ring_bytes, .ring = ring, .ring_bytes = ring_bytes};
+    *out = (pb_store){.head = ring + 2 * ring_bytes,
+                      .ring = ring,
+                      .ring_bytes = ring_bytes,
+                      .device = status.st_dev,
+                      .inode = status.st_ino};
     return 0;
 }
 
@@ -105,7 +112,8 @@ int pb_posix_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_sto
     PB_ASSERT(ring_bytes > 0 && ring_bytes % PB_DIRECT_BLOCK_BYTES == 0);
     if (ring_bytes % (size_t)sysconf(_SC_PAGESIZE) != 0 || PB_STORE_HEAD_BYTES % sysconf(_SC_PAGESIZE) != 0)
         return -EOPNOTSUPP; /* pages larger than the head cannot be mapped like this */
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* Nobody may open it to write: who cut it would take pages from under the process. */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
     if (fd < 0)
         return -errno;
     int result = fallocate(fd, 0, 0, (off_t)(PB_STORE_HEAD_BYTES + ring_bytes)) < 0 ? -errno : 0;
@@ -143,6 +151,14 @@ const uint8_t *pb_posix_zeros(pb_io *io)
     (void)io;
     pthread_once(&once, make_zeros);
     return zeros;
+}
+
+bool pb_posix_store_stands(pb_io *io, const char *path, const pb_store *store)
+{
+    (void)io;
+    struct stat status;
+    return lstat(path, &status) == 0 && status.st_dev == store->device && status.st_ino == store->inode &&
+           status.st_size == (off_t)(PB_STORE_HEAD_BYTES + store->ring_bytes);
 }
 
 static int hex_digit(char c)

@@ -223,6 +223,17 @@ int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segmen
     return rc;
 }
 
+bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
+{
+    int64_t end;
+    pb_hot *hot = begin_flush(log, guard, &end);
+    if (hot == NULL)
+        return true;
+    bool has = pb_ring_pool_has(log->rings, hot->ring);
+    pthread_mutex_unlock(&log->flush_lock);
+    return has;
+}
+
 /* ---- zeros ahead ---- */
 
 /* How much is filled next, up to the segment's end, and from where on. 0: nothing for now. */
@@ -505,7 +516,7 @@ static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot, int64_
     bool begun = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &segment) == 0;
     if (begun) {
         log->rolling = segment;
-        begun = enter_segment(log, guard, hot, segment, 0) == 0;
+        begun = pb_ring_pool_has(log->rings, hot->ring) && enter_segment(log, guard, hot, segment, 0) == 0;
     }
     if (!begun) {
         end_hot(log, guard);

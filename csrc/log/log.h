@@ -335,6 +335,9 @@ void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
 /* ---- hot logs: see log/hot.h ---- */
 bool pb_log_is_hot(const pb_log *log); /* [lock] or [writer] */
+/* Is the ring's file where the next start looks for it? If not, what the ring has survives no kill, and the log shall
+ * be made cold. true for a cold log. Background threads. */
+bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard);
 /* What the ring has and the file has not. [lock] */
 int64_t pb_log_gathered_bytes(const pb_log *log);
 /* Become hot, or cold again. Blocking. -EBUSY: somebody writes. heat: -EAGAIN: there is no ring; -EINVAL, -EOPNOTSUPP:

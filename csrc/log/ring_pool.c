@@ -23,6 +23,7 @@ struct pb_ring_pool {
     uint8_t session_id[PB_RING_UUID_BYTES];
     uint8_t boot_id[PB_BOOT_ID_BYTES];
     _Atomic uint32_t next_number;
+    _Atomic int32_t lost_count;
     pthread_mutex_t lock; /* of what follows */
     pb_link free;
     pb_link left;       /* with bytes that are nowhere else */
@@ -64,12 +65,17 @@ int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, p
     return 0;
 }
 
+bool pb_ring_pool_has(const pb_ring_pool *pool, const pb_tail_ring *ring)
+{
+    return pool->io->ops->store_stands(pool->io, ring->path, &ring->store);
+}
+
+/* The file goes only when it is still ours. If that fails it is empty, and the next start removes it. */
 static void destroy_ring(pb_ring_pool *pool, pb_tail_ring *ring, bool unlink)
 {
-    pool->io->ops->store_close(pool->io, &ring->store);
-    /* If that fails it is empty, and the next start removes it. */
-    if (unlink)
+    if (unlink && pb_ring_pool_has(pool, ring))
         (void)pool->io->ops->unlink(pool->io, ring->path);
+    pool->io->ops->store_close(pool->io, &ring->store);
     free(ring->path);
     free(ring);
 }
@@ -152,6 +158,37 @@ int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t
     return rc;
 }
 
+/* It is empty, and its file is gone. */
+static void lose_ring(pb_ring_pool *pool, pb_tail_ring *ring)
+{
+    destroy_ring(pool, ring, false);
+    atomic_fetch_add(&pool->lost_count, 1);
+}
+
+int32_t pb_ring_pool_lost_count(const pb_ring_pool *pool)
+{
+    return atomic_load(&pool->lost_count);
+}
+
+const char *pb_ring_pool_directory(const pb_ring_pool *pool)
+{
+    return pool->directory;
+}
+
+/* A ring that was given back, with its file in its place; NULL: there is none. [lock] */
+static pb_tail_ring *pop_free(pb_ring_pool *pool)
+{
+    pb_link *link;
+    while ((link = pb_list_pop_front(&pool->free)) != NULL) {
+        pb_tail_ring *ring = PB_CONTAINER(link, pb_tail_ring, link);
+        if (pb_ring_pool_has(pool, ring))
+            return ring;
+        lose_ring(pool, ring);
+        pool->ring_count--;
+    }
+    return NULL;
+}
+
 /* Make room for one more in use: *out is one that was given back, or NULL when a new one has to be made. */
 static int reserve_ring(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out)
 {
@@ -161,16 +198,14 @@ static int reserve_ring(pb_ring_pool *pool, const char *log_directory, pb_ring_i
     pthread_mutex_lock(&pool->lock);
     const known_log_dir *known =
         slash != NULL ? find_log_dir(pool, log_directory, (size_t)(slash - log_directory)) : NULL;
-    pb_link *link = known != NULL ? pb_list_pop_front(&pool->free) : NULL;
-    if (known == NULL) {
+    if (known == NULL)
         rc = -EXDEV;
-    } else if (link != NULL) {
-        *out = PB_CONTAINER(link, pb_tail_ring, link);
-    } else if ((pool->ring_count + 1) * file_bytes(pool) > pool->budget_bytes) {
+    else if ((*out = pop_free(pool)) != NULL)
+        rc = 0;
+    else if ((pool->ring_count + 1) * file_bytes(pool) > pool->budget_bytes)
         rc = -EAGAIN;
-    } else {
+    else
         pool->ring_count++;
-    }
     if (rc == 0) {
         pool->taken_count++;
         memcpy(identity->directory_id, known->id, sizeof(known->id));
@@ -197,11 +232,17 @@ int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_ide
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring)
 {
     pb_ring_header_break(ring->header);
+    bool lost = !pb_ring_pool_has(pool, ring);
     pthread_mutex_lock(&pool->lock);
     PB_ASSERT(pool->taken_count > 0);
     pool->taken_count--;
-    pb_list_push_back(&pool->free, &ring->link);
+    if (lost)
+        pool->ring_count--;
+    else
+        pb_list_push_back(&pool->free, &ring->link);
     pthread_mutex_unlock(&pool->lock);
+    if (lost)
+        lose_ring(pool, ring);
 }
 
 void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)

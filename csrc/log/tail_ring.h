@@ -146,7 +146,13 @@ int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t
  * -EXDEV: that log dir is not known. -EAGAIN: the budget is used up, or no ring of this size fits in. -ENOSPC: tmpfs
  * has no more room. */
 int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_identity *identity, pb_tail_ring **out);
-/* What is in it is wanted no more. */
+/* Is its file where the next start looks for it? Else what is in it survives nothing, and is to be promised to nobody.
+ */
+bool pb_ring_pool_has(const pb_ring_pool *pool, const pb_tail_ring *ring);
+/* How many have been found without one. */
+int32_t pb_ring_pool_lost_count(const pb_ring_pool *pool);
+const char *pb_ring_pool_directory(const pb_ring_pool *pool);
+/* What is in it is wanted no more. One whose file is gone is not used again. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
 /* What is in it is wanted, and could not be brought into its file: the ring stays, and is part of the budget, until a
  * log is opened there again or the next start. */

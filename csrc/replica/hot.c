@@ -51,6 +51,10 @@ bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
     partition->last_write_ns = now_ns;
     if (partition->flush_due == NULL || partition->flushing || !partition->serving || partition->broken)
         return false;
+    if (pb_log_is_hot(partition->log) && partition->lost_ring) {
+        partition->switching = take_token(partition);
+        return partition->switching;
+    }
     if (pb_log_is_hot(partition->log))
         return (partition->rules.durable_acks ? pb_log_wants_zeros(partition->log)
                                               : pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES) &&
@@ -124,6 +128,7 @@ static void switch_log(pb_partition *partition, const pb_log_guard *guard, pb_fl
     int result = cools ? pb_log_cool(partition->log, guard) : pb_log_heat(partition->log, guard);
     pthread_mutex_lock(&partition->lock);
     partition->switching = false;
+    partition->lost_ring = partition->lost_ring && result == -EBUSY;
     partition->heat = (pb_heat){.since_ns = now_ns, .not_before_ns = now_ns + (cools ? SECOND_NS : 0)};
     if (!cools && result != 0)
         partition->heat.not_before_ns = now_ns + retry_after_ns(result);
@@ -153,12 +158,22 @@ static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
     pb_reactor_post(partition->writer, &partition->go_on);
 }
 
+static void lose_ring(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    partition->lost_ring = true;
+    partition->switching = true;
+    pthread_mutex_unlock(&partition->lock);
+}
+
 static void flush(pb_partition *partition, enum work work, const pb_log_guard *guard)
 {
     int result =
         work == WORK_ZEROS ? pb_log_write_zeros(partition->log, guard) : pb_log_flush(partition->log, guard, NULL);
     if (result != 0)
         pb_durable_fail(partition, result);
+    else if (!pb_log_has_ring_file(partition->log, guard))
+        lose_ring(partition);
 }
 
 pb_flush_outcome pb_partition_flush(pb_partition *partition)

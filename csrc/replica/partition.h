@@ -132,6 +132,7 @@ struct pb_partition {
     bool waits;            /* the write under way waits for pb_partition_flush */
     bool switching;        /* the log is about to become hot or cold: no write begins */
     bool filling;          /* it writes zeros ahead, and a sync may go on beside */
+    bool lost_ring;        /* its ring's file is gone: it becomes cold as soon as nothing is being written */
     bool flush_asked;      /* little has gathered, but some time ago */
     int64_t last_write_ns;
     pb_heat heat;

@@ -82,6 +82,23 @@ static void tell_refusal(pb_flusher *flusher, const pb_partition *partition, int
     pb_events_notice(flusher->events, "%s", why.text);
 }
 
+/* Something else has taken files of rings away. The lock is held. */
+static void tell_losses(pb_flusher *flusher)
+{
+    if (flusher->events == NULL || flusher->rings == NULL)
+        return;
+    int32_t lost_count = pb_ring_pool_lost_count(flusher->rings);
+    if (lost_count == flusher->told_lost_count)
+        return;
+    pb_events_notice(flusher->events,
+                     "%d tail rings in %s were removed or replaced behind the broker's back. Their logs were written "
+                     "to the disk at once, and what they take until they get new rings goes through the page cache; "
+                     "what had been acknowledged before that would have been lost with the broker. Let nothing clean "
+                     "up there (systemd-logind does with RemoveIPC=yes when the broker's user logs out)",
+                     lost_count - flusher->told_lost_count, pb_ring_pool_directory(flusher->rings));
+    flusher->told_lost_count = lost_count;
+}
+
 static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_outcome outcome)
 {
     pthread_mutex_lock(&flusher->lock);
@@ -93,6 +110,7 @@ static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_o
         free_ring(flusher);
     if (outcome.refused != 0)
         tell_refusal(flusher, partition, outcome.refused);
+    tell_losses(flusher);
     pthread_mutex_unlock(&flusher->lock);
     pb_partition_release(partition);
 }

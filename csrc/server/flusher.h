@@ -16,7 +16,8 @@
 
 typedef struct pb_flusher {
     pb_io *io;
-    pb_events *events; /* for what a person should know; NULL: nobody is told */
+    pb_events *events;   /* for what a person should know; NULL: nobody is told */
+    pb_ring_pool *rings; /* NULL: no log becomes hot */
     pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
@@ -24,6 +25,7 @@ typedef struct pb_flusher {
     pb_link hot; /* partitions that are hot, or have been until lately; retained */
     int64_t next_look_ns;
     int64_t next_tell_ns;
+    int32_t told_lost_count;
     bool running;
     bool stopping;
 } pb_flusher;

@@ -1,6 +1,6 @@
 """Disks that fail under a running broker: EIO on reads, writes and flushes of one log dir of two, on an ext4 whose
 drive does as it is told. The dir goes offline, the other serves, nothing acknowledged is lost, and a new start finds
-the dir in service again.
+the dir in service again; with each append engine.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.protocol_client import ProtocolClient
 
@@ -45,6 +46,14 @@ def disk() -> Iterator[PowerDisk]:
     )
     with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs", size_bytes=96 << 20) as disk:
         yield disk
+
+
+@pytest.fixture(params=[PACED, DIRECT])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings of each append engine."""
+    turns = EngineTurns([request.param])
+    yield turns.overrides(0)
+    turns.close()
 
 
 class Client:
@@ -158,10 +167,10 @@ def power_cycle(disk: PowerDisk) -> None:
 @pytest.mark.parametrize("durability", ["none", "acks"])
 @pytest.mark.parametrize("operation", ["write", "flush"])
 def test_a_drive_that_does_not_write_ends_its_log_dir(
-    disk: PowerDisk, tmp_path: Path, operation: str, durability: str
+    disk: PowerDisk, tmp_path: Path, engine: dict[str, str], operation: str, durability: str
 ) -> None:
     bad = disk.path / "bad"
-    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}", "pybroker.durability": durability}
+    overrides = {**OVERRIDES, **engine, "log.dirs": f"{tmp_path / 'good'},{bad}", "pybroker.durability": durability}
     with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
         topics = client.make_topics(2)
         for _ in range(20):
@@ -184,9 +193,9 @@ def test_a_drive_that_does_not_write_ends_its_log_dir(
         assert client.produce(topics["bad"]) == OK
 
 
-def test_a_drive_that_cannot_be_read_ends_its_log_dir(disk: PowerDisk, tmp_path: Path) -> None:
+def test_a_drive_that_cannot_be_read_ends_its_log_dir(disk: PowerDisk, tmp_path: Path, engine: dict[str, str]) -> None:
     bad = disk.path / "bad"
-    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}"}
+    overrides = {**OVERRIDES, **engine, "log.dirs": f"{tmp_path / 'good'},{bad}"}
     with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
         topics = client.make_topics(2)
         for _ in range(200):
@@ -205,9 +214,11 @@ def test_a_drive_that_cannot_be_read_ends_its_log_dir(disk: PowerDisk, tmp_path:
             client.check(topic)
 
 
-def test_a_move_to_a_failing_drive_leaves_the_log_where_it_was(disk: PowerDisk, tmp_path: Path) -> None:
+def test_a_move_to_a_failing_drive_leaves_the_log_where_it_was(
+    disk: PowerDisk, tmp_path: Path, engine: dict[str, str]
+) -> None:
     bad = disk.path / "bad"
-    overrides = {**OVERRIDES, "log.dirs": f"{tmp_path / 'good'},{bad}"}
+    overrides = {**OVERRIDES, **engine, "log.dirs": f"{tmp_path / 'good'},{bad}"}
     with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
         topics = client.make_topics(2)
         for _ in range(200):
@@ -225,9 +236,11 @@ def test_a_move_to_a_failing_drive_leaves_the_log_where_it_was(disk: PowerDisk, 
         assert client.described() == {"good": OK, "bad": OK}
 
 
-def test_the_broker_ends_with_the_drive_of_its_metadata(disk: PowerDisk, tmp_path: Path) -> None:
+def test_the_broker_ends_with_the_drive_of_its_metadata(
+    disk: PowerDisk, tmp_path: Path, engine: dict[str, str]
+) -> None:
     bad = disk.path / "bad"
-    overrides = {**OVERRIDES, "log.dirs": f"{bad},{tmp_path / 'good'}"}
+    overrides = {**OVERRIDES, **engine, "log.dirs": f"{bad},{tmp_path / 'good'}"}
     with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
         topics = client.make_topics(2)
         disk.fail("flush", errno.EIO)

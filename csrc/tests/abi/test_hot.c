@@ -33,7 +33,7 @@ static void *produce_all(void *argument)
     mini_client client;
     mini_client_open(&client, self->it->port);
     uint8_t *batch = malloc(self->bytes + 1024);
-    for (int i = 0; i < self->batches; i++) {
+    for (int i = atomic_load(&self->acked); i < self->batches; i++) {
         size_t bytes = 1 + (size_t)i * 7919 % self->bytes;
         size_t length = mini_batch(batch, self->bytes + 1024, 1, bytes);
         if (i - atomic_load(&self->acked) == IN_FLIGHT)
@@ -329,6 +329,61 @@ TEST(a_log_that_gets_no_ring_is_written_all_the_same_and_somebody_is_told)
     pb_notice_release(event.handle);
     CHECK_INT(hot_count(&it), 0);
     end_hot(&it);
+}
+
+/* ---- rings that something else removes ---- */
+
+static void run(const char *format, const char *directory)
+{
+    char command[256];
+    /* NOLINTNEXTLINE(clang-diagnostic-format-nonliteral): literals of this file */
+    snprintf(command, sizeof command, format, directory);
+    CHECK_INT(system(command), 0);
+}
+
+static void expect_loss_told(served *it)
+{
+    pb_event event = wait_for_event(it, PB_EVENT_NOTICE);
+    const char *text = (const char *)(uintptr_t)event.body;
+    CHECK(strstr(text, "1 tail rings in ") != NULL && strstr(text, "were removed or replaced") != NULL);
+    pb_notice_release(event.handle);
+}
+
+TEST(a_log_whose_ring_is_removed_goes_on_without_and_its_file_has_all)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        served it;
+        serve_hot(&it, backends[i], PB_DURABILITY_NONE, 4 << 20, 1 << 30);
+        load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
+        run_load(&some);
+        CHECK_INT(hot_count(&it), 1);
+        run("rm -r %s", it.rings);
+        load more = {.it = &it, .batches = 120, .bytes = 60 << 10, .acked = 60};
+        run_load(&more);
+        expect_loss_told(&it);
+        CHECK_INT(hot_count(&it), 0);
+        pb_partition_segment segment;
+        CHECK_INT(pb_partition_segments(it.partition, &segment, 1), 1);
+        CHECK_INT(segment.file_bytes, segment.size_bytes);
+        read_all(&it, more.batches, 0);
+        stop(&it);
+    }
+}
+
+TEST(a_ring_that_was_replaced_is_left_alone_and_a_new_one_is_made)
+{
+    served it;
+    serve_hot(&it, "epoll", PB_DURABILITY_NONE, 4 << 20, 2 << 20); /* found at a roll at the latest */
+    load some = {.it = &it, .batches = 60, .bytes = 60 << 10};
+    run_load(&some);
+    CHECK_INT(hot_count(&it), 1);
+    run("cd %s && for each in *.ring; do rm -f $each && echo garbage > $each; done", it.rings);
+    load more = {.it = &it, .batches = 120, .bytes = 60 << 10, .acked = 60};
+    run_load(&more);
+    expect_loss_told(&it);
+    read_all(&it, more.batches, 0);
+    stop(&it);
+    run("cd %s && grep -q garbage *.ring && rm *.ring && rmdir ../$(basename $PWD)", it.rings);
 }
 
 CHECK_MAIN()

@@ -100,6 +100,43 @@ TEST(a_ring_tells_whose_bytes_it_holds)
     io->ops->close(io);
 }
 
+TEST(a_ring_whose_file_is_gone_or_another_one_is_not_used_again)
+{
+    pb_io *io;
+    pb_tail_ring *ring, *again;
+    pb_ring_pool_stats stats;
+    CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
+    pb_ring_pool *pool = open_pool(io, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(take(pool, &ring), 0);
+        CHECK(pb_ring_pool_has(pool, ring));
+        CHECK(access(ring->path, W_OK) != 0 || geteuid() == 0);
+        CHECK_INT(unlink(ring->path), 0);
+        CHECK(!pb_ring_pool_has(pool, ring));
+        char *path = strdup(ring->path);
+        if (i == 1)
+            CHECK_INT(io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE) >= 0, 1);
+        pb_ring_pool_give(pool, ring);
+        CHECK_INT(pb_ring_pool_lost_count(pool), i + 1);
+        pb_ring_pool_stats_read(pool, &stats);
+        CHECK_INT(stats.ring_count, 0);
+        CHECK_INT(access(path, F_OK), i == 1 ? 0 : -1);
+        (void)unlink(path);
+        free(path);
+    }
+    /* One that nobody has at the moment is looked at before it is handed out. */
+    CHECK_INT(take(pool, &ring), 0);
+    pb_ring_pool_give(pool, ring);
+    CHECK_INT(unlink(ring->path), 0);
+    CHECK_INT(take(pool, &again), 0);
+    CHECK(pb_ring_pool_has(pool, again));
+    CHECK_INT(pb_ring_pool_lost_count(pool), 3);
+    pb_ring_pool_give(pool, again);
+    pb_ring_pool_close(pool);
+    CHECK(access(directory, F_OK) != 0);
+    io->ops->close(io);
+}
+
 TEST(a_pool_keeps_to_its_budget_and_uses_rings_again)
 {
     pb_io *io;
