@@ -47,12 +47,13 @@ int32_t pb_ring_file_read(const char *path, pb_ring_file *out, pb_native_failure
     int rc = pb_io_open("epoll", &io, &inner);
     if (rc != 0)
         return pb_abi_fail(failure, &inner, rc);
-    pb_ring_content content;
+    pb_ring_content content = {0};
     rc = pb_ring_inspect(io, path, &content, &inner);
     io->ops->close(io);
-    if (rc != 0)
+    if (rc != 0 && rc != -EBADMSG)
         return pb_abi_fail(failure, &inner, rc);
     *out = (pb_ring_file){
+        .ring_bytes = content.ring_bytes,
         .segment_base = content.segment_base,
         .start_position = content.start_position,
         .end_position = content.end_position,
@@ -63,8 +64,8 @@ int32_t pb_ring_file_read(const char *path, pb_ring_file *out, pb_native_failure
     memcpy(out->topic_id, content.identity.topic_id, sizeof(out->topic_id));
     memcpy(out->boot_id, content.boot_id, sizeof(out->boot_id));
     memcpy(out->session_id, content.session_id, sizeof(out->session_id));
-    memcpy(out->topic, content.identity.topic, sizeof(out->topic));
-    return 0;
+    memcpy(out->topic, content.identity.topic, sizeof(out->topic) - 1);
+    return pb_abi_fail(failure, &inner, rc);
 }
 
 int32_t pb_ring_file_replay(const char *path, const char *log_directory, int32_t look, int64_t *moved_bytes,

@@ -459,6 +459,7 @@ void pb_broker_ring_stats_read(pb_broker *broker, pb_broker_ring_stats *out);
 
 /* What the file of a ring says of itself. */
 typedef struct pb_ring_file {
+    int64_t ring_bytes; /* the file begins with them: the byte at a position of the segment, at that modulo this */
     int64_t segment_base;
     int64_t start_position; /* in the segment's file below it */
     int64_t end_position;   /* in the ring below it */
@@ -470,8 +471,8 @@ typedef struct pb_ring_file {
     uint8_t session_id[16];
     char topic[256];
 } pb_ring_file;
-/* -ENODATA: it was never finished, and holds nothing. -EBADMSG, -EPROTONOSUPPORT: it is no ring, or not of this
- * version. Blocking. */
+/* -ENODATA: it was never finished, and holds nothing. -EBADMSG: it is no ring, or a damaged one, and *out has what lies
+ * where a ring says these things. -EPROTONOSUPPORT: it is not of this version. Blocking. */
 int32_t pb_ring_file_read(const char *path, pb_ring_file *out, pb_native_failure *failure);
 /* Bring what the ring at `path` holds into the log in `log_directory`, and sync it; *moved_bytes: how many its segment
  * had not got. `look`: change nothing. The ring's file stays as it is. -ESTALE: the log is not as the ring's writer

@@ -50,12 +50,8 @@ int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_conten
     memcpy(&header, head, sizeof(header));
     if (memcmp(header.magic, (uint8_t[sizeof(MAGIC)]){0}, sizeof(MAGIC)) == 0)
         return -ENODATA;
-    if (memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
-        return -EBADMSG;
-    if (header.version != PB_RING_VERSION)
-        return -EPROTONOSUPPORT;
     *out = (pb_ring_content){
-        .ring_bytes = header.ring_bytes,
+        .ring_bytes = file_bytes - PB_STORE_HEAD_BYTES,
         .segment_base = header.segment_base,
         .start_position = atomic_load_explicit(&header.start_position, memory_order_relaxed),
         .end_position = atomic_load_explicit(&header.end_position, memory_order_relaxed),
@@ -64,6 +60,10 @@ int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_conten
     };
     memcpy(out->boot_id, header.boot_id, sizeof(out->boot_id));
     memcpy(out->session_id, header.session_id, sizeof(out->session_id));
+    if (memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
+        return -EBADMSG;
+    if (header.version != PB_RING_VERSION)
+        return -EPROTONOSUPPORT;
     if (header.ring_bytes <= 0 || header.ring_bytes % PB_DIRECT_BLOCK_BYTES != 0 ||
         header.ring_bytes != file_bytes - PB_STORE_HEAD_BYTES)
         return -EBADMSG;

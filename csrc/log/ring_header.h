@@ -23,7 +23,8 @@ void pb_ring_header_break(pb_ring_header *header);
 uint32_t pb_ring_header_checksum(const pb_ring_header *header);
 
 /* Take the last PB_STORE_HEAD_BYTES of a file of `file_bytes` apart. 0; -ENODATA: a ring that was never finished;
- * -EBADMSG: this is no ring, or not a whole one; -EPROTONOSUPPORT: of another version. */
+ * -EBADMSG: this is no ring, or not a whole one, and *out has what lies where its header should; -EPROTONOSUPPORT: of
+ * another version. */
 int pb_ring_header_parse(const uint8_t *head, int64_t file_bytes, pb_ring_content *out);
 
 #endif

@@ -232,6 +232,8 @@ int pb_ring_pool_take(pb_ring_pool *pool, const char *log_directory, pb_ring_ide
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring)
 {
     pb_ring_header_break(ring->header);
+    /* So that whatever is found behind a log's end is of that log, even without a header that says so. */
+    memset(ring->store.ring, 0, ring->store.ring_bytes);
     bool lost = !pb_ring_pool_has(pool, ring);
     pthread_mutex_lock(&pool->lock);
     PB_ASSERT(pool->taken_count > 0);

@@ -5,11 +5,14 @@ All calls are blocking and belong on a worker thread, or into a tool. They raise
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
+from pybroker.native.errors import NativeError
 
 UUID_BYTES: int = lib.PB_UUID_BYTES
 
@@ -21,6 +24,7 @@ class RingFile:
     boot are true."""
 
     path: Path
+    ring_bytes: int
     is_sealed: bool
     directory_id: bytes
     topic_id: bytes
@@ -79,12 +83,28 @@ def ring_stats(broker: NativeBroker) -> RingStats:
     return RingStats(out.budget_bytes, out.used_bytes, out.ring_count, out.taken_count)
 
 
+class DamagedRing(NativeError):
+    """What is no ring, or a damaged one. `claim` has what lies where a ring says of itself what it is."""
+
+    def __init__(self, error: NativeError, claim: RingFile) -> None:
+        super().__init__(error.code, error.text)
+        self.claim = claim
+
+
 def read_ring(path: Path) -> RingFile:
-    """-ENODATA for one that was never finished; -EBADMSG for what is no ring."""
+    """-ENODATA for one that was never finished; DamagedRing (-EBADMSG) for what is no ring."""
     out, failure = ffi.new("pb_ring_file *"), new_failure()
-    check(lib.pb_ring_file_read(str(path).encode(), out, failure), failure)
+    result = lib.pb_ring_file_read(str(path).encode(), out, failure)
+    if result == -errno.EBADMSG:
+        raise DamagedRing(NativeError(result, ffi.string(failure.text).decode(errors="replace")), _ring_file(path, out))
+    check(result, failure)
+    return _ring_file(path, out)
+
+
+def _ring_file(path: Path, out: Any) -> RingFile:
     return RingFile(
         path=path,
+        ring_bytes=out.ring_bytes,
         is_sealed=bool(out.sealed),
         directory_id=bytes(out.directory_id),
         topic_id=bytes(out.topic_id),

@@ -276,7 +276,11 @@ class ReplicaManager:
                 error,
             )
         self._offline.add(key, topic_id, is_tried_again=passes, is_new=is_new)
-        if passes and self._reopening is None:
+        if passes:
+            self._reopen_later()
+
+    def _reopen_later(self) -> None:
+        if self._reopening is None:
             self._reopening = asyncio.get_running_loop().call_later(_REPAIR_INTERVAL_S, self._queue_reopening)
 
     def _queue_reopening(self) -> None:
@@ -312,9 +316,9 @@ class ReplicaManager:
         if replica is not None and replica.log is log:
             self._take_offline(log.key, replica)
 
-    def _take_offline(self, key: TopicPartition, replica: Replica) -> None:
+    def _take_offline(self, key: TopicPartition, replica: Replica, *, is_tried_again: bool = False) -> None:
         del self._replicas[key]
-        self._offline.add(key, replica.log.topic_id, is_tried_again=False, is_new=False)
+        self._offline.add(key, replica.log.topic_id, is_tried_again=is_tried_again, is_new=False)
         self._departures.begin(key, self._logs.drop(replica.log))
 
     # ---- appends and reads of the control plane --------------------------------------------------------------------
@@ -374,7 +378,7 @@ class ReplicaManager:
         if log is None or log.closing:
             return
         if what == OFFLINE_SYNC:
-            self._logs.failures.report(log, "a sync", SyncFailed(error))
+            self._on_sync_failed(log, SyncFailed(error))
             return
         failure: NativeError | None = NativeError(error)
         is_write = what == OFFLINE_WRITE
@@ -390,6 +394,17 @@ class ReplicaManager:
             await self._repair(log, failure)
         else:
             self._logs.failures.report(log, "a write" if is_write else "a read", failure)
+
+    def _on_sync_failed(self, log: PartitionLog, error: SyncFailed) -> None:
+        if consequence(error) is not Consequence.NOTHING:
+            self._logs.failures.report(log, "a sync", error)
+            return
+        # The data plane has given the log up, and the disk is not at fault.
+        replica = self._replicas.get(log.key)
+        if replica is not None and replica.log is log:
+            logger.error("%s: it could not be brought to the disk (%s), and is opened again", log, error)
+            self._take_offline(log.key, replica, is_tried_again=True)
+            self._reopen_later()
 
     async def _look_at_files(self, log: PartitionLog) -> NativeError | None:
         """What is wrong with a log's files; None when nothing is."""

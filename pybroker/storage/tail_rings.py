@@ -14,18 +14,19 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
-from pybroker.native.rings import RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
+from pybroker.native.rings import DamagedRing, RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage import partition_metadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
+from pybroker.storage.ring_salvage import salvage, without_ring
 
 logger = logging.getLogger(__name__)
 
@@ -232,9 +233,18 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
             log_dir,
             lost,
         )
+        _tell_without_ring(log_dir, session, set())
         return 0
     with locked_for_replay(session.directory):
-        total_bytes = sum(_replay_left(log_dir, left) for left in left_rings(log_dir, directory_id))
+        rings = list(left_rings(log_dir, directory_id))
+        total_bytes = sum(_replay_left(log_dir, left) for left in rings)
+        with_ring = {left.log for left in rings if left.log is not None}
+        for ring in damaged_rings(session):
+            log = log_dir / f"{ring.topic}-{ring.partition}"
+            if ring.directory_id == directory_id and "/" not in ring.topic and _topic_id(log) == ring.topic_id:
+                with_ring.add(log)
+                total_bytes += _save(ring, log)
+        _tell_without_ring(log_dir, session, with_ring)
         with contextlib.suppress(OSError):  # others have rings there
             os.rmdir(session.directory)
     forget(log_dir)
@@ -269,6 +279,45 @@ def _replay_one(left: LeftRing, log: Path) -> int:
     if moved_bytes:
         logger.info("%s: %d bytes came in from the tail ring %s", log, moved_bytes, ring.path)
     return moved_bytes
+
+
+def damaged_rings(session: RingSession) -> Iterator[RingFile]:
+    """Of that session, as far as a name or a header tells; the rest of what they say may be anything."""
+    for path in sorted(session.directory.glob(f"*{_RING_SUFFIX}")):
+        try:
+            read_ring(path)
+        except DamagedRing as damaged:
+            if damaged.claim.session_id == session.session_id or path.name.startswith(session.session_id.hex()[:12]):
+                yield damaged.claim
+        except NativeError as error:
+            logger.debug("%s", error)  # has been told
+
+
+def _save(ring: RingFile, log: Path) -> int:
+    """How many bytes came in."""
+    saved = salvage(ring, log)
+    logger.error(
+        "the tail ring %s of %s is damaged. %d records (%d bytes) in it, which follow where the log ended, are intact "
+        "and came in; what may have followed them is lost. It stays where it is until the machine is restarted; copy "
+        "it if it matters",
+        ring.path,
+        log,
+        saved.record_count,
+        saved.byte_count,
+    )
+    return saved.byte_count
+
+
+def _tell_without_ring(log_dir: Path, session: RingSession, with_ring: Collection[Path]) -> None:
+    for log in without_ring(log_dir, with_ring):
+        logger.error(
+            "%s was written through a tail ring when its broker ended, as the blocks ahead of it tell, and %s has none "
+            "of it that can be read: up to %d MiB of what was acknowledged last may be lost. Let nothing clean up "
+            "there",
+            log,
+            session.directory,
+            RING_BYTES >> 20,
+        )
 
 
 def _tell_kept(left: LeftRing, why: str) -> None:

@@ -34,8 +34,18 @@ def check_left_rings(log_dir: Path, report: Report, only: Path | None = None) ->
         return
     if lost is not None:
         report.error("tail-rings-lost", session_file, f"the tail rings in {lost} are gone, and what was in them")
+    _check_damaged(log_dir, report)
     for left in rings:
         _check_one(left, report)
+
+
+def _check_damaged(log_dir: Path, report: Report) -> None:
+    session = tail_rings.RingSession.read(log_dir)
+    for ring in tail_rings.damaged_rings(session) if session is not None else ():
+        text = (
+            "a damaged tail ring: the next start of the broker saves what goes on where its log ends, if it names one"
+        )
+        report.error("tail-ring-damaged", ring.path, text)
 
 
 def _rings(log_dir: Path, only: Path | None) -> list[LeftRing]:

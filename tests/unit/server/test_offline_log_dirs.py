@@ -358,6 +358,29 @@ def test_what_could_not_be_opened_is_tried_again(
     asyncio.run(run())
 
 
+def test_a_log_that_found_no_memory_to_be_written_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+
+    async def run() -> None:
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            assert await produced(client, "t") == OK
+            log = daemon.logs.logs["t", 0]
+            await daemon.services.replicas.on_offline(log.tag, OFFLINE_SYNC, -errno.ENOMEM)
+            assert await produced(client, "t") == OFFLINE
+            async with asyncio.timeout(10):
+                while (row := await client.produce("t", b"z")).error_code != OK:
+                    assert row.error_code == OFFLINE
+                    await asyncio.sleep(0.01)
+            assert row.base_offset == 1
+            assert daemon.logs.logs["t", 0] is not log
+            assert await described(client) == {"a": OK}
+
+    asyncio.run(run())
+
+
 def test_new_partitions_stay_out_of_cordoned_dirs(tmp_path: Path) -> None:
     async def run() -> None:
         cordoned = config(tmp_path, cordoned_log_dirs=str(tmp_path / "b"))

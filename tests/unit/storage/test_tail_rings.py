@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from log_setup import TOPIC_ID, setup
-from ring_files import write_ring, write_session
+from ring_files import RING_BYTES, write_ring, write_session
 
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import read_ring, ring_stats
@@ -116,6 +117,73 @@ def test_empty_rings_go(tmp_path: Path, rings: Path) -> None:
     write_session(tmp_path, rings)
     assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
     assert not rings.exists()
+
+
+def damage(ring: Path, position: int, length: int = 4) -> None:
+    with open(ring, "r+b") as file:
+        file.seek(position)
+        file.write(b"\xa5" * length)
+
+
+CHECKSUM_POSITION = RING_BYTES + 12
+TOPIC_ID_POSITION = RING_BYTES + 16 + 3 * 8 + 3 * 16
+
+
+def test_of_a_damaged_ring_what_follows_the_end_of_the_log_is_saved(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = log_bytes()
+    batch_bytes = len(whole) // 20
+    for saved_count, positions in ((20, [CHECKSUM_POSITION]), (12, [CHECKSUM_POSITION, 12 * batch_bytes + 40])):
+        log = make_log(tmp_path / str(saved_count))
+        ring = leave_ring(rings, name=str(saved_count))
+        for position in positions:
+            damage(ring, position)
+        write_session(log.parent, rings)
+        # The last block was being flushed.
+        segment_of(log).write_bytes(whole[: 5 * batch_bytes + 30] + bytes(500))
+        for _ in range(2):
+            tail_rings.replay(log.parent, DIRECTORY_ID)
+            assert segment_of(log).read_bytes() == whole[: saved_count * batch_bytes]
+            write_session(log.parent, rings)
+        assert f"{saved_count - 5} records ({(saved_count - 5) * batch_bytes} bytes) in it" in caplog.text
+        assert ring.exists()
+        ring.unlink()
+
+
+def test_a_ring_that_does_not_say_whose_it_is_goes_into_no_log(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = make_log(tmp_path)
+    ring = leave_ring(rings)
+    damage(ring, TOPIC_ID_POSITION, 16)
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert segment_of(log).read_bytes() == log_bytes()[:FLUSHED]
+    assert f"cannot read the tail ring {ring}" in caplog.text and "it stays where it is" in caplog.text
+
+
+@pytest.mark.parametrize("gone", ["the ring", "all rings"])
+def test_a_log_whose_ring_is_gone_is_named(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    for name, topic_id in (("t-0", TOPIC_ID), ("u-0", b"u" * 16), ("cold-0", b"c" * 16)):
+        make_log(tmp_path, topic_id, name)
+    for name in ("t-0", "u-0"):
+        with open(segment_of(tmp_path / name), "r+b") as file:
+            keep_size(file.fileno(), 1 << 20)
+    leave_ring(rings)
+    write_session(tmp_path, rings if gone == "the ring" else rings / "gone")
+    tail_rings.replay(tmp_path, DIRECTORY_ID)
+    assert f"{tmp_path / 'u-0'} was written through a tail ring" in caplog.text
+    assert "cold-0" not in caplog.text
+    assert (f"{tmp_path / 't-0'} was written" in caplog.text) == (gone == "all rings")
+
+
+def keep_size(descriptor: int, length: int) -> None:
+    """Give a file blocks behind its end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.fallocate(descriptor, 1, ctypes.c_long(0), ctypes.c_long(length)) == 0, os.strerror(ctypes.get_errno())
 
 
 def other_topic(log_dir: Path) -> None:

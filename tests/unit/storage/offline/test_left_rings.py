@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from offline_dirs import check_report, copy_of_kafka_dir, kinds
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from ring_files import write_ring, write_session
+from ring_files import RING_BYTES, write_ring, write_session
 
 from pybroker.cli.main import main
 from pybroker.metadata.offline import topic_ids
@@ -83,6 +83,10 @@ def test_check_names_what_lies_in_rings(log_dir: Path, rings: Path) -> None:
     assert "tail-ring-stale" in kinds(log_dir)
     shutil.rmtree(segment.parent)
     assert "tail-ring-unknown" in kinds(log_dir)
+    with open(ring, "r+b") as file:
+        file.seek(RING_BYTES + 12)
+        file.write(b"\xa5" * 4)
+    assert "tail-ring-damaged" in kinds(log_dir)
     shutil.rmtree(rings)
     assert "tail-rings-lost" in kinds(log_dir)
 

@@ -1,0 +1,96 @@
+"""What can be saved when rings are not as their broker left them: one whose header is damaged, or none at all.
+
+A ring whose header cannot be believed may still have intact batches. The byte at a position of a segment lies in its
+ring at that position modulo the ring's size, and rings are emptied before another log gets them: so a batch that lies
+where the log's file ends, begins with the offset that comes next there and has the right CRC is the one that follows,
+whatever the header says, and the next one lies behind it. Blocks; fails with `OSError` and `NativeError`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.native import crc32c
+from pybroker.native.rings import RingFile
+from pybroker.native.walk import EVERY, SegmentWalk
+
+#: base offset, length, leader epoch, magic, CRC, attributes, last offset delta
+_BATCH = struct.Struct(">qiibIhi")
+_FRAME_BYTES = 12
+_CRC_END = 21
+_MAGIC = 2
+#: A hot log has blocks ahead of its end, others have hardly any.
+_AHEAD_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was written behind a log's end."""
+
+    byte_count: int
+    record_count: int
+
+
+def salvage(ring: RingFile, log: Path) -> Saved:
+    """Write what goes on at the end of `log`'s newest segment into it, durably. Doing it again comes to the same."""
+    segment = newest_segment(log)
+    if segment is None:
+        return Saved(0, 0)
+    position, next_offset = _end_of(segment)
+    with open(ring.path, "rb") as file:
+        content = file.read(ring.ring_bytes)
+    place = position % ring.ring_bytes
+    byte_count, end_offset = _chain(content[place:] + content[:place], next_offset)
+    if byte_count > 0:
+        with open(segment, "r+b") as file:
+            file.truncate(position)
+            file.seek(position)
+            file.write((content[place:] + content[:place])[:byte_count])
+            file.flush()
+            os.fsync(file.fileno())
+    return Saved(byte_count, end_offset - next_offset)
+
+
+def newest_segment(log: Path) -> Path | None:
+    """The .log that is written to."""
+    return max(log.glob("[0-9]*.log"), default=None)
+
+
+def _end_of(segment: Path) -> tuple[int, int]:
+    """(position, offset) behind the last of the intact batches from the segment's beginning on."""
+    position, offset = 0, int(segment.stem)
+    for row in SegmentWalk().rows(segment, offset, wanted=EVERY):
+        if not (row.is_batch and row.is_intact) or row.position != position:
+            break
+        position, offset = row.position + row.size_bytes, row.last_offset + 1
+    return position, offset
+
+
+def _chain(content: bytes, next_offset: int) -> tuple[int, int]:
+    """How many bytes of `content` are intact batches from `next_offset` on, and the offset behind them."""
+    end = 0
+    while len(content) - end >= _BATCH.size:
+        base_offset, length, _, magic, checksum, _, last_offset_delta = _BATCH.unpack_from(content, end)
+        batch_end = end + _FRAME_BYTES + length
+        is_next = magic == _MAGIC and base_offset == next_offset and last_offset_delta >= 0
+        if not is_next or not end + _CRC_END < batch_end <= len(content):
+            break
+        if crc32c(content[end + _CRC_END : batch_end]) != checksum:
+            break
+        end, next_offset = batch_end, base_offset + last_offset_delta + 1
+    return end, next_offset
+
+
+def without_ring(log_dir: Path, with_ring: Collection[Path]) -> Iterator[Path]:
+    """The logs below `log_dir` that look as if they had a ring when their broker ended, and are not in `with_ring`."""
+    for log in sorted(each for each in log_dir.iterdir() if each.is_dir() and each not in with_ring):
+        segment = newest_segment(log)
+        if segment is None:
+            continue
+        status = segment.stat()
+        if status.st_blocks * 512 - status.st_size > _AHEAD_BYTES:
+            yield log
