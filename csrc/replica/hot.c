@@ -142,12 +142,23 @@ static void switch_log(pb_partition *partition, const pb_log_guard *guard, pb_fl
     pb_partition_catch_up(partition);
 }
 
+/* As soon as nothing is being written the log becomes cold. */
+static void lose_ring(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    partition->lost_ring = true;
+    partition->switching = true;
+    pthread_mutex_unlock(&partition->lock);
+}
+
 /* Also after a failure, which the writer then meets. */
 static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
 {
     int result = pb_log_write_unblock(partition->log, guard, &partition->write);
     if (result != 0)
         pb_durable_fail(partition, result);
+    else if (!pb_log_has_ring_file(partition->log, guard))
+        lose_ring(partition);
     int64_t now_ns = partition->io->ops->monotonic_ns(partition->io);
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->waits);
@@ -156,14 +167,6 @@ static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
     partition->heat.not_before_ns = now_ns + 10 * SECOND_NS;
     pthread_mutex_unlock(&partition->lock);
     pb_reactor_post(partition->writer, &partition->go_on);
-}
-
-static void lose_ring(pb_partition *partition)
-{
-    pthread_mutex_lock(&partition->lock);
-    partition->lost_ring = true;
-    partition->switching = true;
-    pthread_mutex_unlock(&partition->lock);
 }
 
 static void flush(pb_partition *partition, enum work work, const pb_log_guard *guard)

@@ -57,7 +57,8 @@ def salvage(ring: RingFile, log: Path) -> Saved:
 
 def newest_segment(log: Path) -> Path | None:
     """The .log that is written to."""
-    return max(log.glob("[0-9]*.log"), default=None)
+    name = max((each for each in os.listdir(log) if each.endswith(".log") and each[0].isdigit()), default=None)
+    return None if name is None else log / name
 
 
 def _end_of(segment: Path) -> tuple[int, int]:

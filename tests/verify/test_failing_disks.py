@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from pybroker.testing.protocol_client import ProtocolClient
 REPOSITORY = Path(__file__).resolve().parents[2]
 VALUE_BYTES = 20_000
 TIMEOUT_S = 20.0
+SLOW_S = 0.5
 OK, OFFLINE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 OVERRIDES = {
     "offsets.topic.num.partitions": "2",
@@ -261,3 +263,41 @@ def test_the_broker_ends_with_the_drive_of_its_metadata(
         client.follow(broker)
         assert client.described() == {"good": OK, "bad": OK}
         client.check(topics["good"])
+
+
+def took_s(client: Client, topic: str, count: int) -> float:
+    """The longest of some produces."""
+    worst = 0.0
+    for _ in range(count):
+        begun = time.monotonic()
+        assert client.produce(topic) == OK
+        worst = max(worst, time.monotonic() - begun)
+    return worst
+
+
+@pytest.mark.parametrize("durability", ["none", "acks"])
+def test_a_slow_drive_costs_only_those_who_wait_for_it(
+    disk: PowerDisk, tmp_path: Path, engine: dict[str, str], durability: str
+) -> None:
+    slow = disk.path / "slow"
+    overrides = {**OVERRIDES, **engine, "log.dirs": f"{tmp_path / 'quick'},{slow}", "pybroker.durability": durability}
+    with BrokerProcess(tmp_path / "broker", overrides=overrides) as broker, closing(Client(broker)) as client:
+        topics = client.make_topics(2)
+        assert took_s(client, topics["slow"], 20) < SLOW_S
+        for operation in ("write", "flush"):
+            disk.slow(operation, int(1000 * SLOW_S))
+        with ThreadPoolExecutor(1) as pool, closing(Client(broker)) as other:
+            burdened = pool.submit(took_s, other, topics["slow"], 5 if durability == "acks" else 200)
+            quick_s = took_s(client, topics["quick"], 50)
+            slow_s = burdened.result(60)
+        assert quick_s < SLOW_S, "the other log dir has nothing to do with it"
+        assert (slow_s >= SLOW_S) == (durability == "acks")
+        broker.kill()
+        for operation in ("write", "flush"):
+            disk.slow(operation, 0)
+        broker.start()
+        for each in (client, other):
+            each.follow(broker)
+            for topic in each.acknowledged:
+                each.check(topic)
+        other.close()

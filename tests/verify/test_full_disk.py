@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.small_disk import mounted_disk
 
 DISK = "32m"
@@ -35,6 +36,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a small disk needs root, to mount")
     with mounted_disk(tmp_path / "small", DISK) as path:
         yield path
+
+
+@pytest.fixture(params=[PACED, DIRECT])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings of each append engine."""
+    turns = EngineTurns([request.param])
+    yield turns.overrides(0)
+    turns.close()
 
 
 class Sender:
@@ -90,8 +99,10 @@ def fill_up(path: Path) -> None:
         return
 
 
-def test_a_full_disk_costs_no_acknowledged_record_and_no_broker(small_disk: Path, tmp_path: Path) -> None:
-    overrides = {**OVERRIDES, "log.dirs": str(small_disk / "data")}
+def test_a_full_disk_costs_no_acknowledged_record_and_no_broker(
+    small_disk: Path, tmp_path: Path, engine: dict[str, str]
+) -> None:
+    overrides = {**OVERRIDES, **engine, "log.dirs": str(small_disk / "data")}
     with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         config = {"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
@@ -141,8 +152,8 @@ def fill_log(sender: Sender, small_disk: Path) -> None:
     assert set(sender.send(20)) == {KafkaError.KAFKA_STORAGE_ERROR}
 
 
-def test_what_people_delete_makes_room_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
-    overrides = {**OVERRIDES, "log.dirs": str(small_disk / "data")}
+def test_what_people_delete_makes_room_on_a_full_disk(small_disk: Path, tmp_path: Path, engine: dict[str, str]) -> None:
+    overrides = {**OVERRIDES, **engine, "log.dirs": str(small_disk / "data")}
     config = {"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
     with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})

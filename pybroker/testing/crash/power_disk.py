@@ -115,11 +115,18 @@ class PowerDisk:
 
     def fail(self, operation: str, error: int) -> None:
         """Let every `read`, `write` or `flush` that reaches the drive fail with that errno from now on; 0: no more."""
+        self._order("fail", operation, error)
+
+    def slow(self, operation: str, delay_ms: int) -> None:
+        """Let every such operation take so long from now on, one after the other; 0: as long as it takes."""
+        self._order("slow", operation, delay_ms)
+
+    def _order(self, what: str, operation: str, value: int) -> None:
         assert operation in ("read", "write", "flush")
         assert self._server is not None and self._server.stdin is not None
-        self._server.stdin.write(f"fail {operation} {error}\n")
+        self._server.stdin.write(f"{what} {operation} {value}\n")
         self._server.stdin.flush()
-        assert self._line() == f"fail {error}"
+        assert self._line() == f"{what} {value}"
 
     def unmount(self) -> None:
         """Take the file system, the loop device and the drive away. Nobody may have files open on it."""

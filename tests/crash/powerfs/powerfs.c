@@ -7,9 +7,10 @@
  * (fsync of the file, which is what a loop device makes of a block flush). A line `cut <seed> <percent>` on standard
  * input cuts the power: each sector that no flush has reached is kept with that chance and dropped otherwise. From then
  * on the image does not change any more, while the file goes on working, so that the kernel can be taken off it in
- * order. Lines `fail read|write|flush <errno>` let every such request fail from then on, 0 lets them succeed again.
- * Standard output says `ready`, `cut <sectors not flushed> <sectors kept>` and `fail <errno>`. Ends when it is
- * unmounted.
+ * order. Lines `fail read|write|flush <errno>` let every such request fail from then on, 0 lets them succeed again, and
+ * `slow read|write|flush <ms>` let each wait so long.
+ * Standard output says `ready`, `cut <sectors not flushed> <sectors kept>`, `fail <errno>` and `slow <ms>`. Ends when
+ * it is unmounted.
  *
  * One thread. Needs root, to mount without a helper. Ends with a message when a system call fails.
  */
@@ -42,7 +43,8 @@ typedef struct drive {
     uint8_t *dirty; /* one byte per sector that no flush has reached */
     uint64_t sector_count;
     bool dead;
-    int failing[OPERATIONS]; /* errno, or 0 */
+    int failing[OPERATIONS];  /* errno, or 0 */
+    int delay_ms[OPERATIONS]; /* each such request takes at least so long, one after the other */
 } drive;
 
 static int fuse_fd;
@@ -66,6 +68,7 @@ static void drive_open(drive *it, const char *path)
     it->dirty = calloc(it->sector_count, 1);
     it->dead = false;
     memset(it->failing, 0, sizeof it->failing);
+    memset(it->delay_ms, 0, sizeof it->delay_ms);
     if (it->current == MAP_FAILED || it->dirty == NULL)
         die("cannot map the image");
 }
@@ -191,13 +194,24 @@ static void do_write(drive *it, uint64_t unique, const struct fuse_write_in *in,
     reply(unique, 0, &out, sizeof out);
 }
 
-/* true: it was refused, because such requests shall fail. */
+static void drive_slow(drive *it, const char *operation, int delay_ms)
+{
+    for (int i = 0; i < OPERATIONS; i++)
+        if (strcmp(operation, operation_names[i]) == 0)
+            it->delay_ms[i] = delay_ms;
+    printf("slow %d\n", delay_ms);
+    fflush(stdout);
+}
+
+/* true: it was refused, because such requests shall fail. Waits where they shall be slow. */
 static bool refused(const drive *it, const struct fuse_in_header *header)
 {
     int operation = header->opcode == FUSE_READ    ? OP_READ
                     : header->opcode == FUSE_WRITE ? OP_WRITE
                     : header->opcode == FUSE_FSYNC ? OP_FLUSH
                                                    : OPERATIONS;
+    if (operation < OPERATIONS && it->delay_ms[operation] > 0)
+        usleep((useconds_t)it->delay_ms[operation] * 1000);
     if (operation == OPERATIONS || it->failing[operation] == 0)
         return false;
     reply(header->unique, -it->failing[operation], NULL, 0);
@@ -277,13 +291,15 @@ static bool obey(drive *it)
     unsigned long long seed;
     unsigned percent;
     char operation[16];
-    int error;
+    int error, delay_ms;
     if (fgets(line, sizeof line, stdin) == NULL)
         return false;
     if (sscanf(line, "cut %llu %u", &seed, &percent) == 2)
         drive_cut(it, seed, percent);
     else if (sscanf(line, "fail %15s %d", operation, &error) == 2)
         drive_fail(it, operation, error);
+    else if (sscanf(line, "slow %15s %d", operation, &delay_ms) == 2)
+        drive_slow(it, operation, delay_ms);
     else
         fprintf(stderr, "powerfs: unknown command: %s", line);
     return true;
