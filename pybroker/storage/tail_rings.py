@@ -283,7 +283,7 @@ def _replay_one(left: LeftRing, log: Path) -> int:
 
 def damaged_rings(session: RingSession) -> Iterator[RingFile]:
     """Of that session, as far as a name or a header tells; the rest of what they say may be anything."""
-    for path in sorted(session.directory.glob(f"*{_RING_SUFFIX}")):
+    for path in sorted(each for each in session.directory.glob(f"*{_RING_SUFFIX}") if each.is_file()):
         try:
             read_ring(path)
         except DamagedRing as damaged:

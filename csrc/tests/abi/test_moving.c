@@ -102,6 +102,9 @@ TEST(who_has_found_a_partition_before_it_failed_is_told_the_same_as_others)
     int32_t length;
     CHECK_INT(produce(&client), 0);
     mini_client_send_fetch(&client, 12, "t", 0, 1, 1, 20000); /* waits for the next record */
+    pb_broker_stats stats = {0};
+    while (stats.delayed_fetches == 0)
+        pb_broker_stats_read(it.broker, &stats);
     pb_partition *found = pb_registry_by_name(&it.broker->registry, "t", 1, 0), *refusing = NULL;
     CHECK(found == it.partition);
     CHECK_INT(pb_partition_refuse(it.broker, "t", topic_id, 0, PB_KAFKA_KAFKA_STORAGE_ERROR, &refusing), 0);

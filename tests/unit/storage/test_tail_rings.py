@@ -26,7 +26,7 @@ FLUSHED = 100
 
 
 def log_bytes() -> bytes:
-    return b"".join(record_batch.build(n, 0, [Record(None, b"%d" % n)], timestamp_ms=1) for n in range(20))
+    return b"".join(record_batch.build(n, 0, [Record(None, b"%02d" % n)], timestamp_ms=1) for n in range(20))
 
 
 def segment_of(log: Path) -> Path:
