@@ -17,7 +17,6 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.crash.log_steps import OVERRIDES, LogSteps
 from pybroker.testing.crash.record_load import Ledger, RecordCheck, RecordLoad
-from pybroker.testing.fixtures import backends
 
 TIMEOUT_S = 30
 
@@ -30,7 +29,6 @@ def turns() -> Iterator[EngineTurns]:
 
 
 @pytest.mark.parametrize("durability", ["none", "acks"])
-@pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("engines", [(DIRECT,), (DIRECT, PACED)], ids="-".join)
 def test_a_log_stays_what_it_was_over_kills_and_engines(
     tmp_path: Path, engines: tuple[str, ...], backend: str, durability: str
