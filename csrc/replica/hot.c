@@ -142,12 +142,16 @@ static void switch_log(pb_partition *partition, const pb_log_guard *guard, pb_fl
     pb_partition_catch_up(partition);
 }
 
-/* As soon as nothing is being written the log becomes cold. */
-static void lose_ring(pb_partition *partition)
+/* Without its ring's file the log becomes cold, as soon as nothing is being written. With durable acks nothing that was
+ * promised depends on it. */
+static void check_ring(pb_partition *partition, const pb_log_guard *guard)
 {
+    bool has = pb_log_has_ring_file(partition->log, guard);
     pthread_mutex_lock(&partition->lock);
-    partition->lost_ring = true;
-    partition->switching = true;
+    if (!has && !partition->rules.durable_acks) {
+        partition->lost_ring = true;
+        partition->switching = true;
+    }
     pthread_mutex_unlock(&partition->lock);
 }
 
@@ -157,8 +161,8 @@ static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
     int result = pb_log_write_unblock(partition->log, guard, &partition->write);
     if (result != 0)
         pb_durable_fail(partition, result);
-    else if (!pb_log_has_ring_file(partition->log, guard))
-        lose_ring(partition);
+    else
+        check_ring(partition, guard);
     int64_t now_ns = partition->io->ops->monotonic_ns(partition->io);
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->waits);
@@ -175,8 +179,8 @@ static void flush(pb_partition *partition, enum work work, const pb_log_guard *g
         work == WORK_ZEROS ? pb_log_write_zeros(partition->log, guard) : pb_log_flush(partition->log, guard, NULL);
     if (result != 0)
         pb_durable_fail(partition, result);
-    else if (!pb_log_has_ring_file(partition->log, guard))
-        lose_ring(partition);
+    else if (work == WORK_FLUSH)
+        check_ring(partition, guard);
 }
 
 pb_flush_outcome pb_partition_flush(pb_partition *partition)
