@@ -75,6 +75,13 @@ struct pb_socket {
 enum pb_step { PB_STEP_AGAIN, PB_STEP_IDLE, PB_STEP_END };
 typedef enum pb_step (*pb_step_fn)(void *context);
 
+/* Who gets a CPU first. A wish: a kernel may refuse it. */
+enum pb_thread_rank {
+    PB_RANK_USUAL,
+    PB_RANK_URGENT, /* works in short bursts that others wait for: let in as soon as it wakes */
+    PB_RANK_BEHIND, /* gets on with what others leave, and a tenth of a CPU where they leave nothing */
+};
+
 enum pb_open_flags {
     PB_OPEN_READ = 0,
     PB_OPEN_WRITE = 1, /* read and write */
@@ -184,8 +191,8 @@ typedef struct pb_io_ops {
     const uint8_t *(*zeros)(pb_io *io);
 
     /* Threads. The body is a step; real backends run it on a thread, sim steps all bodies in seeded order. */
-    /* urgent: it works in short bursts that others wait for, and is let in as soon as it wakes. */
-    int (*thread_start)(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
+    int (*thread_start)(pb_io *io, const char *name, enum pb_thread_rank rank, pb_step_fn step, void *context,
+                        pb_thread **out);
     void (*thread_wake)(pb_thread *thread);                    /* any thread; a step that runs now is run once more */
     void (*thread_sleep_until)(pb_thread *thread, int64_t ns); /* by its own step, before returning IDLE */
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */

@@ -107,7 +107,8 @@ int pb_posix_store_create(pb_io *io, const char *path, size_t ring_bytes, pb_sto
 void pb_posix_store_close(pb_io *io, pb_store *store);
 bool pb_posix_store_stands(pb_io *io, const char *path, const pb_store *store);
 int pb_posix_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES]);
-int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out);
+int pb_posix_thread_start(pb_io *io, const char *name, enum pb_thread_rank rank, pb_step_fn step, void *context,
+                          pb_thread **out);
 void pb_posix_thread_wake(pb_thread *thread);
 void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);

@@ -90,10 +90,11 @@ static int sim_fill_random(pb_io *io, void *buffer, size_t length)
 
 /* ---- threads ---- */
 
-static int sim_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out)
+static int sim_thread_start(pb_io *io, const char *name, enum pb_thread_rank rank, pb_step_fn step, void *context,
+                            pb_thread **out)
 {
     (void)name;
-    (void)urgent;
+    (void)rank;
     sim_machine *machine = sim_of(io);
     PB_ASSERT(machine->thread_count < PB_SIM_THREADS);
     pb_thread *thread = calloc(1, sizeof *thread);

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "io/linux_compat.h"
 
 #define URGENT_SLICE_NS 100000 /* the shortest that Linux allows */
+#define BEHIND_NICE 10         /* more than the process has: a ninth of its weight */
 
 /* Owner: whoever started it, until pb_posix_thread_join. `woken` and `wake_at_ns` are guarded by `mutex`. */
 struct pb_thread {
@@ -21,7 +23,7 @@ struct pb_thread {
     pthread_cond_t gate;
     pb_step_fn step;
     void *context;
-    bool urgent;
+    enum pb_thread_rank rank;
     int64_t wake_at_ns; /* PB_IO_FOREVER: only by a wake */
     bool woken;
 };
@@ -55,11 +57,22 @@ static void shorten_slice(void)
     (void)syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
+/* Less weight lets all others in at once when they wake. The idle class would too, but a thread that is not let in
+ * while it holds a lock of ours, or of the file system, would keep others waiting for a second where the CPUs are busy.
+ */
+static void step_behind(void)
+{
+    id_t self = (id_t)gettid(); /* to Linux, of this thread alone */
+    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + BEHIND_NICE);
+}
+
 static void *run(void *argument)
 {
     pb_thread *thread = argument;
-    if (thread->urgent)
+    if (thread->rank == PB_RANK_URGENT)
         shorten_slice();
+    else if (thread->rank == PB_RANK_BEHIND)
+        step_behind();
     for (;;) {
         enum pb_step next = thread->step(thread->context);
         if (next == PB_STEP_END)
@@ -69,14 +82,15 @@ static void *run(void *argument)
     }
 }
 
-int pb_posix_thread_start(pb_io *io, const char *name, bool urgent, pb_step_fn step, void *context, pb_thread **out)
+int pb_posix_thread_start(pb_io *io, const char *name, enum pb_thread_rank rank, pb_step_fn step, void *context,
+                          pb_thread **out)
 {
     (void)io;
     pb_thread *thread = calloc(1, sizeof *thread);
     if (thread == NULL)
         return -ENOMEM;
     thread->step = step;
-    thread->urgent = urgent;
+    thread->rank = rank;
     thread->context = context;
     thread->wake_at_ns = PB_IO_FOREVER;
     pthread_mutex_init(&thread->mutex, NULL);

@@ -285,7 +285,7 @@ int pb_bare_server_start(pb_io *io, const pb_bare_server_options *options, pb_ba
     if (result == 0)
         result = server->listener.fd = io->ops->socket_listen(io, "127.0.0.1", 0, port, failure);
     if (result >= 0) {
-        result = io->ops->thread_start(io, "pb-bare-server", true, step, server, &server->thread);
+        result = io->ops->thread_start(io, "pb-bare-server", PB_RANK_URGENT, step, server, &server->thread);
         if (result < 0)
             pb_fail(failure, result, "cannot start a thread");
     }

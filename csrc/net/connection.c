@@ -17,6 +17,7 @@
 #define LARGE_FRAME_BYTES (32 * 1024)
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
+#define SENDFILE_YIELD_BYTES (128 * 1024)
 #define SHARED_NS 20000000  /* for so long a second connection counts as waiting for the reactor */
 #define RESIDENT_NS 5000000 /* for so long what was in memory is taken to be there still */
 #define BUFFER_IDLE_NS 2000000000LL
@@ -285,6 +286,8 @@ static void received(pb_op *op, int64_t result)
     if (reactor->last_heard != connection)
         reactor->shared_until_ns = reactor->now_ns + SHARED_NS;
     reactor->last_heard = connection;
+    if (!connection->reads_history)
+        reactor->tail_until_ns = reactor->now_ns + SHARED_NS;
     pb_counter_add(&reactor->counters.bytes_in, result);
     connection->end += (uint32_t)result;
     PB_ASSERT(connection->end <= connection->chunk->capacity);
@@ -307,6 +310,7 @@ static void release_head(pb_connection *connection, bool sent)
     pb_list_remove(&response->link);
     PB_ASSERT(connection->response_count > 0);
     connection->response_count--;
+    connection->reads_history = response->yields;
     response->released(response, sent);
 }
 
@@ -354,10 +358,12 @@ static void advance(pb_connection *connection, int64_t bytes)
     PB_ASSERT(bytes == 0);
 }
 
-/* How much of the next output, a file range, is sent at a time. */
-static int64_t file_part(const pb_connection *connection, const pb_output *output)
+/* How much of the next output, a file range, is sent at a time. A sendfile cannot be left, and what it wakes may take
+ * the CPU before it is through: a large one would be felt by all at the tail. */
+static int64_t file_part(const pb_connection *connection, const pb_response *response, const pb_output *output)
 {
-    int64_t most = SENDFILE_MAX_BYTES;
+    bool yields = response->yields && connection->reactor->now_ns < connection->reactor->tail_until_ns;
+    int64_t most = yields ? SENDFILE_YIELD_BYTES : SENDFILE_MAX_BYTES;
     if (connection->brought_bytes > 0 && connection->brought_bytes < most)
         most = connection->brought_bytes;
     return output->length < most ? output->length : most;
@@ -382,7 +388,7 @@ static void transmit_file(pb_connection *connection, pb_response *response)
         response->next_output++;
     pb_output *output = &response->outputs[response->next_output];
     PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
-    int64_t length = file_part(connection, output);
+    int64_t length = file_part(connection, response, output);
     if (is_resident(connection, response, output, length))
         connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
                                          output->file, output->position, (size_t)length);
@@ -526,6 +532,7 @@ void pb_connection_expect(pb_connection *connection, pb_response *response)
     response->ready = false;
     response->hurried = false;
     response->hurry = NULL;
+    response->yields = false;
     response->resident_ns = 0;
     response->outputs = NULL;
     response->output_count = 0;

@@ -36,6 +36,7 @@ typedef struct pb_response {
     int next_output;
     bool ready;
     bool hurried;
+    bool yields; /* its files are history: while clients at the tail are served, they are sent in small pieces */
     int64_t resident_ns;                         /* when all file ranges were last known to be in memory; 0: never */
     void (*hurry)(struct pb_response *response); /* the connection is closing: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
@@ -81,6 +82,7 @@ struct pb_connection {
     bool delivering;             /* inside the frame loop */
     bool ended;                  /* the client sends no more; it may still read */
     bool closing;
+    bool reads_history;    /* the last response was one that yields */
     bool bringing;         /* into memory, what is to be sent next */
     int64_t brought_bytes; /* so much of what is to be sent next is there: send it without asking again */
     /* Sending. */

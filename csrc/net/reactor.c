@@ -58,7 +58,8 @@ int pb_reactor_start(pb_reactor *reactor, pb_failure *failure)
 {
     char name[32];
     snprintf(name, sizeof name, "pb-reactor-%d", reactor->options.id);
-    int result = reactor->io->ops->thread_start(reactor->io, name, true, pb_reactor_step, reactor, &reactor->thread);
+    int result =
+        reactor->io->ops->thread_start(reactor->io, name, PB_RANK_URGENT, pb_reactor_step, reactor, &reactor->thread);
     return result < 0 ? pb_fail(failure, result, "cannot start reactor thread %d", reactor->options.id) : 0;
 }
 

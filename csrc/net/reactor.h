@@ -61,6 +61,7 @@ struct pb_reactor {
     int spin_probe;
     const void *last_heard;   /* the connection that was heard last; only compared */
     int64_t shared_until_ns;  /* several connections have been heard shortly before */
+    int64_t tail_until_ns;    /* a connection that reads no history has been heard shortly before */
     int64_t patient_until_ns; /* answers have been waiting for a disk shortly before: no spinning */
     int holds;                /* operations on the loop besides connections': listeners, writes in flight */
     atomic_bool stopping;

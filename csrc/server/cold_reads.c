@@ -332,12 +332,12 @@ static void read_ahead(pb_cold_reads *reads, pb_partition *partition, const pb_l
     wake_one(reads);
 }
 
-void pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold)
+bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold)
 {
     if (was_cold)
         atomic_store_explicit(&reads->used, true, memory_order_relaxed);
     else if (slice->length < FOLLOWED_BYTES || !atomic_load_explicit(&reads->used, memory_order_relaxed))
-        return;
+        return false;
     int64_t position = 0, end_position = 0;
     pthread_mutex_lock(&reads->lock);
     pb_cold_stream *stream = find_stream(reads, partition, slice, was_cold);
@@ -346,6 +346,7 @@ void pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const p
     pthread_mutex_unlock(&reads->lock);
     if (end_position > 0)
         read_ahead(reads, partition, slice, position, end_position);
+    return stream != NULL;
 }
 
 /* ---- life ---- */
@@ -372,6 +373,7 @@ int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure)
         .name = "pb-cold-reads",
         .work = "cold reads",
         .thread_count = PB_COLD_THREADS,
+        .rank = PB_RANK_BEHIND,
         .step = step,
         .owner = reads,
     };

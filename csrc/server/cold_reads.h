@@ -89,8 +89,8 @@ int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const 
 /* Can this part of a segment's file be sent without waiting for a disk? Any thread. */
 bool pb_cold_reads_resident(pb_cold_reads *reads, const pb_segment *segment, int file, int64_t position,
                             int64_t length);
-/* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. Any
- * thread. */
-void pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);
+/* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. True: it
+ * goes on where one was before. Any thread. */
+bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);
 
 #endif

@@ -11,7 +11,7 @@ int pb_crew_start(pb_crew *crew, pb_io *io, const pb_crew_options *options, pb_f
     for (int i = 0; i < crew->thread_count; i++) {
         pb_crew_thread *thread = &crew->threads[i];
         thread->owner = options->owner;
-        int result = io->ops->thread_start(io, options->name, options->urgent, options->step, thread, &thread->thread);
+        int result = io->ops->thread_start(io, options->name, options->rank, options->step, thread, &thread->thread);
         if (result < 0)
             return pb_fail(failure, result, "cannot start a thread for %s", options->work);
     }

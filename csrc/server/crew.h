@@ -29,7 +29,7 @@ typedef struct pb_crew_options {
     const char *name; /* of each thread */
     const char *work; /* what they are for, in the words of an error */
     int thread_count;
-    bool urgent;
+    enum pb_thread_rank rank;
     pb_step_fn step; /* its context is a pb_crew_thread */
     void *owner;
 } pb_crew_options;

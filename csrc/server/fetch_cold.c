@@ -131,9 +131,12 @@ bool pb_fetch_is_resident(fetch_state *fetch)
                    pb_cold_reads_resident(reads, item->slice.segment, item->slice.file, item->slice.position, length);
     }
     bool was_cold = fetch->looked_up || !resident;
+    bool goes_on = false;
     for (int32_t i = 0; i < fetch->item_count; i++)
-        if (fetch->items[i].slice.segment != NULL)
-            pb_cold_reads_follow(reads, fetch->items[i].partition, &fetch->items[i].slice, was_cold);
+        if (fetch->items[i].slice.segment != NULL &&
+            pb_cold_reads_follow(reads, fetch->items[i].partition, &fetch->items[i].slice, was_cold))
+            goes_on = true;
+    fetch->request->response.yields = was_cold || goes_on;
     fetch->request->response.resident_ns = fetch->request->home->reactor.now_ns;
     return resident;
 }

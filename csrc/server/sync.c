@@ -245,7 +245,7 @@ int pb_syncer_start(pb_syncer *syncer, pb_failure *failure)
         .name = "pb-sync",
         .work = "syncs",
         .thread_count = PB_SYNC_THREADS,
-        .urgent = true, /* acknowledgements wait for it, and it does little but wait itself */
+        .rank = PB_RANK_URGENT, /* acknowledgements wait for it, and it does little but wait itself */
         .step = sync_step,
         .owner = syncer,
     };

@@ -29,7 +29,8 @@ void pb_worker_init(pb_worker *worker, pb_io *io, const char *name)
 
 int pb_worker_start(pb_worker *worker, pb_failure *failure)
 {
-    int result = worker->io->ops->thread_start(worker->io, worker->name, false, worker_step, worker, &worker->thread);
+    int result =
+        worker->io->ops->thread_start(worker->io, worker->name, PB_RANK_USUAL, worker_step, worker, &worker->thread);
     return result < 0 ? pb_fail(failure, result, "cannot start the thread %s", worker->name) : 0;
 }
 

@@ -1,10 +1,12 @@
 /* One set of cases over the real backends: what io.h promises about loops and sockets holds on each of them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -467,6 +469,30 @@ static void *wake_later(void *argument)
     usleep(20000);
     it->io->ops->loop_wake(it->loop);
     return NULL;
+}
+
+static enum pb_step note_nice(void *context)
+{
+    *(int *)context = getpriority(PRIO_PROCESS, (id_t)gettid());
+    return PB_STEP_END;
+}
+
+TEST(a_thread_that_steps_behind_has_less_weight)
+{
+    rig it;
+    int ours = getpriority(PRIO_PROCESS, (id_t)gettid());
+    FOR_EACH_BACKEND(it)
+    {
+        for (int rank = PB_RANK_USUAL; rank <= PB_RANK_BEHIND; rank++) {
+            int nice = INT_MIN;
+            pb_thread *thread;
+            CHECK_INT(it.io->ops->thread_start(it.io, "pb-test", (enum pb_thread_rank)rank, note_nice, &nice, &thread),
+                      0);
+            it.io->ops->thread_join(thread);
+            CHECK(nice == ours || rank == PB_RANK_BEHIND);
+            CHECK(nice > ours || nice == 19 || rank != PB_RANK_BEHIND);
+        }
+    }
 }
 
 TEST(a_wake_ends_the_current_or_the_next_wait)

@@ -264,4 +264,82 @@ TEST(a_client_that_does_not_read_holds_bounded_memory)
     echo_stop(&server);
 }
 
+/* ---- files ---- */
+
+enum { FILE_BYTES = 2 << 20, OF_HISTORY = 4, OF_FILE = 5 }; /* frames of so many bytes are answered from a file */
+
+static int answer_file;
+static const pb_io_ops *real_ops;
+static int64_t longest_sendfile;
+
+static void note_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+{
+    longest_sendfile = (int64_t)length > longest_sendfile ? (int64_t)length : longest_sendfile;
+    real_ops->socket_sendfile(loop, socket, file, position, length);
+}
+
+static enum pb_frame_verdict answer_from_file(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame,
+                                              uint32_t length)
+{
+    echo_server *server = connection->owner;
+    if (length != OF_HISTORY && length != OF_FILE)
+        return echo_frame(connection, chunk, frame, length);
+    server->slow = true;
+    CHECK_INT(echo_frame(connection, chunk, frame, length), PB_FRAME_TAKEN);
+    server->slow = false;
+    echo_request *request = PB_CONTAINER(pb_list_pop_front(&server->kept), echo_request, link);
+    request->output = (pb_output){.file = answer_file, .length = FILE_BYTES};
+    request->response.outputs = &request->output;
+    request->response.output_count = 1;
+    request->response.yields = length == OF_HISTORY;
+    pb_connection_respond(connection, &request->response);
+    return PB_FRAME_TAKEN;
+}
+
+/* Ask for a file; how much of it was sent at once. */
+static int64_t longest_part_of(echo_server *server, int client, uint32_t which)
+{
+    static uint8_t bytes[UNIT];
+    longest_sendfile = 0;
+    echo_send(server, client, which, 0, UINT32_MAX);
+    int64_t got = 0;
+    for (int step = 0; got < FILE_BYTES; step++) {
+        CHECK(step < ECHO_STEP_LIMIT);
+        int64_t part = pb_sim_client_receive(server->io, client, bytes, sizeof bytes);
+        CHECK(part >= 0);
+        got += part;
+        (void)pb_sim_step(server->io);
+    }
+    CHECK_INT(got, FILE_BYTES);
+    return longest_sendfile;
+}
+
+TEST(history_is_sent_in_small_pieces_while_others_are_served)
+{
+    echo_server server;
+    echo_start(&server, 21, 4 * UNIT, 1 << 20);
+    real_ops = server.io->ops;
+    pb_io_ops ops = *real_ops;
+    ops.socket_sendfile = note_sendfile;
+    server.io->ops = &ops;
+    server.handler.frame = answer_from_file;
+    answer_file = ops.file_open(server.io, "/file", PB_OPEN_WRITE | PB_OPEN_CREATE);
+    CHECK(answer_file >= 0);
+    static uint8_t zeros[FILE_BYTES];
+    struct iovec iov = {zeros, sizeof zeros};
+    CHECK_INT(pb_io_write_all(server.io, answer_file, &iov, 1, 0), 0);
+    int reader = pb_sim_connect(server.io, server.port), other = pb_sim_connect(server.io, server.port);
+    CHECK_INT(longest_part_of(&server, reader, OF_FILE), 1 << 20);
+    CHECK_INT(longest_part_of(&server, reader, OF_HISTORY), 128 * KIB); /* until now it read something else */
+    echo_run(&server, 30000000);
+    CHECK_INT(longest_part_of(&server, reader, OF_HISTORY), 1 << 20); /* nobody else is there */
+    echo_send(&server, other, 10, 0, UINT32_MAX);
+    echo_expect(&server, other, 10);
+    CHECK_INT(longest_part_of(&server, reader, OF_HISTORY), 128 * KIB);
+    CHECK_INT(longest_part_of(&server, reader, OF_FILE), 1 << 20);
+    CHECK_INT(ops.file_close(server.io, answer_file), 0);
+    server.io->ops = real_ops;
+    echo_stop(&server);
+}
+
 CHECK_MAIN()

@@ -234,14 +234,29 @@ TEST(history_of_a_log_that_is_closed_is_left_to_the_kernel)
     end(&it);
 }
 
-/* A slice of the file, for a reader that comes to it. */
-static void come_to(fixture *it, int64_t position, int64_t length, bool was_cold)
+/* A slice of the file, for a reader that comes to it. Whether it went on where one was before. */
+static bool come_to(fixture *it, int64_t position, int64_t length, bool was_cold)
 {
     pb_log_slice slice = it->slice;
     slice.position = position;
     slice.length = length;
-    pb_cold_reads_follow(&it->reads, it->partition, &slice, was_cold);
+    bool goes_on = pb_cold_reads_follow(&it->reads, it->partition, &slice, was_cold);
     pb_sim_settle(it->io);
+    return goes_on;
+}
+
+TEST(who_goes_on_where_one_was_before_is_known)
+{
+    fixture it;
+    begin(&it);
+    CHECK(!come_to(&it, 10 * MIB, MIB, false)); /* nobody reads history yet */
+    CHECK(!come_to(&it, 11 * MIB, MIB, true));
+    CHECK(come_to(&it, 12 * MIB, MIB, true));
+    CHECK(come_to(&it, 13 * MIB, MIB, false));
+    CHECK(!come_to(&it, 50LL * MIB, MIB, false)); /* in memory, and nobody has come to it from what was not */
+    CHECK(!come_to(&it, 51LL * MIB, MIB, false));
+    CHECK(!come_to(&it, 14 * MIB, 1000, false)); /* as little as there is at the tail */
+    end(&it);
 }
 
 TEST(who_reads_in_order_is_read_ahead_of_in_bounds)
