@@ -26,6 +26,7 @@ struct run {
     uint64_t queued_bytes; /* payload handed to connections */
     uint64_t in_flight;    /* over all connections */
     uint64_t last_done_ns;
+    uint64_t arrived_ns; /* a probe: when the kernel had what is being parsed; 0: nobody asked */
     bool stopping;
     bool out_of_time; /* and so stopping */
 };
@@ -43,13 +44,16 @@ void pbl_engine_open(struct pbl_engine *engine, const struct pbl_options *option
     engine->connections = calloc(options->connection_count, sizeof *engine->connections);
     if (engine->epoll_fd < 0 || !engine->connections)
         pbl_fail("cannot set up %u connections: %s", options->connection_count, strerror(errno));
+    int stamped = options->priority > 0;
     for (uint32_t i = 0; i < options->connection_count; i++) {
         struct pbl_connection *connection = &engine->connections[i];
         connection->index = i;
         connection->fd = pbl_connect(options);
         connection->ring = calloc(options->in_flight_count, sizeof *connection->ring);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
-        if (!connection->ring || fcntl(connection->fd, F_SETFL, O_NONBLOCK) != 0 ||
+        if (!connection->ring ||
+            setsockopt(connection->fd, SOL_SOCKET, SO_TIMESTAMPNS, &stamped, sizeof stamped) != 0 ||
+            fcntl(connection->fd, F_SETFL, O_NONBLOCK) != 0 ||
             epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0)
             pbl_fail("cannot set up connection %u: %s", i, strerror(errno));
     }
@@ -74,7 +78,7 @@ static struct pbl_in_flight *slot(const struct run *run, const struct pbl_connec
 static void end_request(struct run *run, struct pbl_in_flight *in_flight, int16_t code, bool malformed)
 {
     struct pbl_stats *stats = run->engine->stats;
-    uint64_t now = pbl_now_ns();
+    uint64_t now = run->arrived_ns ? run->arrived_ns : pbl_now_ns();
     run->in_flight--;
     if (malformed)
         stats->malformed_count++;
@@ -167,6 +171,18 @@ static uint64_t interval_of(const struct run *run, const struct pbl_connection *
     return connection->index < run->paced_count ? run->interval_ns : 0;
 }
 
+/* When the clock of a request starts that is handed over now. In an open loop it is when the request was due, so that
+ * an answer that came late delays nothing unseen. A probe, which has a priority so that its own waits for a CPU do not
+ * count, was perhaps late itself: only how far the answer before came after the due time is the broker's. */
+static uint64_t start_of(const struct run *run, const struct pbl_connection *connection, uint64_t now)
+{
+    if (!interval_of(run, connection))
+        return now;
+    if (run->engine->options->priority == 0)
+        return connection->due_ns;
+    return connection->free_ns > connection->due_ns ? now - (connection->free_ns - connection->due_ns) : now;
+}
+
 static bool past_bounds(struct run *run, uint64_t now)
 {
     uint64_t limit = run->engine->options->total_bytes;
@@ -192,7 +208,7 @@ static void fill(struct run *run, struct pbl_connection *connection)
             break;
         *in_flight = (struct pbl_in_flight){.request = request,
                                             .correlation_id = ++run->engine->correlation_id,
-                                            .start_ns = interval_ns ? connection->due_ns : now};
+                                            .start_ns = start_of(run, connection, now)};
         pbl_frame_head(in_flight->head, request.api, request.version, in_flight->correlation_id, request.body_bytes);
         connection->due_ns += interval_ns;
         connection->queued++;
@@ -221,6 +237,7 @@ static void take_frame(struct run *run, struct pbl_connection *connection, const
     if (in_flight->request.api == PBL_API_FETCH)                         /* here the records are in the answer */
         in_flight->request.body_bytes = size + 4 - PBL_FRAME_HEAD_BYTES;
     connection->ended++;
+    connection->free_ns = run->arrived_ns;
     end_request(run, in_flight, code, body.failed);
 }
 
@@ -250,6 +267,40 @@ static size_t take_frames(struct run *run, struct pbl_connection *connection)
     return missing;
 }
 
+/* The kernel's own note of when the bytes came, on our clock; now when it made none. */
+static uint64_t arrival_of(struct msghdr *message)
+{
+    uint64_t now = pbl_now_ns();
+    struct timespec wall, arrived;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_TIMESTAMPNS)
+            continue;
+        memcpy(&arrived, CMSG_DATA(part), sizeof arrived);
+        int64_t age_ns = (wall.tv_sec - arrived.tv_sec) * 1000000000ll + wall.tv_nsec - arrived.tv_nsec;
+        return age_ns > 0 ? now - (uint64_t)age_ns : now;
+    }
+    return now;
+}
+
+/* recv, and for a probe when the bytes had come. */
+static ssize_t receive_some(struct run *run, const struct pbl_connection *connection, void *data, size_t size)
+{
+    if (run->engine->options->priority == 0)
+        return recv(connection->fd, data, size, MSG_DONTWAIT);
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(struct timespec))];
+    } control;
+    struct iovec part = {data, size};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got = recvmsg(connection->fd, &message, MSG_DONTWAIT);
+    if (got > 0)
+        run->arrived_ns = arrival_of(&message);
+    return got;
+}
+
 static void receive(struct run *run, struct pbl_connection *connection)
 {
     struct pbl_buffer *input = &connection->input;
@@ -257,7 +308,7 @@ static void receive(struct run *run, struct pbl_connection *connection)
     for (;;) {
         pbl_buffer_reserve(input, wanted);
         size_t room = input->capacity - input->size;
-        ssize_t got = recv(connection->fd, input->data + input->size, room, MSG_DONTWAIT);
+        ssize_t got = receive_some(run, connection, input->data + input->size, room);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && errno == EAGAIN)

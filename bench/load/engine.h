@@ -33,6 +33,7 @@ struct pbl_connection {
     uint32_t index;
     int fd;
     uint64_t due_ns;              /* open loop: when the next request is due */
+    uint64_t free_ns;             /* a probe: when the last answer had come */
     struct pbl_in_flight *ring;   /* in_flight_count entries, used as a ring */
     uint64_t queued, sent, ended; /* running counts: ended <= sent <= queued <= ended + in_flight_count */
     bool wants_writable;
