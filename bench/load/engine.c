@@ -14,6 +14,8 @@
 
 enum { IOVEC_COUNT = 32, EVENT_COUNT = 256, READ_BYTES = 64 * 1024 };
 static volatile sig_atomic_t interrupted; /* by a signal that ends the run, not the program */
+/* Per call: a kernel that does not preempt itself gives nobody else the CPU while it copies. */
+enum { SEND_MAX_BYTES = 128 * 1024 };
 static const uint64_t POLL_NS = 5000000, DRAIN_NS = 30000000000ull;
 
 /* The bounds of one run. */
@@ -113,16 +115,21 @@ static void watch_writable(struct run *run, struct pbl_connection *connection, b
 static int gather(const struct run *run, const struct pbl_connection *connection, struct iovec *parts)
 {
     int count = 0;
-    for (uint64_t number = connection->sent; number < connection->queued && count + 2 <= IOVEC_COUNT; number++) {
+    size_t left = SEND_MAX_BYTES;
+    for (uint64_t number = connection->sent; number < connection->queued && count + 2 <= IOVEC_COUNT && left > 0;
+         number++) {
         struct pbl_in_flight *in_flight = slot(run, connection, number);
         size_t skip = in_flight->sent_bytes;
         if (skip < PBL_FRAME_HEAD_BYTES) {
             parts[count++] = (struct iovec){in_flight->head + skip, PBL_FRAME_HEAD_BYTES - skip};
+            left -= left < PBL_FRAME_HEAD_BYTES - skip ? left : PBL_FRAME_HEAD_BYTES - skip;
             skip = 0;
         } else {
             skip -= PBL_FRAME_HEAD_BYTES;
         }
-        parts[count++] = (struct iovec){(void *)(in_flight->request.body + skip), in_flight->request.body_bytes - skip};
+        size_t size = in_flight->request.body_bytes - skip < left ? in_flight->request.body_bytes - skip : left;
+        parts[count++] = (struct iovec){(void *)(in_flight->request.body + skip), size};
+        left -= size;
     }
     return count;
 }

@@ -66,6 +66,7 @@ struct pb_socket {
     bool writable;
     bool watched;
     bool closed;
+    bool patient;          /* the caller's: what finishes here may wait a while when much else has finished */
     struct msghdr message; /* io_uring: a send of several iovecs */
     pb_op receive;         /* recv or accept; the caller sets .done */
     pb_op transmit;        /* send or sendfile; the caller sets .done */
@@ -198,6 +199,9 @@ typedef struct pb_io_ops {
     void (*thread_join)(pb_thread *thread);                    /* after its step returned END; frees it */
     void (*nap)(pb_io *io, int64_t ns);                        /* the caller, which may block, sleeps so long */
     void (*thread_yield_disk)(pb_io *io, bool yield);          /* the caller's reads and writes go after all others' */
+    /* The caller runs before all ordinary threads, or like them again. -EPERM: the system does not let it. -EAGAIN: so
+     * many do already that one more would leave ordinary threads no CPU. */
+    int (*thread_go_first)(pb_io *io, bool first);
     void (*thread_read_mode)(pb_io *io, enum pb_read_mode mode); /* of the caller, from now on */
 
     /* Loops. */

@@ -22,15 +22,8 @@ struct pb_loop {
     pb_io *io;
     int epoll_fd;
     pb_wakeup wakeup;
-    pb_link finished;
+    pb_finished finished;
 };
-
-static void finish(pb_loop *loop, pb_op *op, int64_t result)
-{
-    PB_ASSERT(op->active);
-    op->result = result;
-    pb_list_push_back(&loop->finished, &op->link);
-}
 
 static int64_t attempt(pb_op *op)
 {
@@ -77,7 +70,7 @@ static void drive(pb_loop *loop, pb_op *op)
     /* A short read has drained the socket: the next byte makes a new edge. The end may have come with this one. */
     if (op->kind == KIND_RECV && result > 0 && (size_t)result < op->length && !op->socket->ended)
         *ready = false;
-    finish(loop, op, result);
+    pb_finished_put(&loop->finished, op, result);
 }
 
 static void start(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)
@@ -97,7 +90,7 @@ static int epoll_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
     if (loop == NULL)
         return pb_fail(failure, -ENOMEM, "cannot allocate an epoll loop");
     loop->io = io;
-    pb_list_init(&loop->finished);
+    pb_finished_init(&loop->finished);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     int result = loop->epoll_fd < 0 ? -errno : pb_wakeup_open(&loop->wakeup);
     if (result == 0) {
@@ -117,7 +110,7 @@ static int epoll_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
 
 static void epoll_loop_close(pb_loop *loop)
 {
-    PB_ASSERT(pb_list_empty(&loop->finished));
+    PB_ASSERT(pb_finished_empty(&loop->finished));
     pb_wakeup_close(&loop->wakeup);
     close(loop->epoll_fd);
     free(loop);
@@ -127,7 +120,7 @@ static void epoll_loop_close(pb_loop *loop)
 static void gather(pb_loop *loop, int64_t wait_ns)
 {
     struct epoll_event events[EVENTS_PER_TURN];
-    bool may_sleep = wait_ns > 0 && pb_list_empty(&loop->finished) && pb_wakeup_prepare(&loop->wakeup);
+    bool may_sleep = wait_ns > 0 && pb_finished_empty(&loop->finished) && pb_wakeup_prepare(&loop->wakeup);
     int timeout_ms = 0;
     if (may_sleep)
         timeout_ms = wait_ns == PB_IO_FOREVER ? -1 : (int)((wait_ns + 999999) / 1000000);
@@ -154,7 +147,7 @@ static void gather(pb_loop *loop, int64_t wait_ns)
 static int epoll_loop_turn(pb_loop *loop, int64_t wait_ns)
 {
     gather(loop, wait_ns);
-    return pb_posix_deliver(&loop->finished);
+    return pb_finished_deliver(&loop->finished);
 }
 
 static void epoll_loop_wake(pb_loop *loop)
@@ -199,7 +192,7 @@ static void epoll_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, si
 static void epoll_socket_cancel(pb_loop *loop, pb_socket *socket)
 {
     if (socket->receive.active && pb_list_empty(&socket->receive.link))
-        finish(loop, &socket->receive, -ECANCELED);
+        pb_finished_put(&loop->finished, &socket->receive, -ECANCELED);
 }
 
 static void epoll_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)

@@ -6,6 +6,7 @@
 #define PB_IO_IO_POSIX_H
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -38,20 +39,58 @@ void pb_wakeup_finish(pb_wakeup *wakeup);
 /* Try to send a file range now: bytes sent, -EAGAIN, or another -errno. Handles sockets in either blocking mode. */
 int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks);
 
-/* Tell the owners of the operations on `finished`; what finishes meanwhile waits for the next turn. The count. */
-static inline int pb_posix_deliver(pb_link *finished)
+/* Operations that have finished and whose owners do not know yet. Owner: a loop. */
+typedef struct pb_finished {
+    pb_link urgent;
+    pb_link patient; /* those of patient sockets, in their order */
+} pb_finished;
+
+static inline void pb_finished_init(pb_finished *finished)
+{
+    pb_list_init(&finished->urgent);
+    pb_list_init(&finished->patient);
+}
+
+static inline bool pb_finished_empty(const pb_finished *finished)
+{
+    return pb_list_empty(&finished->urgent) && pb_list_empty(&finished->patient);
+}
+
+static inline void pb_finished_put(pb_finished *finished, pb_op *op, int64_t result)
+{
+    PB_ASSERT(op->active);
+    PB_ASSERT(pb_list_empty(&op->link));
+    op->result = result;
+    bool patient = op->socket != NULL && op->socket->patient;
+    pb_list_push_back(patient ? &finished->patient : &finished->urgent, &op->link);
+}
+
+/* Tell the owners of at most `limit` operations of `list`; what finishes meanwhile waits for the next turn. The count.
+ */
+static inline int pb_finished_deliver_some(pb_link *list, int limit)
 {
     pb_link batch;
-    pb_list_take(&batch, finished);
-    int delivered = 0;
-    pb_link *link;
-    while ((link = pb_list_pop_front(&batch)) != NULL) {
+    pb_list_init(&batch);
+    int taken = 0;
+    for (pb_link *link; taken < limit && (link = pb_list_pop_front(list)) != NULL; taken++)
+        pb_list_push_back(&batch, link);
+    for (pb_link *link; (link = pb_list_pop_front(&batch)) != NULL;) {
         pb_op *op = PB_CONTAINER(link, pb_op, link);
         op->active = false;
-        delivered++;
         op->done(op, op->result);
     }
-    return delivered;
+    return taken;
+}
+
+/* A thousand members of a group that come or go at once must not hold up those who produce and consume: of patient
+ * sockets a turn serves a few. */
+#define PB_PATIENT_PER_TURN 16
+
+/* Deliver all urgent operations and the first patient ones. The count. */
+static inline int pb_finished_deliver(pb_finished *finished)
+{
+    int delivered = pb_finished_deliver_some(&finished->urgent, INT_MAX);
+    return delivered + pb_finished_deliver_some(&finished->patient, PB_PATIENT_PER_TURN);
 }
 
 int64_t pb_posix_monotonic_ns(pb_io *io);
@@ -114,6 +153,7 @@ void pb_posix_thread_sleep_until(pb_thread *thread, int64_t ns);
 void pb_posix_thread_join(pb_thread *thread);
 void pb_posix_nap(pb_io *io, int64_t ns);
 void pb_posix_thread_yield_disk(pb_io *io, bool yield);
+int pb_posix_thread_go_first(pb_io *io, bool first);
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
 /* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
 void pb_posix_tune_socket(int fd);
@@ -139,6 +179,7 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
     .thread_join = pb_posix_thread_join, .nap = pb_posix_nap, .thread_read_mode = pb_posix_thread_read_mode,           \
     .file_bring_in = pb_posix_file_bring_in, .thread_yield_disk = pb_posix_thread_yield_disk,                          \
-    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer
+    .thread_go_first = pb_posix_thread_go_first, .socket_listen = pb_posix_socket_listen,                              \
+    .socket_peer = pb_posix_socket_peer
 
 #endif

@@ -402,6 +402,13 @@ static void sim_nap(pb_io *io, int64_t ns)
 }
 
 /* No one else is at the disk. */
+static int sim_thread_go_first(pb_io *io, bool first)
+{
+    (void)io;
+    (void)first;
+    return 0;
+}
+
 static void sim_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;
@@ -454,6 +461,7 @@ static const pb_io_ops sim_ops = {
     .thread_join = sim_thread_join,
     .nap = sim_nap,
     .thread_yield_disk = sim_thread_yield_disk,
+    .thread_go_first = sim_thread_go_first,
     .thread_read_mode = sim_thread_read_mode,
     .loop_open = sim_loop_open,
     .loop_close = sim_loop_close,

@@ -150,3 +150,32 @@ void pb_posix_thread_yield_disk(pb_io *io, bool yield)
     /* A wish: not every I/O scheduler looks at it. */
     (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, (yield ? CLASS_IDLE : CLASS_NONE) << CLASS_SHIFT);
 }
+
+/* Threads of this process that go first. Each may hold a CPU for as long as it has work. */
+static atomic_int first_count;
+
+static int cpu_count(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) < 0 ? 1 : CPU_COUNT(&allowed);
+}
+
+int pb_posix_thread_go_first(pb_io *io, bool first)
+{
+    (void)io;
+    if (!first) {
+        const struct sched_param ordinary = {0};
+        if (sched_setscheduler(0, SCHED_OTHER, &ordinary) < 0)
+            return -errno;
+        atomic_fetch_sub(&first_count, 1);
+        shorten_slice();
+        return 0;
+    }
+    int result = atomic_fetch_add(&first_count, 1) + 1 < cpu_count() ? 0 : -EAGAIN;
+    const struct sched_param lowest = {.sched_priority = 1};
+    if (result == 0 && sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest) < 0)
+        result = -errno;
+    if (result < 0)
+        atomic_fetch_sub(&first_count, 1);
+    return result;
+}

@@ -21,6 +21,10 @@
 
 #define SUBMISSION_ENTRIES 1024
 #define COMPLETION_ENTRIES 8192
+/* The kernel completes so many of the operations that are ready per call. To see what is urgent among a thousand, ask
+ * on. */
+#define COMPLETIONS_PER_GATHER 20
+#define GATHERS_PER_TURN 64
 
 enum kind { KIND_RING, KIND_SENDFILE };
 
@@ -29,7 +33,7 @@ struct pb_loop {
     pb_io *io;
     struct io_uring ring;
     pb_wakeup wakeup;
-    pb_link finished;      /* operations that finished inline */
+    pb_finished finished;
     uint64_t wake_counter; /* where the ring reads the wake-up's eventfd into */
     bool enabled;
     bool wake_armed;
@@ -58,13 +62,6 @@ static pb_op *begin(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)
     return op;
 }
 
-static void finish(pb_loop *loop, pb_op *op, int64_t result)
-{
-    PB_ASSERT(op->active);
-    op->result = result;
-    pb_list_push_back(&loop->finished, &op->link);
-}
-
 static int setup_ring(struct io_uring *ring)
 {
     struct io_uring_params params = {
@@ -87,7 +84,7 @@ static int uring_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
     if (loop == NULL)
         return pb_fail(failure, -ENOMEM, "cannot allocate an io_uring loop");
     loop->io = io;
-    pb_list_init(&loop->finished);
+    pb_finished_init(&loop->finished);
     int result = setup_ring(&loop->ring);
     if (result < 0) {
         free(loop);
@@ -105,7 +102,7 @@ static int uring_loop_open(pb_io *io, pb_loop **out, pb_failure *failure)
 
 static void uring_loop_close(pb_loop *loop)
 {
-    PB_ASSERT(pb_list_empty(&loop->finished));
+    PB_ASSERT(pb_finished_empty(&loop->finished));
     io_uring_queue_exit(&loop->ring);
     pb_wakeup_close(&loop->wakeup);
     free(loop);
@@ -135,7 +132,7 @@ static void try_sendfile(pb_loop *loop, pb_op *op)
     if (sent == -EAGAIN)
         wait_for_poll(loop, op);
     else
-        finish(loop, op, sent);
+        pb_finished_put(&loop->finished, op, sent);
 }
 
 static void completed(pb_loop *loop, pb_op *op, int result)
@@ -145,13 +142,13 @@ static void completed(pb_loop *loop, pb_op *op, int result)
     if (op->kind == KIND_SENDFILE && result >= 0)
         try_sendfile(loop, op);
     else
-        finish(loop, op, result);
+        pb_finished_put(&loop->finished, op, result);
 }
 
 static void enter(pb_loop *loop, int64_t wait_ns)
 {
     arm_wakeup(loop);
-    bool may_sleep = wait_ns > 0 && pb_list_empty(&loop->finished) && io_uring_cq_ready(&loop->ring) == 0 &&
+    bool may_sleep = wait_ns > 0 && pb_finished_empty(&loop->finished) && io_uring_cq_ready(&loop->ring) == 0 &&
                      pb_wakeup_prepare(&loop->wakeup);
     if (!may_sleep) {
         io_uring_submit_and_get_events(&loop->ring);
@@ -165,7 +162,8 @@ static void enter(pb_loop *loop, int64_t wait_ns)
     pb_wakeup_finish(&loop->wakeup);
 }
 
-static void reap(pb_loop *loop)
+/* How many completions there were. */
+static unsigned reap(pb_loop *loop)
 {
     struct io_uring_cqe *cqe;
     unsigned head, count = 0;
@@ -179,6 +177,7 @@ static void reap(pb_loop *loop)
             completed(loop, op, cqe->res);
     }
     io_uring_cq_advance(&loop->ring, count);
+    return count;
 }
 
 static int uring_loop_turn(pb_loop *loop, int64_t wait_ns)
@@ -190,8 +189,9 @@ static int uring_loop_turn(pb_loop *loop, int64_t wait_ns)
         loop->enabled = true;
     }
     enter(loop, wait_ns);
-    reap(loop);
-    return pb_posix_deliver(&loop->finished);
+    for (int more = GATHERS_PER_TURN; reap(loop) >= COMPLETIONS_PER_GATHER && more > 0; more--)
+        io_uring_get_events(&loop->ring);
+    return pb_finished_deliver(&loop->finished);
 }
 
 static void uring_loop_wake(pb_loop *loop)

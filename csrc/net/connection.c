@@ -15,6 +15,7 @@
 #define FRAME_HEADER_BYTES 4
 #define GREEDY_BYTES PB_CHUNK_UNIT_BYTES
 #define LARGE_FRAME_BYTES (32 * 1024)
+#define HUGE_FRAME_BYTES (256 * 1024)  /* beside such ones small requests hurry */
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define SENDFILE_YIELD_BYTES (128 * 1024)
@@ -152,6 +153,15 @@ static void fail_frame(pb_connection *connection, const char *what)
     pb_connection_kill(connection);
 }
 
+/* Small requests that come while another connection sends huge ones. */
+static void notice_mixture(pb_reactor *reactor, uint32_t frame_bytes)
+{
+    if (frame_bytes >= HUGE_FRAME_BYTES)
+        reactor->huge_until_ns = reactor->now_ns + SHARED_NS;
+    else if (reactor->now_ns < reactor->huge_until_ns)
+        pb_reactor_hurry(reactor);
+}
+
 /* One step of the frame loop: true when there may be another frame to take. */
 static bool take_frame(pb_connection *connection)
 {
@@ -170,6 +180,7 @@ static bool take_frame(pb_connection *connection)
     }
     if (connection->end - connection->start < bytes)
         return false;
+    notice_mixture(connection->reactor, bytes);
     const uint8_t *frame = connection->chunk->data + connection->start + FRAME_HEADER_BYTES;
     switch (connection->handler->frame(connection, connection->chunk, frame, length)) {
     case PB_FRAME_HOLD:
@@ -447,6 +458,7 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
         return NULL;
     }
     connection->socket.fd = fd;
+    connection->socket.patient = true; /* until it shows what it is for */
     connection->socket.receive.done = received;
     connection->socket.transmit.done = transmitted;
     connection->reactor = reactor;
@@ -466,6 +478,7 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
         return NULL;
     }
     pb_list_push_back(&reactor->connections, &connection->link);
+    pb_reactor_notice_control(reactor);
     receive(connection);
     return connection;
 }
@@ -515,6 +528,7 @@ void pb_connection_kill(pb_connection *connection)
 {
     if (!connection->closing) {
         connection->closing = true;
+        pb_reactor_notice_control(connection->reactor);
         unstarve(connection);
         io_of(connection)->ops->socket_shutdown(connection->reactor->loop, &connection->socket);
     }

@@ -173,6 +173,18 @@ static bool wind_down(pb_reactor *reactor)
     return reactor->holds == 0 && pb_list_empty(&reactor->connections) && is_inbox_empty(reactor);
 }
 
+static void take_place(pb_reactor *reactor)
+{
+    bool first = reactor->now_ns < reactor->hurried_until_ns;
+    if (first == reactor->goes_first || (first && reactor->never_first))
+        return;
+    int result = reactor->io->ops->thread_go_first(reactor->io, first);
+    if (result == 0)
+        reactor->goes_first = first;
+    else if (result != -EAGAIN)
+        reactor->never_first = true;
+}
+
 enum pb_step pb_reactor_step(void *argument)
 {
     pb_reactor *reactor = argument;
@@ -180,6 +192,7 @@ enum pb_step pb_reactor_step(void *argument)
     reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
     reactor->wall_ms = reactor->io->ops->wall_ms(reactor->io);
     pb_counter_add(&reactor->counters.turns, 1);
+    take_place(reactor);
     run_inbox(reactor);
     pb_timers_fire(&reactor->timers, reactor->now_ns);
     reactor->options.turn_end(reactor);

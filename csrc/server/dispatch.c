@@ -48,10 +48,24 @@ static bool is_produce(const uint8_t *frame, uint32_t length)
     return length >= 2 && frame[0] == 0 && frame[1] == PB_API_PRODUCE;
 }
 
+/* Whoever produces or consumes goes before the control plane. */
+static void notice_kind(pb_request *request)
+{
+    pb_reactor *reactor = &request->home->reactor;
+    int16_t key = request->header.request_api_key;
+    bool is_data = key == PB_API_PRODUCE || key == PB_API_FETCH;
+    request->connection->socket.patient = !is_data;
+    if (is_data)
+        reactor->data_until_ns = reactor->now_ns + PB_REACTOR_HURRY_NS;
+    else
+        pb_reactor_notice_control(reactor);
+}
+
 static void route(pb_request *request)
 {
     pb_server_reactor *home = request->home;
     pb_counter_add(&home->counters.requests, 1);
+    notice_kind(request);
     switch (request->header.request_api_key) {
     case PB_API_PRODUCE:
         pb_counter_add(&home->counters.produce_requests, 1);

@@ -102,6 +102,7 @@ void pb_listener_start(pb_listener *listener)
 {
     listener->broker->reactors[0].reactor.holds++;
     listener->socket.receive.done = accepted;
+    listener->socket.patient = true;
     listener->broker->io->ops->socket_accept(listener->broker->reactors[0].reactor.loop, &listener->socket);
 }
 

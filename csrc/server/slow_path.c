@@ -5,8 +5,8 @@
 
 static void answered(pb_task *task, pb_reactor *reactor)
 {
-    (void)reactor;
     pb_request *request = PB_CONTAINER(task, pb_request, task);
+    pb_reactor_notice_control(reactor);
     atomic_fetch_sub(&request->home->broker->python_requests, 1);
     request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
     if (request->close_instead) {

@@ -680,4 +680,54 @@ TEST(sockets_of_this_machine_begin_unpaced_and_others_as_usual)
     close(other);
 }
 
+enum { CROWD = 40 };
+
+/* Sockets in the order in which they were heard of. */
+static pb_socket *heard[CROWD + 1];
+static int heard_count;
+
+static void hear(pb_op *op, int64_t result)
+{
+    CHECK_INT(result, 1);
+    heard[heard_count++] = PB_CONTAINER(op, pb_socket, receive);
+}
+
+TEST(patient_sockets_let_others_go_first)
+{
+    rig it;
+    FOR_EACH_BACKEND(it)
+    {
+        pb_socket sockets[CROWD + 1] = {0};
+        int peers[CROWD + 1];
+        char byte;
+        heard_count = 0;
+        for (int i = 0; i <= CROWD; i++) { /* the last one is in a hurry, and its byte comes last */
+            int pair[2];
+            CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+            peers[i] = pair[1];
+            sockets[i].fd = pair[0];
+            sockets[i].patient = i < CROWD;
+            sockets[i].receive.done = hear;
+            CHECK_INT(it.io->ops->socket_attach(it.loop, &sockets[i]), 0);
+            it.io->ops->socket_recv(it.loop, &sockets[i], &byte, 1);
+        }
+        (void)it.io->ops->loop_turn(it.loop, 0);
+        for (int i = 0; i <= CROWD; i++)
+            CHECK_INT(write(peers[i], "x", 1), 1);
+        int turns = 0;
+        for (; heard_count <= CROWD; turns++) {
+            CHECK(turns < TURN_LIMIT);
+            (void)it.io->ops->loop_turn(it.loop, 10000000);
+        }
+        CHECK(heard[0] == &sockets[CROWD]);
+        CHECK(turns > CROWD / PB_PATIENT_PER_TURN);
+        for (int i = 0; i < CROWD; i++)
+            CHECK(heard[i + 1] == &sockets[i]);
+        for (int i = 0; i <= CROWD; i++) {
+            it.io->ops->socket_close(it.loop, &sockets[i]);
+            close(peers[i]);
+        }
+    }
+}
+
 CHECK_MAIN()

@@ -1,0 +1,90 @@
+/* When a reactor goes before ordinary threads, on the simulated machine. */
+#include <errno.h>
+
+#include "tests/net/echo_server.h"
+
+enum { MILLISECOND = 1000000 };
+
+static int first_calls, back_calls, first_result;
+
+static int note_first(pb_io *io, bool first)
+{
+    (void)io;
+    *(first ? &first_calls : &back_calls) += 1;
+    return first ? first_result : 0;
+}
+
+/* The server's I/O table from now on. */
+static pb_io_ops watched_ops;
+
+static void start_watched(echo_server *server)
+{
+    first_calls = back_calls = first_result = 0;
+    echo_start(server, 3, 64 << 20, 8 << 20);
+    watched_ops = *server->io->ops;
+    watched_ops.thread_go_first = note_first;
+    server->io->ops = &watched_ops;
+}
+
+static void exchange(echo_server *server, int client, uint32_t bytes)
+{
+    echo_send(server, client, bytes, 0, UINT32_MAX);
+    echo_expect(server, client, bytes);
+}
+
+TEST(small_frames_beside_huge_ones_hurry)
+{
+    echo_server server;
+    start_watched(&server);
+    int huge = pb_sim_connect(server.io, server.port), small = pb_sim_connect(server.io, server.port);
+    exchange(&server, small, 100);
+    exchange(&server, huge, 1 << 20);
+    exchange(&server, huge, 1 << 20);
+    CHECK_INT(first_calls, 0); /* each kind by itself */
+    exchange(&server, small, 100);
+    exchange(&server, small, 100);
+    CHECK_INT(first_calls, 1);
+    CHECK_INT(back_calls, 0);
+    echo_run(&server, 2000LL * MILLISECOND);
+    CHECK_INT(back_calls, 1);
+    exchange(&server, small, 100);
+    CHECK_INT(first_calls, 1);
+    echo_stop(&server);
+}
+
+TEST(a_system_that_does_not_let_it_is_asked_once)
+{
+    echo_server server;
+    start_watched(&server);
+    first_result = -EPERM;
+    int huge = pb_sim_connect(server.io, server.port), small = pb_sim_connect(server.io, server.port);
+    for (int i = 0; i < 3; i++) {
+        exchange(&server, huge, 1 << 20);
+        exchange(&server, small, 100);
+        exchange(&server, small, 100);
+        echo_run(&server, 2000LL * MILLISECOND);
+    }
+    CHECK_INT(first_calls, 1);
+    CHECK_INT(back_calls, 0);
+    echo_stop(&server);
+}
+
+TEST(a_crowd_counts_only_while_somebody_produces_or_consumes)
+{
+    echo_server server;
+    start_watched(&server);
+    pb_reactor *reactor = &server.reactor;
+    for (int i = 0; i < 3 * PB_CONTROL_CROWD; i++)
+        pb_reactor_notice_control(reactor);
+    CHECK(reactor->hurried_until_ns <= reactor->now_ns);
+    reactor->data_until_ns = reactor->now_ns + PB_REACTOR_HURRY_NS;
+    reactor->crowd_since_ns = reactor->now_ns - PB_REACTOR_HURRY_NS - 1;
+    for (int i = 0; i < PB_CONTROL_CROWD - 1; i++)
+        pb_reactor_notice_control(reactor);
+    CHECK(reactor->hurried_until_ns <= reactor->now_ns);
+    pb_reactor_notice_control(reactor);
+    CHECK_INT(reactor->hurried_until_ns, reactor->now_ns + PB_REACTOR_HURRY_NS);
+    echo_stop(&server);
+}
+
+CHECK_MAIN()
