@@ -61,9 +61,10 @@ int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_nat
         .fetch_session_slots = options->fetch_session_slots,
         .fetch_max_bytes = options->fetch_max_bytes,
         .history_cache_bytes = options->history_cache_bytes,
+        .slow_request_ns = options->slow_request_ms * 1000000,
     };
-    if (options->max_request_bytes <= 0 || options->spin_us < 0 ||
-        options->connections_max_idle_ms > INT64_MAX / 1000000)
+    if (options->max_request_bytes <= 0 || options->spin_us < 0 || options->slow_request_ms < 0 ||
+        options->slow_request_ms > INT64_MAX / 1000000 || options->connections_max_idle_ms > INT64_MAX / 1000000)
         return pb_abi_fail(failure, &inner,
                            pb_fail(&inner, -EINVAL, "a size or time in the broker's options is out of range"));
     pb_io *io = NULL;
@@ -117,45 +118,4 @@ int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, 
 {
     pb_failure inner = {0};
     return pb_abi_fail(failure, &inner, pb_broker_add_listener(broker, name, host, port, bound_port, &inner));
-}
-
-static int64_t load(_Atomic int64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
-{
-    memset(out, 0, sizeof *out);
-    out->connections = load(&broker->connections);
-    out->connections_accepted = load(&broker->connections_accepted);
-    out->connections_refused = load(&broker->connections_refused);
-    out->buffer_bytes = pb_pool_used_bytes(&broker->pool);
-    out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
-    for (int i = 0; i < broker->settings.reactor_count; i++) {
-        pb_server_reactor *home = &broker->reactors[i];
-        pb_server_counters *counters = &home->counters;
-        out->bytes_in += load(&home->reactor.counters.bytes_in);
-        out->bytes_out += load(&home->reactor.counters.bytes_out);
-        out->requests += load(&counters->requests);
-        out->produce_requests += load(&counters->produce_requests);
-        out->fetch_requests += load(&counters->fetch_requests);
-        out->bad_requests += load(&counters->bad_requests);
-        out->appended_batches += load(&counters->appended_batches);
-        out->delayed_fetches += load(&counters->delayed_fetches);
-        out->cold_reads += load(&counters->cold_reads);
-    }
-}
-
-int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity)
-{
-    if (api_key < 0 || api_key >= PB_API_KEYS || stage < 0 || stage >= PB_STAGES || capacity < PB_HISTOGRAM_BUCKETS)
-        return -EINVAL;
-    memset(counts, 0, (size_t)capacity * sizeof *counts);
-    for (int i = 0; i < broker->settings.reactor_count; i++) {
-        pb_histogram *histograms = broker->reactors[i].histograms[api_key];
-        for (int b = 0; histograms != NULL && b < PB_HISTOGRAM_BUCKETS; b++)
-            counts[b] += load(&histograms[stage].counts[b]);
-    }
-    return PB_HISTOGRAM_BUCKETS;
 }

@@ -307,7 +307,11 @@ int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, in
 int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    return pb_abi_fail(failure, &inner, pb_partition_sync_written(partition, &inner));
+    pb_broker *broker = broker_of(partition);
+    int64_t began_ns = broker->io->ops->monotonic_ns(broker->io);
+    int result = pb_partition_sync_written(partition, &inner);
+    pb_syncer_count(&broker->syncer, broker->io->ops->monotonic_ns(broker->io) - began_ns);
+    return pb_abi_fail(failure, &inner, result);
 }
 
 int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,

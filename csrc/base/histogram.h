@@ -1,6 +1,6 @@
 /*
- * A latency histogram with relative error of at most 1/8: powers of two in microseconds, eight steps each.
- * One writer; readers may copy it at any time and see counts that are each true.
+ * A histogram with relative error of at most 1/8: powers of two, eight steps each. Of times in microseconds, or of
+ * sizes. One writer; readers may copy it at any time and see counts that are each true.
  */
 #ifndef PB_BASE_HISTOGRAM_H
 #define PB_BASE_HISTOGRAM_H
@@ -13,6 +13,7 @@
 
 typedef struct pb_histogram {
     _Atomic int64_t counts[PB_HISTOGRAM_BUCKETS];
+    _Atomic int64_t sum;
 } pb_histogram;
 
 /* Values below 8 us have a bucket each; from there the three bits below the leading one choose the step. */
@@ -29,6 +30,8 @@ static inline void pb_histogram_add(pb_histogram *histogram, int64_t us)
 {
     _Atomic int64_t *count = &histogram->counts[pb_histogram_bucket(us)];
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + 1, memory_order_relaxed);
+    int64_t sum = atomic_load_explicit(&histogram->sum, memory_order_relaxed);
+    atomic_store_explicit(&histogram->sum, sum + (us > 0 ? us : 0), memory_order_relaxed);
 }
 
 #endif

@@ -54,6 +54,7 @@ typedef struct pb_broker_options {
     int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;     /* fetch.max.bytes */
     int64_t history_cache_bytes; /* of the page cache, for what consumers that read history had brought in */
+    int64_t slow_request_ms;     /* a request that takes so long is told of; 0 = none */
 } pb_broker_options;
 
 /* Open: loops, pools, background thread; nothing runs yet. */
@@ -89,8 +90,15 @@ int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, 
 enum pb_event_kind {
     PB_EVENT_REQUEST = 1,  /* a request for Python: answer with pb_request_reply or pb_request_close, once */
     PB_EVENT_APPENDED = 2, /* a pb_partition_append finished: ticket, offset, error */
-    PB_EVENT_NOTICE = 3,   /* something to log: text; released with pb_notice_release */
+    PB_EVENT_NOTICE = 3,   /* something to log: text, error = pb_notice_kind; released with pb_notice_release */
     PB_EVENT_OFFLINE = 4,  /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
+};
+
+enum pb_notice_kind {
+    PB_NOTICE_TROUBLE = 0,
+    PB_NOTICE_SLOW_REQUEST = 1, /* at most one in 100 ms by each reactor; the counter has them all */
+    PB_NOTICE_ROLL = 2,
+    PB_NOTICE_THROTTLE = 3, /* at most one in 10 s */
 };
 
 /* What failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once, until
@@ -482,10 +490,10 @@ int32_t pb_ring_file_replay(const char *path, const char *log_directory, int32_t
 /* PB_UUID_BYTES that change each time the machine starts. */
 int32_t pb_machine_boot_id(uint8_t *out);
 
-/* ---- metrics -------------------------------------------------------------------------------------------------------
+/* ---- metrics: abi/metrics.c ---------------------------------------------------------------------------------------
  */
 
-/* Counters since start, summed over reactors. */
+/* Counters since start, summed over reactors, and what there is now. */
 typedef struct pb_broker_stats {
     int64_t connections;
     int64_t connections_accepted;
@@ -496,21 +504,57 @@ typedef struct pb_broker_stats {
     int64_t produce_requests;
     int64_t fetch_requests;
     int64_t bad_requests;
-    int64_t appended_batches;
-    int64_t writes;
+    int64_t appended_batches; /* by clients, as the two that follow */
+    int64_t appended_records;
+    int64_t appended_bytes;
+    int64_t failed_produces; /* partitions that a Produce was refused for */
+    int64_t writes;          /* into logs: their files, or their tail rings */
     int64_t written_bytes;
-    int64_t buffer_bytes;    /* receive buffers held now */
+    int64_t turns; /* of reactors */
+    int64_t rolls; /* by what clients have appended */
+    int64_t slow_requests;
+    int64_t throttled;           /* how often a connection had to wait for buffer memory */
+    int64_t starved_connections; /* that wait for it now */
+    int64_t buffer_bytes;        /* receive buffers held now */
+    int64_t buffer_budget_bytes;
     int64_t delayed_fetches; /* waiting now */
+    int64_t python_requests; /* waiting for Python now */
     int64_t fetch_sessions;
-    int64_t cold_reads; /* how often a fetch could not go on without a disk */
+    int64_t cold_reads;         /* how often a fetch could not go on without a disk */
+    int64_t cold_read_bytes;    /* brought into the page cache for that */
+    int64_t cold_dropped_bytes; /* and dropped from it again */
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 
+/* How values are distributed: below[i] of them are less than 2^i. */
+typedef struct pb_distribution {
+    int64_t count;
+    int64_t sum;
+    int64_t below[30];
+} pb_distribution;
+
+typedef struct pb_broker_distributions {
+    pb_distribution turn_us;            /* turns of reactors, from the first thing heard to the end of the work */
+    pb_distribution doorbell_us;        /* from the ringing for Python to Python's taking events */
+    pb_distribution file_sync_us;       /* syncs of one partition */
+    pb_distribution filesystem_sync_us; /* syncs of many at once */
+    pb_distribution commit_appends;     /* with durable acks: appends that one sync of a partition let end */
+} pb_broker_distributions;
+void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *out);
+
 /* The stages of a request, named as in Kafka's request metrics. */
 enum pb_stage { PB_STAGE_QUEUE = 0, PB_STAGE_LOCAL = 1, PB_STAGE_REMOTE = 2, PB_STAGE_SEND = 3, PB_STAGE_TOTAL = 4 };
-/* Copy the histogram of (api, stage): counts per bucket of base-2 logarithm microseconds with 8 sub-buckets; the number
- * of buckets. */
-int32_t pb_broker_histogram(pb_broker *broker, int16_t api_key, int32_t stage, int64_t *counts, int32_t capacity);
+/* What the requests of one API have taken, by pb_stage, in microseconds. */
+typedef struct pb_request_times {
+    int64_t api_key;
+    pb_distribution stages[5];
+} pb_request_times;
+/* Those APIs that have been asked for, up to `capacity`; how many. */
+int32_t pb_broker_request_times(pb_broker *broker, pb_request_times *out, int32_t capacity);
+
+/* Let every reactor show that it turns, for at most `timeout_ms`. 0: the slowest took *latency_us. -ETIMEDOUT:
+ * *stuck_reactor does not. -ESHUTDOWN: they do not run. One caller waits for the other. Blocking. */
+int32_t pb_broker_ping(pb_broker *broker, int32_t timeout_ms, int64_t *latency_us, int32_t *stuck_reactor);
 
 /* ---- walking over segments, for tools and without a broker -------------------------------------------------------
  */
@@ -597,7 +641,7 @@ typedef struct pb_walk_totals {
     int64_t null_keys;
     int64_t stored_bytes; /* records as they lie in the file */
     int64_t plain_bytes;  /* the same, decompressed */
-    int64_t sizes[224];   /* batches by size in bytes, in buckets as those of pb_broker_histogram */
+    int64_t sizes[224];   /* batches by size in bytes, in buckets as those of base/histogram.h */
 } pb_walk_totals;
 
 int32_t pb_walk_open(pb_walk **out, pb_native_failure *failure);

@@ -29,21 +29,25 @@ static int64_t write_most_bytes(const pb_log *log)
 }
 
 /* Kafka's rules for when a batch begins a new segment. */
-static bool tail_must_roll(const pb_log *log, const pb_append *append, int64_t timestamp_ms, int64_t last_offset)
+static enum pb_roll_reason tail_must_roll(const pb_log *log, const pb_append *append, int64_t timestamp_ms,
+                                          int64_t last_offset)
 {
     const pb_tail *tail = &log->tail;
     const pb_log_config *config = &log->config;
+    if (last_offset - tail->base_offset > INT32_MAX)
+        return PB_ROLL_OFFSETS;
     if (tail->size_bytes == 0)
-        return last_offset - tail->base_offset > INT32_MAX;
-    if (tail->size_bytes + append->length > config->segment_bytes || last_offset - tail->base_offset > INT32_MAX)
-        return true;
+        return PB_NO_ROLL;
+    if (tail->size_bytes + append->length > config->segment_bytes)
+        return PB_ROLL_SIZE;
     int64_t waited_ms =
         tail->first_timestamp_ms >= 0 ? timestamp_ms - tail->first_timestamp_ms : append->now_ms - tail->created_ms;
     if (waited_ms > config->segment_ms - tail->jitter_ms)
-        return true;
+        return PB_ROLL_TIME;
     /* The time index keeps room for the entry that seals it. */
-    return tail->offset_entries >= config->segment_index_bytes / PB_OFFSET_INDEX_ENTRY_BYTES ||
-           tail->time_entries >= config->segment_index_bytes / PB_TIME_INDEX_ENTRY_BYTES - 1;
+    bool is_full = tail->offset_entries >= config->segment_index_bytes / PB_OFFSET_INDEX_ENTRY_BYTES ||
+                   tail->time_entries >= config->segment_index_bytes / PB_TIME_INDEX_ENTRY_BYTES - 1;
+    return is_full ? PB_ROLL_INDEX : PB_NO_ROLL;
 }
 
 static int64_t roll_jitter_ms(const pb_log *log)
@@ -211,7 +215,8 @@ int pb_log_append(pb_log *log, pb_append *append)
     int rc = check_producer(log, append, &producer);
     if (rc != 0)
         return rc;
-    if (tail_must_roll(log, append, timestamp_ms, producer.last_offset))
+    append->rolls = tail_must_roll(log, append, timestamp_ms, producer.last_offset);
+    if (append->rolls != PB_NO_ROLL)
         rc = pb_log_plan_roll(log, base_offset);
     if (rc != 0)
         return rc;

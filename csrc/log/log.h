@@ -95,6 +95,15 @@ typedef struct pb_append_place {
     bool index_entry; /* an entry of the offset index points here */
 } pb_append_place;
 
+/* Why a batch begins a new segment. */
+enum pb_roll_reason {
+    PB_NO_ROLL = 0,
+    PB_ROLL_SIZE,    /* it would make the active one larger than segment.bytes */
+    PB_ROLL_TIME,    /* segment.ms is over */
+    PB_ROLL_INDEX,   /* an index of the active one is full */
+    PB_ROLL_OFFSETS, /* its offset is too far from the active one's base offset */
+};
+
 /*
  * One batch on its way into the log. Owner: the caller, from pb_log_append until it comes back through a `finished`
  * list. `bytes` stay alive and unchanged by others until then. The caller fills the first group from validation.
@@ -121,6 +130,7 @@ typedef struct pb_append {
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t start_offset;       /* log start offset at append; also when the producer's state refuses the batch */
     int error;                  /* when it comes back: 0, a Kafka code or -errno */
+    enum pb_roll_reason rolls;  /* it begins a segment */
     pb_append_place place;      /* the log's own, from pb_log_append until it comes back */
 } pb_append;
 

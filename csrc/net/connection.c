@@ -70,6 +70,8 @@ static void starve(pb_connection *connection)
     PB_ASSERT(!is_starved(connection));
     pb_list_push_back(&reactor->starved, &connection->starved_link);
     atomic_fetch_add_explicit(&reactor->options.pool->starved, 1, memory_order_relaxed);
+    if (connection->handler->starved != NULL)
+        connection->handler->starved(connection);
     if (!pb_timer_is_set(&reactor->feed) &&
         pb_timer_set(&reactor->timers, &reactor->feed, reactor->now_ns + FEED_NS) < 0)
         pb_connection_kill(connection); /* nobody would feed it */
@@ -293,6 +295,8 @@ static void received(pb_op *op, int64_t result)
         return;
     }
     reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
+    if (reactor->woken_ns == 0)
+        reactor->woken_ns = reactor->now_ns;
     connection->last_active_ns = reactor->now_ns;
     if (reactor->last_heard != connection)
         reactor->shared_until_ns = reactor->now_ns + SHARED_NS;

@@ -51,7 +51,8 @@ enum pb_frame_verdict {
 typedef struct pb_connection_handler {
     enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);
     void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
-    void (*closed)(pb_connection *connection);                      /* last call: forget it */
+    void (*starved)(pb_connection *connection); /* it begins to wait for buffer memory; NULL: nobody minds */
+    void (*closed)(pb_connection *connection);  /* last call: forget it */
     /* May this part of a file be sent now, without waiting for a disk? If not, it is brought in, and
      * pb_connection_brought called on the reactor's thread. NULL: always. */
     bool (*resident)(pb_response *response, const pb_output *output, int64_t length);

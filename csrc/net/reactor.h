@@ -42,6 +42,9 @@ typedef struct pb_reactor_counters {
     _Atomic int64_t bytes_in;
     _Atomic int64_t bytes_out;
     _Atomic int64_t turns;
+    _Atomic int64_t writes; /* into logs: files and tail rings */
+    _Atomic int64_t written_bytes;
+    pb_histogram turn_us; /* from the first thing heard to the end of the turn's work */
 } pb_reactor_counters;
 
 struct pb_reactor {
@@ -59,6 +62,7 @@ struct pb_reactor {
     pb_timer feed;       /* set while somebody is starved */
     bool again;          /* something is left for the next turn: do not sleep before it */
     int64_t now_ns;      /* at the start of this turn */
+    int64_t woken_ns;    /* when this turn's work began; 0: it has not yet */
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;

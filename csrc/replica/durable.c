@@ -136,6 +136,7 @@ static void end_unsynced(pb_partition *partition, pb_link *finished)
             return;
         pb_list_remove(&append->link);
         pb_list_push_back(finished, &append->link);
+        pb_counter_add(&partition->synced_appends, 1);
     }
 }
 

@@ -334,6 +334,8 @@ static void settle_write(pb_partition *partition, pb_reactor *reactor, int64_t r
     pb_link finished;
     pb_list_init(&finished);
     write_outcome outcome = finish_write(partition, result, &finished);
+    pb_counter_add(&reactor->counters.writes, 1);
+    pb_counter_add(&reactor->counters.written_bytes, result > 0 ? result : 0);
     if (outcome.writes)
         pb_durable_write(partition);
     else if (outcome.sync)

@@ -143,6 +143,7 @@ struct pb_partition {
     pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
     pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
     pb_exposure exposure;
+    _Atomic int64_t synced_appends; /* that have ended because a sync did; changed under the lock */
     pb_link waiters;
     int64_t appended_bytes;
     int64_t appended_records;

@@ -99,6 +99,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_syncer_init(&broker->syncer, broker->io);
     pb_flusher_init(&broker->flusher, broker->io);
     broker->flusher.events = &broker->events;
+    pb_ping_init(&broker->ping);
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;
@@ -110,6 +111,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     for (int i = 0; i < settings->reactor_count; i++)
         if ((result = make_reactor(broker, i, failure)) < 0)
             return result;
+    broker->events.io = io;
     *out = broker;
     return 0;
 }
@@ -200,6 +202,7 @@ void pb_broker_destroy(pb_broker *broker)
     pb_events_destroy(&broker->events);
     pb_registry_destroy(&broker->registry);
     pb_pool_destroy(&broker->pool);
+    pb_ping_destroy(&broker->ping);
     if (broker->rings != NULL)
         pb_ring_pool_close(broker->rings);
     broker->io->ops->close(broker->io);

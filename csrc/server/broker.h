@@ -16,6 +16,7 @@
 #include "server/cold_reads.h"
 #include "server/events.h"
 #include "server/flusher.h"
+#include "server/ping.h"
 #include "server/sync.h"
 #include "server/worker.h"
 #include "wire/generated/apis.h"
@@ -40,6 +41,7 @@ typedef struct pb_broker_settings {
     int32_t fetch_session_slots;
     int32_t fetch_max_bytes;
     int64_t history_cache_bytes;
+    int64_t slow_request_ns; /* who takes longer is told of; 0: nobody */
 } pb_broker_settings;
 
 /* Counters of one reactor: written by its thread, read by others. */
@@ -49,8 +51,12 @@ typedef struct pb_server_counters {
     _Atomic int64_t fetch_requests;
     _Atomic int64_t bad_requests;
     _Atomic int64_t appended_batches;
-    _Atomic int64_t writes;
-    _Atomic int64_t written_bytes;
+    _Atomic int64_t appended_records;
+    _Atomic int64_t appended_bytes;
+    _Atomic int64_t failed_produces; /* partitions of requests that were refused */
+    _Atomic int64_t throttled;       /* how often a connection had to wait for buffer memory */
+    _Atomic int64_t slow_requests;
+    _Atomic int64_t rolls;
     _Atomic int64_t cold_reads;
     _Atomic int64_t delayed_fetches;
 } pb_server_counters;
@@ -66,6 +72,7 @@ typedef struct pb_server_reactor {
     uint32_t turn_count;
     uint32_t turn_capacity;
     pb_server_counters counters;
+    int64_t slow_told_ns;                  /* when a slow request was last told of */
     pb_histogram *histograms[PB_API_KEYS]; /* [api][PB_STAGES], made with the APIs */
 } pb_server_reactor;
 
@@ -110,7 +117,9 @@ struct pb_broker {
     _Atomic int64_t connections;
     _Atomic int64_t connections_accepted;
     _Atomic int64_t connections_refused;
-    _Atomic int64_t python_requests; /* waiting for Python */
+    _Atomic int64_t python_requests;  /* waiting for Python */
+    _Atomic int64_t throttle_told_ns; /* when a throttled connection was last told of */
+    pb_ping ping;
 };
 
 /* On an I/O backend that the broker takes over, also when this fails. */

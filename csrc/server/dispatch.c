@@ -14,6 +14,7 @@
 /* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer.
  */
 #define COPIED_REQUEST_BYTES 4096
+#define THROTTLE_TOLD_EVERY_NS 10000000000LL
 
 static pb_broker *broker_of(pb_connection *connection)
 {
@@ -143,6 +144,21 @@ static enum pb_frame_verdict take_frame(pb_connection *connection, pb_chunk *chu
     return PB_FRAME_TAKEN;
 }
 
+static void starved(pb_connection *connection)
+{
+    pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
+    pb_broker *broker = home->broker;
+    pb_counter_add(&home->counters.throttled, 1);
+    int64_t told_ns = atomic_load_explicit(&broker->throttle_told_ns, memory_order_relaxed);
+    if (told_ns != 0 && home->reactor.now_ns - told_ns < THROTTLE_TOLD_EVERY_NS)
+        return;
+    atomic_store_explicit(&broker->throttle_told_ns, home->reactor.now_ns, memory_order_relaxed);
+    pb_events_tell(&broker->events, PB_ABOUT_THROTTLE,
+                   "%s has to wait: connections hold %lld of the %lld bytes of pybroker.buffer.budget.bytes",
+                   connection->host, (long long)pb_pool_used_bytes(&broker->pool),
+                   (long long)broker->pool.budget_bytes);
+}
+
 static void closed(pb_connection *connection)
 {
     atomic_fetch_sub(&broker_of(connection)->connections, 1);
@@ -152,6 +168,7 @@ void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)
 {
     handler->frame = take_frame;
     handler->malformed = complain;
+    handler->starved = starved;
     handler->closed = closed;
     handler->resident = pb_fetch_resident_to_send;
     handler->max_frame_bytes = max_frame_bytes;

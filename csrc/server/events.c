@@ -34,6 +34,8 @@ static void ring(pb_events *events)
 {
     if (atomic_exchange(&events->rung, true))
         return;
+    if (events->io != NULL)
+        atomic_store_explicit(&events->rung_ns, events->io->ops->monotonic_ns(events->io), memory_order_relaxed);
     uint64_t one = 1;
     ssize_t wrote = write(events->event_fd, &one, sizeof one);
     PB_ASSERT(wrote == sizeof one);
@@ -45,8 +47,19 @@ void pb_events_put(pb_events *events, pb_event_node *node)
         ring(events);
 }
 
+/* How long it took Python to come to the door. */
+static void count_answer(pb_events *events)
+{
+    int64_t rung_ns = atomic_load_explicit(&events->rung_ns, memory_order_relaxed);
+    if (rung_ns == 0)
+        return;
+    atomic_store_explicit(&events->rung_ns, 0, memory_order_relaxed);
+    pb_histogram_add(&events->doorbell_us, (events->io->ops->monotonic_ns(events->io) - rung_ns) / 1000);
+}
+
 pb_event_node *pb_events_next(pb_events *events)
 {
+    count_answer(events);
     if (events->taken == NULL)
         events->taken = pb_mailbox_take(&events->mailbox);
     if (events->taken == NULL) {
@@ -69,13 +82,8 @@ pb_event_node *pb_events_next(pb_events *events)
     return node;
 }
 
-void pb_events_notice(pb_events *events, const char *format, ...)
+static void put_notice(pb_events *events, enum pb_notice_subject subject, const char *text)
 {
-    char text[PB_NOTICE_TEXT_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     pthread_mutex_lock(&events->notices);
     bool fold =
         events->last != NULL && (strcmp(events->last->text, text) == 0 || events->notice_count >= PB_NOTICES_MAX);
@@ -84,13 +92,34 @@ void pb_events_notice(pb_events *events, const char *format, ...)
         events->last->repeated++;
     } else if ((notice = calloc(1, sizeof *notice)) != NULL) {
         notice->event.kind = PB_NODE_NOTICE;
-        memcpy(notice->text, text, sizeof text);
+        notice->event.error = (int32_t)subject;
+        memcpy(notice->text, text, strlen(text) + 1);
         events->last = notice;
         events->notice_count++;
     }
     pthread_mutex_unlock(&events->notices);
     if (notice != NULL)
         pb_events_put(events, &notice->event);
+}
+
+void pb_events_notice(pb_events *events, const char *format, ...)
+{
+    char text[PB_NOTICE_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    put_notice(events, PB_ABOUT_TROUBLE, text);
+}
+
+void pb_events_tell(pb_events *events, enum pb_notice_subject subject, const char *format, ...)
+{
+    char text[PB_NOTICE_TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    put_notice(events, subject, text);
 }
 
 void pb_events_claim_notice(pb_events *events, pb_notice *notice)

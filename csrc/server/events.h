@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "base/histogram.h"
 #include "base/mailbox.h"
 #include "io/io.h"
 
@@ -27,7 +28,15 @@ typedef struct pb_event_node {
     int64_t offset;
 } pb_event_node;
 
-/* A line for the log. Owner: the queue, then Python until pb_notice_free. */
+/* What a notice is about; the values are pybroker.h's pb_notice_kind. */
+enum pb_notice_subject {
+    PB_ABOUT_TROUBLE = 0, /* somebody should look at it */
+    PB_ABOUT_SLOW_REQUEST = 1,
+    PB_ABOUT_ROLL = 2,
+    PB_ABOUT_THROTTLE = 3,
+};
+
+/* A line for the log, its subject in the event's `error`. Owner: the queue, then Python until pb_notice_free. */
 typedef struct pb_notice {
     pb_event_node event;
     uint32_t repeated;
@@ -37,8 +46,11 @@ typedef struct pb_notice {
 typedef struct pb_events {
     pb_mailbox mailbox;
     int event_fd;
-    atomic_bool rung; /* the eventfd is readable or about to be */
-    pb_node *taken;   /* Python's thread: taken from the mailbox, not yet handed out */
+    atomic_bool rung;         /* the eventfd is readable or about to be */
+    pb_node *taken;           /* Python's thread: taken from the mailbox, not yet handed out */
+    pb_io *io;                /* for the time; NULL: nothing is timed */
+    _Atomic int64_t rung_ns;  /* when the doorbell rang that Python has not heard yet; 0: it has */
+    pb_histogram doorbell_us; /* Python's thread: from the ring to the first event taken */
     pthread_mutex_t notices;
     pb_notice *last;      /* under `notices`: still in the queue, may be folded into */
     int32_t notice_count; /* under `notices` */
@@ -50,6 +62,9 @@ void pb_events_put(pb_events *events, pb_event_node *node);
 /* Python's thread: the next event, or NULL after clearing the eventfd. */
 pb_event_node *pb_events_next(pb_events *events);
 void pb_events_notice(pb_events *events, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same about something that need not be trouble. */
+void pb_events_tell(pb_events *events, enum pb_notice_subject subject, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Python's thread: this notice is being handed out, nothing is folded into it any more. */
 void pb_events_claim_notice(pb_events *events, pb_notice *notice);
 void pb_notice_free(pb_notice *notice);

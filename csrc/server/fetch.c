@@ -102,6 +102,9 @@ static bool wait_for_more(fetch_state *fetch)
     if (pb_timer_set(&home->reactor.timers, &fetch->timer, fetch->deadline_ns) < 0)
         return false;
     fetch->waiting = true;
+    int64_t *at_ns = fetch->request->at_ns;
+    if (at_ns[PB_AT_LOCAL_DONE] < at_ns[PB_AT_STARTED]) /* the first time: from here on it is others it waits for */
+        at_ns[PB_AT_LOCAL_DONE] = home->reactor.now_ns;
     pb_counter_add(&home->counters.delayed_fetches, 1);
     atomic_store(&fetch->missing_bytes, fetch->min_bytes - fetch->bytes);
     for (int32_t i = 0; i < fetch->item_count; i++) {

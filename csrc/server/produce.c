@@ -68,6 +68,7 @@ static void refuse(produce_slot *slot, int error, const char *text)
 {
     produce_state *state = slot->request->state;
     state->failed = true;
+    pb_counter_add(&slot->request->home->counters.failed_produces, 1);
     if (error < 0)
         error = error == -ENOMEM ? PB_KAFKA_UNKNOWN_SERVER_ERROR : PB_KAFKA_KAFKA_STORAGE_ERROR;
     slot->answer->error_code = (int16_t)error;
@@ -193,6 +194,21 @@ static int check_transaction(const produce_state *state, const pb_partition_rule
     return 0;
 }
 
+static void tell_roll(const produce_slot *slot)
+{
+    static const char *const reasons[] = {
+        [PB_ROLL_SIZE] = "segment.bytes is reached",
+        [PB_ROLL_TIME] = "segment.ms is over",
+        [PB_ROLL_INDEX] = "an index of the last one is full",
+        [PB_ROLL_OFFSETS] = "its offset is too far from the last one's first",
+    };
+    pb_server_reactor *home = slot->request->home;
+    pb_counter_add(&home->counters.rolls, 1);
+    pb_events_tell(&home->broker->events, PB_ABOUT_ROLL, "%s-%d begins a segment at offset %lld: %s",
+                   slot->partition->topic, slot->partition->index, (long long)slot->op.append.base_offset,
+                   reasons[slot->op.append.rolls]);
+}
+
 static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb_slice records)
 {
     pb_request *request = slot->request;
@@ -230,6 +246,10 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     } else {
         state->pending++;
         pb_counter_add(&home->counters.appended_batches, 1);
+        pb_counter_add(&home->counters.appended_records, validation.record_count);
+        pb_counter_add(&home->counters.appended_bytes, slot->op.append.length);
+        if (slot->op.append.rolls != PB_NO_ROLL)
+            tell_roll(slot);
         if (must_pump)
             pb_server_reactor_queue(home, slot->partition);
     }

@@ -12,6 +12,8 @@
 #define ANSWER_LIMIT_BYTES (256u * 1024 * 1024)
 #define ANSWER_KEEP_BYTES (64u * 1024)
 #define FREE_REQUESTS_MAX 256
+#define SLOW_TOLD_EVERY_NS 100000000LL /* by a reactor: when all are slow, some are enough */
+#define CLIENT_ID_TOLD_BYTES 64
 
 static void released(pb_response *response, bool sent);
 
@@ -186,6 +188,44 @@ static int64_t us_between(const pb_request *request, int from, int to)
     return (request->at_ns[to] - request->at_ns[from]) / 1000;
 }
 
+/* Fetches wait for data, and members of a group for each other, as long as they ask to. */
+static bool is_slow(const pb_request *request, int64_t limit_ns)
+{
+    int64_t taken_ns = request->at_ns[PB_AT_SENDING] - request->at_ns[PB_AT_RECEIVED];
+    if (limit_ns == 0 || taken_ns < limit_ns)
+        return false;
+    switch (request->header.request_api_key) {
+    case PB_API_FETCH:
+        return taken_ns - (request->at_ns[PB_AT_READY] - request->at_ns[PB_AT_LOCAL_DONE]) >= limit_ns;
+    case PB_API_JOIN_GROUP:
+    case PB_API_SYNC_GROUP:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static void tell_slow(pb_request *request)
+{
+    pb_server_reactor *home = request->home;
+    pb_counter_add(&home->counters.slow_requests, 1);
+    if (home->slow_told_ns != 0 && home->reactor.now_ns - home->slow_told_ns < SLOW_TOLD_EVERY_NS)
+        return;
+    home->slow_told_ns = home->reactor.now_ns;
+    pb_slice client = request->header.client_id;
+    int length = client.length < 0 ? 0 : client.length < CLIENT_ID_TOLD_BYTES ? client.length : CLIENT_ID_TOLD_BYTES;
+    pb_events_tell(&home->broker->events, PB_ABOUT_SLOW_REQUEST,
+                   "%s version %d of client '%.*s' at %s took %lld ms: in the queue %lld, local %lld, waiting %lld, "
+                   "sending %lld",
+                   request->api->name, request->header.request_api_version, length,
+                   length > 0 ? (const char *)client.data : "", request->connection->host,
+                   us_between(request, PB_AT_RECEIVED, PB_AT_SENDING) / 1000LL,
+                   us_between(request, PB_AT_RECEIVED, PB_AT_STARTED) / 1000LL,
+                   us_between(request, PB_AT_STARTED, PB_AT_LOCAL_DONE) / 1000LL,
+                   us_between(request, PB_AT_LOCAL_DONE, PB_AT_READY) / 1000LL,
+                   us_between(request, PB_AT_READY, PB_AT_SENDING) / 1000LL);
+}
+
 static void measure(pb_request *request)
 {
     pb_histogram *histograms = request->home->histograms[request->header.request_api_key];
@@ -199,6 +239,8 @@ static void measure(pb_request *request)
     pb_histogram_add(&histograms[2], us_between(request, PB_AT_LOCAL_DONE, PB_AT_READY));
     pb_histogram_add(&histograms[3], us_between(request, PB_AT_READY, PB_AT_SENDING));
     pb_histogram_add(&histograms[4], us_between(request, PB_AT_RECEIVED, PB_AT_SENDING));
+    if (is_slow(request, request->home->broker->settings.slow_request_ns))
+        tell_slow(request);
 }
 
 static void released(pb_response *response, bool sent)

@@ -36,13 +36,24 @@ static int64_t now_ns(const pb_syncer *syncer)
 static void finish(pb_syncer *syncer, pb_partition *partition, pb_log_sync_round *round, int result)
 {
     PB_ASSERT(partition != NULL);
-    if (!pb_partition_sync_end(partition, round, result)) {
-        pb_partition_release(partition);
-        return;
-    }
+    int64_t ended_before = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed);
+    bool again = pb_partition_sync_end(partition, round, result);
+    int64_t ended = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed) - ended_before;
     pthread_mutex_lock(&syncer->lock);
-    pb_list_push_back(&syncer->due, &partition->sync_link);
-    syncer->due_count++;
+    pb_histogram_add(&syncer->commit_appends, ended);
+    if (again) {
+        pb_list_push_back(&syncer->due, &partition->sync_link);
+        syncer->due_count++;
+    }
+    pthread_mutex_unlock(&syncer->lock);
+    if (!again)
+        pb_partition_release(partition);
+}
+
+void pb_syncer_count(pb_syncer *syncer, int64_t taken_ns)
+{
+    pthread_mutex_lock(&syncer->lock);
+    pb_histogram_add(&syncer->file_us, taken_ns / 1000);
     pthread_mutex_unlock(&syncer->lock);
 }
 
@@ -53,6 +64,7 @@ static int sync_alone(pb_syncer *syncer, sync_job *job)
     int64_t taken_ns = now_ns(syncer) - started_ns;
     pthread_mutex_lock(&syncer->lock);
     syncer->file_ns = average(syncer->file_ns, taken_ns);
+    pb_histogram_add(&syncer->file_us, taken_ns / 1000);
     pthread_mutex_unlock(&syncer->lock);
     finish(syncer, job->partition, &job->round, result);
     return result;
@@ -134,6 +146,7 @@ static void sync_filesystem(pb_syncer *syncer, sync_job *jobs, int count, pb_syn
     int64_t taken_ns = now_ns(syncer) - started_ns;
     pthread_mutex_lock(&syncer->lock);
     syncer->filesystem_ns = average(syncer->filesystem_ns, taken_ns);
+    pb_histogram_add(&syncer->filesystem_us, taken_ns / 1000);
     filesystem->unfit = filesystem->unfit || result != 0;
     pthread_mutex_unlock(&syncer->lock);
     for (int i = 0; i < count; i++) {

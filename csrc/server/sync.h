@@ -39,6 +39,9 @@ typedef struct pb_syncer {
     int filesystem_count;
     int64_t file_ns;       /* what a partition's own sync has taken lately; 0: unknown */
     int64_t filesystem_ns; /* and what a file system's has, less with every one that was not tried */
+    pb_histogram file_us;  /* all of a partition's own syncs */
+    pb_histogram filesystem_us;
+    pb_histogram commit_appends; /* appends that ended with one round of a partition */
 } pb_syncer;
 
 void pb_syncer_init(pb_syncer *syncer, pb_io *io);
@@ -50,6 +53,9 @@ void pb_syncer_stop(pb_syncer *syncer);
 void pb_syncer_watch(pb_syncer *syncer, const char *directory);
 /* Any thread. Before start and after stop it syncs at once, and blocks. */
 void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition);
+
+/* Another sync of a partition's files has taken this long. Any thread. */
+void pb_syncer_count(pb_syncer *syncer, int64_t taken_ns);
 
 /* A partition's `sync_due`; its owner is the broker. */
 void pb_sync_submit(pb_partition *partition);

@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 
@@ -23,13 +23,18 @@ OFFLINE_READ: int = lib.PB_OFFLINE_READ
 OFFLINE_SYNC: int = lib.PB_OFFLINE_SYNC
 """What an EVENT_OFFLINE is about: its `offset`."""
 
+NOTICE_TROUBLE: int = lib.PB_NOTICE_TROUBLE
+NOTICE_SLOW_REQUEST: int = lib.PB_NOTICE_SLOW_REQUEST
+NOTICE_ROLL: int = lib.PB_NOTICE_ROLL
+NOTICE_THROTTLE: int = lib.PB_NOTICE_THROTTLE
+"""What an EVENT_NOTICE is about: its `error`."""
+
 NULL_LENGTH = 0xFFFFFFFF
 """An event's `client_id_length` when the client sent no client id."""
 
 _EVENT = struct.Struct("<IiQqqQQIIhhiII")
 _EVENTS_PER_TAKE = 256
 _HOST_BYTES = 64
-_HISTOGRAM_BUCKETS = 512
 
 RawEvent = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]
 """kind, error, handle, offset, connection_id, body, client_id, body_length, client_id_length, api_key, api_version,
@@ -52,30 +57,8 @@ class BrokerOptions:
     fetch_max_bytes: int
     history_cache_bytes: int = 0
     """0: as little as it can do with."""
-
-
-class BrokerStats(NamedTuple):
-    """Counters since start; the fields of pb_broker_stats."""
-
-    connections: int
-    connections_accepted: int
-    connections_refused: int
-    bytes_in: int
-    bytes_out: int
-    requests: int
-    produce_requests: int
-    fetch_requests: int
-    bad_requests: int
-    appended_batches: int
-    writes: int
-    written_bytes: int
-    buffer_bytes: int
-    delayed_fetches: int
-    fetch_sessions: int
-    cold_reads: int
-
-
-_STATS = struct.Struct(f"<{len(BrokerStats._fields)}q")
+    slow_request_ms: int = 0
+    """A request that takes so long becomes a notice; 0: none does."""
 
 
 class NativeBroker:
@@ -83,8 +66,8 @@ class NativeBroker:
 
     def __init__(self, options: BrokerOptions) -> None:
         """Open. NativeError when the backend is refused or a limit of the system is hit."""
-        if ffi.sizeof("pb_event") != _EVENT.size or ffi.sizeof("pb_broker_stats") != _STATS.size:
-            raise ImportError("pb_event or pb_broker_stats has another layout than this package knows")
+        if ffi.sizeof("pb_event") != _EVENT.size:
+            raise ImportError("pb_event has another layout than this package knows")
         backend = ffi.new("char[]", options.backend.encode())
         values = {field.name: getattr(options, field.name) for field in fields(options)} | {"backend": backend}
         out, failure = ffi.new("pb_broker **"), new_failure()
@@ -167,20 +150,6 @@ class NativeBroker:
     def limit_cleaning(self, bytes_per_second: int) -> None:
         """What all log cleaners together read and write per second at most; 0: no limit. At once."""
         lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)
-
-    # ---- metrics ---------------------------------------------------------------------------------------------------
-
-    def stats(self) -> BrokerStats:
-        """Counters, summed over the reactors."""
-        out = ffi.new("pb_broker_stats *")
-        lib.pb_broker_stats_read(self.handle, out)
-        return BrokerStats._make(_STATS.unpack(ffi.buffer(out)))
-
-    def histogram(self, api_key: int, stage: int) -> list[int]:
-        """Counts per bucket of an API's stage (pb_stage); [] when the API is not served."""
-        counts = ffi.new("int64_t[]", _HISTOGRAM_BUCKETS)
-        count = lib.pb_broker_histogram(self.handle, api_key, stage, counts, _HISTOGRAM_BUCKETS)
-        return ffi.unpack(counts, min(count, _HISTOGRAM_BUCKETS)) if count > 0 else []
 
 
 _new_char = ffi.typeof("const char *")

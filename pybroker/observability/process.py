@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def age_seconds() -> float:
+    """Time since this process began, its interpreter's start included."""
+    # Field 22, counted after the name in parentheses, which may have blanks.
+    started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / _TICKS_PER_SECOND
 
 
 def open_file_count() -> int:

@@ -31,6 +31,7 @@ from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.observability import process
+from pybroker.observability.event_log import EventLog
 from pybroker.profiles import Profile
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
@@ -42,6 +43,8 @@ from pybroker.server.clock import SystemClock
 from pybroker.server.event_pump import EventPump
 from pybroker.server.flushes import judge_flushes, promises_durability
 from pybroker.server.log_dir_watch import LogDirWatch
+from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Observed
+from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
@@ -88,6 +91,8 @@ class Daemon:
         self.cleaner: LogCleaner
         self.services: BrokerServices
         self.native = NativeBroker(_options(config, profile))
+        self.observed = Observed(self.native, config, EventLog(), profile.name)
+        self.observer = Observer(self.observed)
         self._stack = AsyncExitStack()
         self._stack.callback(self.native.close)
 
@@ -115,9 +120,11 @@ class Daemon:
 
     async def stop(self) -> None:
         """Close everything in order."""
+        self.observed.phase = CLOSING
         await self._stack.aclose()
 
     async def _start(self) -> None:
+        self._observe()
         apis = load_apis()
         served = served_ranges(apis)
         self.native.serve_apis(served)
@@ -125,7 +132,7 @@ class Daemon:
         log_dirs = self._open_log_dirs()
         controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
         self._stack.push_async_callback(controller.close)
-        self.logs = logs = await self._open_logs(log_dirs, controller)
+        self.logs = self.observed.logs = logs = await self._open_logs(log_dirs, controller)
         replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
         watch = LogDirWatch(controller, logs, log_dirs.metadata.directory_id, self._fail)
         watch.check()
@@ -133,6 +140,7 @@ class Daemon:
         self._stack.push_async_callback(replicas.stop)
         mover = LogMover(logs, partial(_assign_directory, controller))
         self.services = services = self._services(controller, replicas, mover, told_ranges(served))
+        self.observed.services, self.observed.durability = services, self.durability
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         services.replicas.add_follower(watch)
         self._subscribe(controller, services)
@@ -149,14 +157,25 @@ class Daemon:
         maintenance = LogMaintenance(logs)
         maintenance.start()
         self._stack.push_async_callback(maintenance.stop)
-        self.cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
+        self.cleaner = self.observed.cleaner = LogCleaner(logs, self.native.limit_cleaning, maintenance.retain)
         self.cleaner.start()
         self._stack.push_async_callback(self.cleaner.stop)
         self._stack.push_async_callback(mover.stop)
         mover.resume()
-        scrub = LogScrub(logs)
+        scrub = self.observed.scrub = LogScrub(logs)
         scrub.start()
         self._stack.push_async_callback(scrub.stop)
+        self.observed.phase = SERVING
+        if self.observer.refusal is not None:
+            logger.info("%s", self.observer.refusal)
+
+    def _observe(self) -> None:
+        """From the first moment to the last: who waits for the broker is told how far it is."""
+        root = logging.getLogger("pybroker")
+        root.addHandler(self.observed.events)
+        self._stack.callback(root.removeHandler, self.observed.events)
+        self.observer.start()
+        self._stack.push_async_callback(self.observer.stop)
 
     def _listen(self) -> list[BoundListener]:
         bound = []
@@ -189,7 +208,7 @@ class Daemon:
         logs = LogManager(self.native, directories, self.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
-        self.append_engine = await asyncio.to_thread(
+        self.append_engine = self.observed.append_engine = await asyncio.to_thread(
             start_append_engine, self.native, self.profile, self.config, logs.live
         )
         if promises_durability(controller.config, controller.image):
@@ -197,6 +216,7 @@ class Daemon:
         return logs
 
     async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned: set[TopicPartition]) -> None:
+        self.observed.phase, self.observed.assigned_count = RECOVERING, len(assigned)
         progress = asyncio.create_task(logs.report_progress(len(assigned)))
         started_ms = self.clock.monotonic_ms()
         try:
@@ -274,6 +294,7 @@ class Daemon:
     def _fail(self, reason: str) -> None:
         if not self.failed.done():
             self.failed.set_result(reason)
+            self.observed.failure = reason
 
 
 class _ConfigPublisher:
@@ -319,22 +340,27 @@ def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:
         fetch_session_slots=config.get_int("max.incremental.fetch.session.cache.slots"),
         fetch_max_bytes=config.get_int("fetch.max.bytes"),
         history_cache_bytes=profile.history_cache_bytes,
+        slow_request_ms=config.get_int("pybroker.slow.request.ms"),
     )
 
 
 def ready_line(daemon: Daemon, started_ms: int) -> str:
     """The one line on standard output that says the broker serves, and with what."""
-    listeners = ",".join(
-        f"{each.name}://{f'[{each.host}]' if ':' in each.host else each.host}:{each.port}" for each in daemon.listeners
-    )
+    listeners = ",".join(f"{each.name}://{_host(each.host)}:{each.port}" for each in daemon.listeners)
     profile = daemon.profile
     doubts = {each.flush.name for each in daemon.logs.directories if each.flush is not None} & {*SUSPICIOUS}
     flush = f" flush={','.join(sorted(doubts))}" if doubts else ""
+    observed_at = daemon.observer.address
+    metrics = "" if observed_at is None else f" metrics=http://{_host(observed_at[0])}:{observed_at[1]}/metrics"
     return (
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
         f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability}{flush} "
         f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
         f"buffers={profile.buffer_budget_bytes >> 20}MiB partitions={daemon.partition_count} "
         f"open_files={process.open_file_count()}/{process.open_file_limit()} "
-        f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}"
+        f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}{metrics}"
     )
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

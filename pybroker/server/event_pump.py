@@ -20,11 +20,16 @@ from pybroker.native.broker import (
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
+    NOTICE_ROLL,
+    NOTICE_SLOW_REQUEST,
+    NOTICE_THROTTLE,
+    NOTICE_TROUBLE,
     NULL_LENGTH,
     NativeBroker,
     RawEvent,
     read_bytes,
 )
+from pybroker.observability.event_log import why
 from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import Message
@@ -40,6 +45,12 @@ _MAX_KNOWN_HOSTS = 4096
 #: the assignment of a group with 10,000 members or the offsets of as many partitions, stay below.
 _MAX_REQUEST_BYTES = 8 << 20
 _UTF_8 = ("utf-8", "replace")
+_NOTICES: Mapping[int, tuple[int, dict[str, Any] | None]] = {
+    NOTICE_TROUBLE: (logging.WARNING, None),
+    NOTICE_SLOW_REQUEST: (logging.WARNING, why("slow_request")),
+    NOTICE_ROLL: (logging.INFO, why("roll")),
+    NOTICE_THROTTLE: (logging.WARNING, why("throttle")),
+}
 
 
 class EventPump:
@@ -112,10 +123,10 @@ class EventPump:
 
     def _log_notice(self, event: RawEvent) -> None:
         text = self._native.take_notice(event[2], event[5])
+        level, extra = _NOTICES[event[1]]
         if event[13] > 0:
-            logger.warning("%s (and %d times more)", text, event[13])
-        else:
-            logger.warning("%s", text)
+            text = f"{text} (and {event[13]} times more)"
+        logger.log(level, "%s", text, extra=extra)
 
     # ---- requests --------------------------------------------------------------------------------------------------
 

@@ -122,6 +122,7 @@ class BrokerProcess:
             "log.dirs": str(self.log_dir),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "pybroker.metrics.listener": "127.0.0.1:0",
             **self._overrides,
         }
         command = [*self._command_prefix, sys.executable, "-m", self._module, "serve"]

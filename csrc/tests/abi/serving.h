@@ -20,6 +20,8 @@ typedef struct served {
     char directory[64];
     char rings[64]; /* where tail rings lie; "": there are none */
     pb_partition_config config;
+    int64_t slow_request_ms;
+    int64_t buffer_budget_bytes; /* 0: enough */
     pb_broker *broker;
     pb_partition *partition;
     int32_t port;
@@ -71,12 +73,13 @@ static SERVING_UNUSED void open_broker(served *it, const char *backend, int reac
         .backend = backend,
         .node_id = 1,
         .reactor_count = reactors,
-        .buffer_budget_bytes = 64 << 20,
+        .buffer_budget_bytes = it->buffer_budget_bytes > 0 ? it->buffer_budget_bytes : 64 << 20,
         .max_request_bytes = 100 << 20,
         .max_connections = 100,
         .connections_max_idle_ms = 600000,
         .fetch_session_slots = 100,
         .fetch_max_bytes = 55 << 20,
+        .slow_request_ms = it->slow_request_ms,
     };
     pb_native_failure failure = {0};
     CHECK_INT(pb_broker_open(&options, &it->broker, &failure), 0);

@@ -28,7 +28,6 @@ _EXIT_FAILED = 1
 _EXIT_BAD_CONFIG = 2
 _NS_PER_MS = 1_000_000
 _COLLECTOR_THRESHOLDS = (10_000, 10, 100)
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @click.command(name="serve")
@@ -80,6 +79,7 @@ def _raise_file_limit() -> None:
 
 async def _run(config: BrokerConfig, profile: Profile) -> int:
     """Serve until a signal or a failure; the exit status."""
+    from pybroker.observability import process
     from pybroker.server.daemon import Daemon, ready_line
 
     asked_to_stop = _on_signals()
@@ -101,7 +101,7 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
         logger.info("%s", note)
     _spare_the_collector()
     try:
-        click.echo(ready_line(daemon, _process_age_ms()))
+        click.echo(ready_line(daemon, int(process.age_seconds() * 1000)))
     except OSError as error:
         logger.error("the ready line cannot be written: %s", error)
         _discard_output()
@@ -147,11 +147,3 @@ def _discard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def _process_age_ms() -> int:
-    """Time since this process began, its interpreter's start included."""
-    with open("/proc/self/stat", encoding="ascii") as file:
-        # Field 22, counted after the name in parentheses, which may have blanks.
-        started_ticks = int(file.read().rpartition(")")[2].split()[19])
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000 - started_ticks * 1000 / _TICKS_PER_SECOND)

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from pybroker.config.definition import ConfigKey, ConfigType, Importance, OneOf, Range, UpdateMode
+from dataclasses import dataclass
+
+from pybroker.config.definition import ConfigKey, ConfigType, ConfigValue, Importance, OneOf, Range, UpdateMode
+
+_MOST_PORT = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """One host and port."""
+
+    accepted: str = f"host:port with a port from 0 to {_MOST_PORT}"
+
+    def accepts(self, value: ConfigValue) -> bool:
+        if not isinstance(value, str):
+            return False
+        host, _, port = value.rpartition(":")
+        return bool(host) and port.isascii() and port.isdecimal() and int(port) <= _MOST_PORT
+
 
 DURABILITY_MODES = ("none", "interval", "acks")
 
@@ -44,6 +62,26 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         "auto",
         Importance.MEDIUM,
         "Name or file of the hardware profile; auto takes the one that matches this machine.",
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.metrics.listener",
+        ConfigType.STRING,
+        "127.0.0.1:9404",
+        Importance.MEDIUM,
+        "Where metrics, health and events are told over HTTP, without asking who wants to know: host:port, and port 0 "
+        "for nowhere. When the default is taken, as by another broker on the machine, there are none.",
+        _Address(),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.slow.request.ms",
+        ConfigType.LONG,
+        "1000",
+        Importance.LOW,
+        "A request that takes so long is named in the log and in `pybroker events`; 0 names none. What a Fetch waits "
+        "for data does not count, nor does a JoinGroup or SyncGroup.",
+        Range(0, 86_400_000),
         honoured=True,
     ),
     ConfigKey(

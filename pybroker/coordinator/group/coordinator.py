@@ -22,6 +22,7 @@ from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import Clock, ShardState, random_suffix
+from pybroker.coordinator.group.statistics import GroupStatistics
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.coordinator.partition_writer import PartitionWriter
@@ -276,6 +277,16 @@ class GroupCoordinator:
         committed = self._run(one, removal.delete_closed(one.state, groups))
         assert committed is not None, "a closed group has a tombstone at least"
         return names, await committed
+
+    async def statistics(self, most_offsets: int) -> GroupStatistics:
+        """Groups and offsets of all active shards; of the offsets themselves no more than `most_offsets`. The loop goes
+        round between shards."""
+        found = GroupStatistics(most_offsets)
+        for one in self._active():
+            if one.state.groups or one.state.offsets.group_ids():
+                found.add(one.state)
+                await asyncio.sleep(0)
+        return found
 
     # ---- the machinery -------------------------------------------------------------------------------------------
 

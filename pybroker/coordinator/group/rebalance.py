@@ -16,6 +16,7 @@ from pybroker.coordinator.group.member import ClassicGroupMember
 from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
 from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
+from pybroker.observability.event_log import why
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -42,7 +43,13 @@ def prepare(state: ShardState, group: ClassicGroup, reason: str) -> Outcome:
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         state.timers.schedule((JOIN, group.group_id), state.clock.monotonic_ms() + delay_ms, (delay_ms, remaining_ms))
     state.transition(group, GroupState.PREPARING_REBALANCE)
-    _LOG.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
+    _LOG.info(
+        "group %s: rebalance after generation %d: %s",
+        group.group_id,
+        group.generation_id,
+        reason,
+        extra=why("rebalance", group=group.group_id, generation=group.generation_id),
+    )
     if initial:
         return NOTHING
     if group.has_all_members_joined:

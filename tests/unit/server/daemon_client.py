@@ -28,6 +28,7 @@ def config_for(log_dir: Path, **overrides: str) -> BrokerConfig:
         "log.dirs": str(log_dir),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "pybroker.io.backend": "epoll",
+        "pybroker.metrics.listener": "127.0.0.1:0",
         "pybroker.profile": "generic",
         "pybroker.reactors": "1",
         "offsets.topic.num.partitions": "1",

@@ -1,0 +1,123 @@
+/* pybroker.h: what a broker counts. Any thread; counters are read while they are written, each true for itself. */
+#include <errno.h>
+#include <string.h>
+
+#include "abi/convert.h"
+
+_Static_assert(sizeof(((pb_distribution *)0)->below) / sizeof(int64_t) * PB_HISTOGRAM_STEPS ==
+                   PB_HISTOGRAM_BUCKETS + 2 * PB_HISTOGRAM_STEPS,
+               "an edge at every power of two");
+_Static_assert(PB_PING_REACTORS >= PB_MAX_REACTORS, "every reactor can be asked");
+_Static_assert((int)PB_NOTICE_THROTTLE == (int)PB_ABOUT_THROTTLE && (int)PB_NOTICE_ROLL == (int)PB_ABOUT_ROLL &&
+                   (int)PB_NOTICE_SLOW_REQUEST == (int)PB_ABOUT_SLOW_REQUEST,
+               "one numbering of notices");
+
+static int64_t load(_Atomic int64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void add_reactor(pb_broker_stats *out, pb_server_reactor *home)
+{
+    pb_server_counters *counters = &home->counters;
+    pb_reactor_counters *turning = &home->reactor.counters;
+    out->bytes_in += load(&turning->bytes_in);
+    out->bytes_out += load(&turning->bytes_out);
+    out->turns += load(&turning->turns);
+    out->writes += load(&turning->writes);
+    out->written_bytes += load(&turning->written_bytes);
+    out->requests += load(&counters->requests);
+    out->produce_requests += load(&counters->produce_requests);
+    out->fetch_requests += load(&counters->fetch_requests);
+    out->bad_requests += load(&counters->bad_requests);
+    out->appended_batches += load(&counters->appended_batches);
+    out->appended_records += load(&counters->appended_records);
+    out->appended_bytes += load(&counters->appended_bytes);
+    out->failed_produces += load(&counters->failed_produces);
+    out->rolls += load(&counters->rolls);
+    out->slow_requests += load(&counters->slow_requests);
+    out->throttled += load(&counters->throttled);
+    out->delayed_fetches += load(&counters->delayed_fetches);
+    out->cold_reads += load(&counters->cold_reads);
+}
+
+void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    out->connections = load(&broker->connections);
+    out->connections_accepted = load(&broker->connections_accepted);
+    out->connections_refused = load(&broker->connections_refused);
+    out->buffer_bytes = pb_pool_used_bytes(&broker->pool);
+    out->buffer_budget_bytes = broker->pool.budget_bytes;
+    out->starved_connections = atomic_load_explicit(&broker->pool.starved, memory_order_relaxed);
+    out->python_requests = load(&broker->python_requests);
+    out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
+    out->cold_read_bytes = load(&broker->cold_reads.read_bytes);
+    out->cold_dropped_bytes = load(&broker->cold_reads.dropped_bytes);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        add_reactor(out, &broker->reactors[i]);
+}
+
+/* Buckets below 2^3 have one value each, and eight make a power of two from there. */
+static void add_histogram(pb_distribution *out, pb_histogram *histogram)
+{
+    int edges = (int)(sizeof out->below / sizeof out->below[0]);
+    int64_t counted = 0;
+    int bucket = 0;
+    for (int edge = 0; edge < edges; edge++) {
+        int end = edge <= 3 ? 1 << edge : (edge - 2) * PB_HISTOGRAM_STEPS;
+        for (; bucket < end && bucket < PB_HISTOGRAM_BUCKETS; bucket++)
+            counted += load(&histogram->counts[bucket]);
+        out->below[edge] += counted;
+    }
+    for (; bucket < PB_HISTOGRAM_BUCKETS; bucket++)
+        counted += load(&histogram->counts[bucket]);
+    out->count += counted;
+    out->sum += load(&histogram->sum);
+}
+
+void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        add_histogram(&out->turn_us, &broker->reactors[i].reactor.counters.turn_us);
+    add_histogram(&out->doorbell_us, &broker->events.doorbell_us);
+    add_histogram(&out->file_sync_us, &broker->syncer.file_us);
+    add_histogram(&out->filesystem_sync_us, &broker->syncer.filesystem_us);
+    add_histogram(&out->commit_appends, &broker->syncer.commit_appends);
+}
+
+int32_t pb_broker_request_times(pb_broker *broker, pb_request_times *out, int32_t capacity)
+{
+    int32_t count = 0;
+    for (int api = 0; api < PB_API_KEYS && count < capacity; api++) {
+        pb_request_times *row = &out[count];
+        memset(row, 0, sizeof *row);
+        row->api_key = api;
+        for (int i = 0; i < broker->settings.reactor_count; i++) {
+            pb_histogram *histograms = broker->reactors[i].histograms[api];
+            for (int stage = 0; histograms != NULL && stage < PB_STAGES; stage++)
+                add_histogram(&row->stages[stage], &histograms[stage]);
+        }
+        count += row->stages[PB_STAGE_TOTAL].count > 0;
+    }
+    return count;
+}
+
+int32_t pb_broker_ping(pb_broker *broker, int32_t timeout_ms, int64_t *latency_us, int32_t *stuck_reactor)
+{
+    if (!broker->started || atomic_load(&broker->halted))
+        return -ESHUTDOWN;
+    if (timeout_ms < 0)
+        return -EINVAL;
+    pb_reactor *reactors[PB_MAX_REACTORS];
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        reactors[i] = &broker->reactors[i].reactor;
+    int64_t began_ns = broker->io->ops->monotonic_ns(broker->io);
+    int stuck = -1;
+    int result =
+        pb_ping_run(&broker->ping, reactors, broker->settings.reactor_count, (int64_t)timeout_ms * 1000000, &stuck);
+    *stuck_reactor = stuck;
+    *latency_us = (broker->io->ops->monotonic_ns(broker->io) - began_ns) / 1000;
+    return result;
+}

@@ -1,0 +1,93 @@
+"""Why the broker did what it did: the newest events, kept in memory for `pybroker events`.
+
+An event is a line of the log that was given `why(...)`; the line's text says it to people, the fields to programs. Any
+thread; old events make room for new ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KINDS: Mapping[str, str] = {
+    "rebalance": "a group begins a new generation",
+    "roll": "a partition begins a new segment",
+    "slow_request": "a request took longer than pybroker.slow.request.ms",
+    "throttle": "a connection had to wait for buffer memory",
+    "offline": "a partition or a log dir went out of service",
+}
+"""All kinds, and what each tells of."""
+
+_CAPACITY = 2048
+_ATTRIBUTE = "pybroker_event"
+
+
+def why(kind: str, **fields: str | int) -> dict[str, Any]:
+    """The `extra` of a log call that tells of an event; `kind` is one of KINDS."""
+    assert kind in KINDS, kind
+    return {_ATTRIBUTE: (kind, fields)}
+
+
+def event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, str | int]] | None:
+    """What `why` said of a line; None for one that tells of no event."""
+    found: tuple[str, Mapping[str, str | int]] | None = getattr(record, _ATTRIBUTE, None)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`number` counts from 1 and tells what came since; `time_s` is of the wall clock."""
+
+    number: int
+    time_s: float
+    kind: str
+    text: str
+    fields: Mapping[str, str | int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "number": self.number,
+            "time": self.time_s,
+            "kind": self.kind,
+            "text": self.text,
+            "fields": dict(self.fields),
+        }
+
+
+class EventLog(logging.Handler):
+    """A handler that keeps events and nothing else of what is logged."""
+
+    def __init__(self, capacity: int = _CAPACITY) -> None:
+        super().__init__()
+        self._events: deque[Event] = deque(maxlen=capacity)
+        self._numbers = itertools.count(1)
+        self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler, which holds the lock."""
+        found = event_of(record)
+        if found is None:
+            return
+        kind, fields = found
+        self._counts[kind] += 1
+        self._events.append(Event(next(self._numbers), record.created, kind, record.getMessage(), fields))
+
+    def counts(self) -> dict[str, int]:
+        """Events since the start, by kind, those no longer kept included."""
+        with self._locked():
+            return dict(self._counts)
+
+    def newest(self, limit: int, *, kind: str | None = None, after: int = 0) -> list[Event]:
+        """Up to `limit`, oldest first, that came after the event with number `after`."""
+        with self._locked():
+            found = [each for each in self._events if each.number > after and kind in (None, each.kind)]
+        return found[-limit:] if limit > 0 else []
+
+    def _locked(self) -> Any:
+        assert self.lock is not None
+        return self.lock

@@ -1,0 +1,170 @@
+"""One look at the broker's state, for metrics: made on the asyncio loop in short steps, rendered elsewhere.
+
+Nothing here makes text or touches a disk. A snapshot holds values only, so that another thread may take its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pybroker import __version__, native
+from pybroker.coordinator.group.statistics import GroupStatistics
+from pybroker.metadata.image import NO_LEADER, MetadataImage
+from pybroker.native.metrics import (
+    BrokerStats,
+    Distribution,
+    Distributions,
+    read_distributions,
+    read_request_times,
+    read_stats,
+)
+from pybroker.native.partition import PartitionState
+from pybroker.native.rings import RingStats, ring_stats
+from pybroker.profiles.measurement.flush import SUSPICIOUS
+from pybroker.server.observe.observed import SERVING, Observed
+from pybroker.storage.log_cleaner import CleanerStatistics
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.log_scrub import ScrubProgress
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+MOST_OFFSETS = 20_000
+"""Committed offsets whose lag is told."""
+
+
+class DirectoryView(NamedTuple):
+    """One log dir. `flush_finding` is None where flushes were not looked at."""
+
+    path: Path
+    is_online: bool
+    flush_finding: str | None
+    is_flush_doubtful: bool
+    partition_paths: list[Path]
+
+
+class ClusterView(NamedTuple):
+    """Counts of the metadata image; those of `led` and `under_replicated` are of this broker."""
+
+    topic_count: int
+    partition_count: int
+    offline_count: int
+    led_count: int
+    under_replicated_count: int
+    assigned: frozenset[TopicPartition]
+    end_offset: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All of it, at about one moment."""
+
+    info: dict[str, str | int]
+    is_serving: bool
+    stats: BrokerStats
+    distributions: Distributions
+    request_times: dict[int, list[Distribution]]
+    rings: RingStats
+    event_counts: dict[str, int]
+    delay_s: float = 0.0
+    directories: list[DirectoryView] = field(default_factory=list)
+    #: Of every open log, with the log dir it lies in.
+    partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    placed: Mapping[TopicPartition, Path] = field(default_factory=dict)
+    cluster: ClusterView | None = None
+    groups: GroupStatistics | None = None
+    cleaner: CleanerStatistics | None = None
+    scrub: ScrubProgress | None = None
+
+
+class Collector:
+    """Makes snapshots; keeps what only changes with the metadata."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._counted: tuple[MetadataImage, ClusterView] | None = None
+
+    async def collect(self) -> Snapshot:
+        """A snapshot of now. The loop goes round between its parts."""
+        observed = self._observed
+        made = Snapshot(
+            info=self._info(),
+            is_serving=observed.phase == SERVING and observed.failure is None,
+            stats=read_stats(observed.native),
+            distributions=read_distributions(observed.native),
+            request_times=read_request_times(observed.native),
+            rings=ring_stats(observed.native),
+            event_counts=observed.events.counts(),
+        )
+        await asyncio.sleep(0)
+        if observed.logs is not None:
+            _add_logs(made, observed.logs)
+            await asyncio.sleep(0)
+        if observed.services is not None:
+            made.cluster = self._cluster(observed.services.metadata.image)
+            await asyncio.sleep(0)
+            made.groups = await observed.services.groups.statistics(MOST_OFFSETS)
+        if observed.cleaner is not None:
+            made.cleaner = observed.cleaner.statistics()
+        if observed.scrub is not None:
+            made.scrub = observed.scrub.progress
+        return made
+
+    def _info(self) -> dict[str, str | int]:
+        observed = self._observed
+        services = observed.services
+        return {
+            "version": __version__,
+            "node_id": observed.config.node_id,
+            "cluster_id": "" if services is None else services.metadata.image.cluster_id,
+            "io": observed.native.backend,
+            "engine": observed.append_engine,
+            "durability": observed.durability,
+            "profile": observed.profile_name,
+            "crc32c": native.crc32c_name(),
+        }
+
+    def _cluster(self, image: MetadataImage) -> ClusterView:
+        if self._counted is None or self._counted[0] is not image:
+            self._counted = (image, _count(image, self._observed.config.node_id))
+        return self._counted[1]
+
+
+def _add_logs(made: Snapshot, logs: LogManager) -> None:
+    made.partitions = logs.states(logs.logs.values())
+    made.placed = {key: log.directory.path for key, log in logs.logs.items()}
+    paths: dict[Path, list[Path]] = {each.path: [] for each in logs.directories}
+    for log in logs.logs.values():
+        paths[log.directory.path].append(log.path)
+    made.directories = [
+        DirectoryView(
+            each.path,
+            each.failure is None,
+            None if each.flush is None else each.flush.name,
+            each.flush is not None and each.flush.name in SUSPICIOUS,
+            paths[each.path],
+        )
+        for each in logs.directories
+    ]
+    known = {each.path for each in logs.directories}
+    made.directories += [
+        DirectoryView(path, False, None, False, []) for path in logs.failures.offline if path not in known
+    ]
+
+
+def _count(image: MetadataImage, node_id: int) -> ClusterView:
+    registrations = [
+        ((topic.name, index), each) for topic in image.topics.by_id.values() for index, each in topic.partitions.items()
+    ]
+    led = [each for _, each in registrations if each.leader == node_id]
+    return ClusterView(
+        len(image.topics.by_id),
+        len(registrations),
+        sum(each.leader == NO_LEADER for _, each in registrations),
+        len(led),
+        sum(len(each.isr) < len(each.replicas) for each in led),
+        frozenset(key for key, each in registrations if node_id in each.replicas),
+        image.provenance.end_offset,
+    )

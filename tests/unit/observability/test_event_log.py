@@ -1,0 +1,49 @@
+"""Events are log lines that were given a reason; the newest are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pybroker.observability.event_log import KINDS, EventLog, why
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("test-events")
+    found.setLevel(logging.INFO)
+    yield found
+    found.handlers.clear()
+
+
+def test_lines_with_a_reason_are_kept_and_others_are_not(logger: logging.Logger) -> None:
+    events = EventLog()
+    logger.addHandler(events)
+    logger.info("nothing special")
+    logger.info("group %s begins", "g", extra=why("rebalance", group="g", generation=3))
+    logger.warning("slow", extra=why("slow_request"))
+    first, second = events.newest(10)
+    assert (first.number, first.kind, first.text, first.fields) == (
+        1,
+        "rebalance",
+        "group g begins",
+        {"group": "g", "generation": 3},
+    )
+    assert first.as_dict()["fields"] == {"group": "g", "generation": 3}
+    assert second.time_s >= first.time_s
+    assert events.newest(10, kind="slow_request") == [second]
+    assert events.newest(10, after=1) == [second]
+    assert events.newest(1) == [second]
+    assert events.newest(0) == []
+    assert events.counts() == {**dict.fromkeys(KINDS, 0), "rebalance": 1, "slow_request": 1}
+
+
+def test_old_events_make_room_for_new_ones(logger: logging.Logger) -> None:
+    events = EventLog(capacity=3)
+    logger.addHandler(events)
+    for number in range(10):
+        logger.info("%d", number, extra=why("roll"))
+    assert [each.text for each in events.newest(100)] == ["7", "8", "9"]
+    assert events.counts()["roll"] == 10

@@ -1,0 +1,236 @@
+"""A whole broker, scraped as Prometheus does, and asked how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_client import config_for, connected, running
+from prometheus_client.parser import text_string_to_metric_families
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.definition import ConfigError
+from pybroker.profiles import load_profile
+from pybroker.protocol import messages as m
+from pybroker.server.daemon import Daemon, ready_line
+from pybroker.server.observe import observer
+from pybroker.server.observe.catalogue import METRICS
+from pybroker.server.observe.health import Health
+from pybroker.testing.process import free_port
+
+#: What this broker has no values for: nothing promises durability, and one look at the page cache follows the scrape.
+ABSENT = {"pybroker_log_dir_flush_doubtful", "pybroker_log_dir_page_cache_bytes"}
+
+
+def observed_config(log_dir: Path, **overrides: str) -> BrokerConfig:
+    return config_for(log_dir, pybroker_metrics_listener=f"127.0.0.1:{free_port()}", **overrides)
+
+
+async def get(daemon: Daemon, path: str) -> tuple[int, str]:
+    assert daemon.observer.address is not None
+    reader, writer = await asyncio.open_connection(*daemon.observer.address)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), body
+
+
+async def get_json(daemon: Daemon, path: str) -> tuple[int, Any]:
+    status, body = await get(daemon, path)
+    return status, json.loads(body)
+
+
+async def scrape(daemon: Daemon) -> dict[tuple[str, ...], float]:
+    """Values by (name, label values in order of their names)."""
+    status, body = await get(daemon, "/metrics")
+    assert status == 200
+    return {
+        (each.name, *(each.labels[name] for name in sorted(each.labels))): each.value
+        for family in text_string_to_metric_families(body)
+        for each in family.samples
+    }
+
+
+def test_a_scrape_tells_what_clients_did(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon, connected(daemon) as client:
+            assert f" metrics=http://127.0.0.1:{daemon.observer.address[1]}/metrics" in ready_line(daemon, 1)
+            await client.make_topic("t")
+            for _ in range(3):
+                assert (await client.produce("t", b"x" * 100, b"y" * 100)).error_code == 0
+            row = await client.fetch("t", 0)
+            assert row.high_watermark == 6
+            await commit(client, "g", "t", 4)
+            found = await scrape(daemon)
+            size = found["pybroker_partition_size_bytes", "0", "t"]
+            assert size > 600
+            assert found["pybroker_topic_bytes_in_total", "t"] == size
+            assert found["pybroker_topic_records_in_total", "t"] == 6
+            assert found["pybroker_topic_bytes_out_total", "t"] == size
+            assert found[("pybroker_produced_records_total",)] == 6
+            assert found[("pybroker_produced_bytes_total",)] == size
+            assert found["pybroker_partition_log_end_offset", "0", "t"] == 6
+            assert found["pybroker_group_lag_records", "g", "0", "t"] == 2
+            assert found["pybroker_groups", "Empty"] == 1
+            assert found["pybroker_request_seconds_count", "Produce", "total"] == 3
+            assert found["pybroker_request_seconds_count", "Metadata", "local"] == 1
+            assert found["pybroker_request_seconds_sum", "Produce", "total"] > 0
+            assert found["pybroker_doorbell_seconds_count",] >= 3
+            assert found["pybroker_durability_debt_bytes",] >= size
+            assert found["pybroker_ready",] == 1
+            assert found["pybroker_leader_partitions",] == found["pybroker_cluster_partitions",] == 2
+            assert found["pybroker_offline_replicas",] == found["pybroker_under_replicated_partitions",] == 0
+            assert found["pybroker_connections",] == 1
+            assert found["pybroker_thread_cpu_seconds_total", "pb-reactor-0"] >= 0
+
+    asyncio.run(run())
+
+
+async def commit(client: Any, group: str, topic: str, offset: int) -> None:
+    row = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[row])]
+    request = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
+    async with asyncio.timeout(20):
+        while True:
+            response = await client.call(request, 8)
+            code = response.topics[0].partitions[0].error_code
+            if code == 0:
+                return
+            assert code in (14, 15, 16), "it is being loaded"
+            await client.call(m.FindCoordinatorRequest(key=group), 2)
+            await asyncio.sleep(0.02)
+
+
+def test_each_metric_that_is_told_is_documented_and_the_reverse(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            await client.produce("t", b"x")
+            await commit(client, "g", "t", 1)
+            _, body = await get(daemon, "/metrics")
+            told = {line.split()[2]: line.split()[3] for line in body.splitlines() if line.startswith("# TYPE")}
+            assert told == {each.name: each.kind for each in METRICS if each.name not in ABSENT}
+            by_name = {each.name: each for each in METRICS}
+            for family in text_string_to_metric_families(body):
+                name = family.name + ("_total" if family.type == "counter" else "")
+                for sample in family.samples:
+                    assert tuple(key for key in sample.labels if key != "le") == by_name[name].labels
+
+    asyncio.run(run())
+
+
+def test_the_page_cache_and_doubtful_flushes_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        config = observed_config(Path("/dev/shm") / tmp_path.name, pybroker_durability="acks")
+        async with running(config) as daemon:
+            directory = str(daemon.logs.directories[0].path)
+            found = await scrape(daemon)
+            assert found["pybroker_log_dir_flush_doubtful", directory, "dropped"] == 1
+
+    try:
+        asyncio.run(run())
+    finally:
+        import shutil
+
+        shutil.rmtree(Path("/dev/shm") / tmp_path.name)
+    assert "may go with the power" in caplog.text
+
+
+def test_health_and_readiness(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon:
+            status, alive = await get_json(daemon, "/health")
+            assert (status, alive["status"], alive["reasons"]) == (200, "alive", [])
+            assert alive["control_loop_ms"] >= 0
+            assert alive["data_plane_ms"] >= 0
+            status, ready = await get_json(daemon, "/ready")
+            assert (status, ready["status"], ready["phase"]) == (200, "ready", "serving")
+            daemon.observed.phase, daemon.observed.assigned_count = "recovering", 7
+            status, ready = await get_json(daemon, "/ready")
+            assert (status, ready["status"]) == (503, "not ready")
+            assert ready["reasons"] == [f"recovery: {len(daemon.logs.logs)} of 7 logs are open"]
+            daemon.observed.phase = "serving"
+            daemon._fail("the disk is gone")
+            status, alive = await get_json(daemon, "/health")
+            assert (status, alive["reasons"]) == (503, ["the broker cannot go on: the disk is gone"])
+
+    asyncio.run(run())
+
+
+def test_a_control_loop_that_stands_still_is_told_by_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Health.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(observer, "_SNAPSHOT_TIMEOUT_S", 0.05)
+    answers: list[tuple[int, str]] = []
+
+    def ask(daemon: Daemon, over: threading.Event) -> None:
+        for path in ("/health", "/metrics"):
+            answers.append(asyncio.run(get(daemon, path)))
+        over.set()
+
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon:
+            over = threading.Event()
+            threading.Thread(target=ask, args=(daemon, over)).start()
+            assert over.wait(20), "while this loop does nothing else"
+
+    asyncio.run(run())
+    (health_status, health), (metrics_status, metrics) = answers
+    assert health_status == 503
+    assert json.loads(health)["reasons"] == ["the control loop has not turned for 0.05 s"]
+    assert metrics_status == 503
+    assert "the control loop has not answered" in metrics
+
+
+def test_events_are_told_with_their_reasons(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        async with (
+            running(observed_config(tmp_path, log_segment_bytes="1048576")) as daemon,
+            connected(daemon) as client,
+        ):
+            await client.make_topic("t")
+            for _ in range(3):
+                assert (await client.produce("t", b"x" * 600_000)).error_code == 0
+            deadline = time.monotonic() + 20
+            while len(found := (await get_json(daemon, "/events?kind=roll"))[1]["events"]) < 2:
+                assert time.monotonic() < deadline
+            assert found[0]["text"] == "t-0 begins a segment at offset 1: segment.bytes is reached"
+            newer = await get_json(daemon, f"/events?after={found[0]['number']}&limit=1")
+            assert newer == (200, {"events": [found[1]]})
+            assert (await get(daemon, "/events?kind=other"))[0] == 400
+            assert (await get(daemon, "/events?limit=-1"))[0] == 400
+
+    asyncio.run(run())
+
+
+def test_a_port_that_was_asked_for_has_to_be_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with running(observed_config(tmp_path / "one")) as first:
+            taken = f"127.0.0.1:{first.observer.address[1]}"
+            config = config_for(tmp_path / "two", pybroker_metrics_listener=taken)
+            with pytest.raises(OSError, match=r"pybroker\.metrics\.listener"):
+                await Daemon(config, load_profile(config)).start()
+            # The same as a default costs nothing but the metrics.
+            monkeypatch.setattr(BrokerConfig, "is_set", lambda self, name: "metrics" not in name)
+            async with running(config) as second:
+                assert second.observer.address is None
+                assert "in use" in second.observer.refusal
+                assert " metrics=" not in ready_line(second, 1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("address", ["9404", "localhost", ":9404", "localhost:65536", "localhost:http"])
+def test_addresses_that_are_none_are_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        config_for(tmp_path, pybroker_metrics_listener=address)
