@@ -28,9 +28,17 @@ static void cleanup(pb_request *request)
         pb_fetch_session_end(&request->home->broker->sessions, fetch->session);
 }
 
+/* From the first time on it is others that the request waits for. */
+static void end_local(fetch_state *fetch)
+{
+    int64_t *at_ns = fetch->request->at_ns;
+    if (at_ns[PB_AT_LOCAL_DONE] < at_ns[PB_AT_STARTED])
+        at_ns[PB_AT_LOCAL_DONE] = fetch->request->home->reactor.now_ns;
+}
+
 static void finish(fetch_state *fetch)
 {
-    fetch->request->at_ns[PB_AT_LOCAL_DONE] = fetch->request->home->reactor.now_ns;
+    end_local(fetch);
     if (fetch->hurried)
         pb_fetch_unpin(fetch); /* nobody gets it */
     if (fetch->hurried || pb_fetch_is_resident(fetch))
@@ -102,9 +110,7 @@ static bool wait_for_more(fetch_state *fetch)
     if (pb_timer_set(&home->reactor.timers, &fetch->timer, fetch->deadline_ns) < 0)
         return false;
     fetch->waiting = true;
-    int64_t *at_ns = fetch->request->at_ns;
-    if (at_ns[PB_AT_LOCAL_DONE] < at_ns[PB_AT_STARTED]) /* the first time: from here on it is others it waits for */
-        at_ns[PB_AT_LOCAL_DONE] = home->reactor.now_ns;
+    end_local(fetch);
     pb_counter_add(&home->counters.delayed_fetches, 1);
     atomic_store(&fetch->missing_bytes, fetch->min_bytes - fetch->bytes);
     for (int32_t i = 0; i < fetch->item_count; i++) {

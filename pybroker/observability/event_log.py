@@ -1,7 +1,7 @@
 """Why the broker did what it did: the newest events, kept in memory for `pybroker events`.
 
-An event is a line of the log that was given `why(...)`; the line's text says it to people, the fields to programs. Any
-thread; old events make room for new ones.
+An event is a line of the log that was given `event(...)`; the line's text says it to people, the fields to programs.
+Any thread; old events make room for new ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _CAPACITY = 2048
 _ATTRIBUTE = "pybroker_event"
 
 
-def why(kind: str, **fields: str | int) -> dict[str, Any]:
+def event(kind: str, **fields: str | int) -> dict[str, Any]:
     """The `extra` of a log call that tells of an event; `kind` is one of KINDS."""
     assert kind in KINDS, kind
     return {_ATTRIBUTE: (kind, fields)}
 
 
 def event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, str | int]] | None:
-    """What `why` said of a line; None for one that tells of no event."""
+    """What `event` said of a line; None for one that tells of no event."""
     found: tuple[str, Mapping[str, str | int]] | None = getattr(record, _ATTRIBUTE, None)
     return found
 

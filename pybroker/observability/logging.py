@@ -1,9 +1,20 @@
-"""The broker's log: the standard library's loggers, written by structlog to standard error, one line per event."""
+"""The broker's log: the standard library's loggers, one line per event.
+
+Lines go to standard error, for people by structlog or as JSON for programs; to systemd's journal, with fields, where
+that is what standard error is.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+
+from pybroker.observability.event_log import event_of
+
+FORMATS = ("auto", "text", "json", "journal")
+"""`auto`: journal where standard error is systemd's journal, else text."""
 
 
 class _StructlogFormatter(logging.Formatter):
@@ -17,6 +28,24 @@ class _StructlogFormatter(logging.Formatter):
         if self._structlog is None:
             self._structlog = _make_formatter()
         return self._structlog.format(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """A line as one JSON object: time, level, logger, message; `event` and `fields` of an event; exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        event = event_of(record)
+        if event is not None:
+            line["event"], line["fields"] = event[0], dict(event[1])
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def _make_formatter() -> logging.Formatter:
@@ -34,11 +63,20 @@ def _make_formatter() -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[remove, renderer])
 
 
-def configure_logging(level: int = logging.INFO) -> None:
-    """Send every logger's lines to standard error; colours only for a terminal. Once, at start."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_StructlogFormatter())
+def configure_logging(level: int = logging.INFO, log_format: str = "auto") -> None:
+    """Send every logger's lines where `log_format`, one of FORMATS, says; colours only for a terminal. Once, at start.
+    OSError when there is no journal to send them to."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_make_handler(log_format)]
     root.setLevel(level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _make_handler(log_format: str) -> logging.Handler:
+    from pybroker.observability import journal
+
+    if log_format == "journal" or (log_format == "auto" and journal.is_standard_error()):
+        return journal.JournalHandler()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else _StructlogFormatter())
+    return handler

@@ -29,7 +29,7 @@ from pybroker.native.broker import (
     RawEvent,
     read_bytes,
 )
-from pybroker.observability.event_log import why
+from pybroker.observability import event_log
 from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import Message
@@ -47,9 +47,9 @@ _MAX_REQUEST_BYTES = 8 << 20
 _UTF_8 = ("utf-8", "replace")
 _NOTICES: Mapping[int, tuple[int, dict[str, Any] | None]] = {
     NOTICE_TROUBLE: (logging.WARNING, None),
-    NOTICE_SLOW_REQUEST: (logging.WARNING, why("slow_request")),
-    NOTICE_ROLL: (logging.INFO, why("roll")),
-    NOTICE_THROTTLE: (logging.WARNING, why("throttle")),
+    NOTICE_SLOW_REQUEST: (logging.WARNING, event_log.event("slow_request")),
+    NOTICE_ROLL: (logging.INFO, event_log.event("roll")),
+    NOTICE_THROTTLE: (logging.WARNING, event_log.event("throttle")),
 }
 
 

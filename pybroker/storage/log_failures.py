@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.observability.event_log import event
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.partition_log import PartitionLog
 
@@ -94,7 +95,9 @@ class LogFailures:
 
     def fail_log(self, log: PartitionLog, why: str) -> None:
         """Put a partition out of service."""
-        logger.error("%s is offline until the broker is started again: %s", log, why)
+        logger.error(
+            "%s is offline until the broker is started again: %s", log, why, extra=event("offline", partition=str(log))
+        )
         for handler in self._handlers:
             handler.on_log_failed(log)
 
@@ -115,6 +118,7 @@ class LogFailures:
             "log dir %s failed, and what lies there is offline until the broker is started again: %s",
             directory.path,
             why,
+            extra=event("offline", directory=str(directory.path)),
         )
         for handler in self._handlers:
             handler.on_directory_failed(directory)

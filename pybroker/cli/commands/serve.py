@@ -35,14 +35,25 @@ _COLLECTOR_THRESHOLDS = (10_000, 10, 100)
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that wins over the file's."
 )
-def command(properties: str | None, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--log-format",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "text", "json", "journal"]),
+    help="Of the log on standard error; auto sends fields to systemd's journal when it is that, else text.",
+)
+def command(properties: str | None, overrides: tuple[str, ...], log_format: str) -> None:
     """Run a broker with the settings of a server.properties file."""
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.definition import ConfigError
     from pybroker.observability.logging import configure_logging
     from pybroker.profiles import load_profile
 
-    configure_logging()
+    try:
+        configure_logging(log_format=log_format)
+    except OSError as error:
+        click.echo(f"pybroker: --log-format {log_format}: no journal can be reached: {error.strerror}", err=True)
+        sys.exit(_EXIT_FAILED)
     try:
         config = BrokerConfig.load(properties, overrides)
         profile = load_profile(config)

@@ -16,7 +16,7 @@ from pybroker.coordinator.group.member import ClassicGroupMember
 from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
 from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
-from pybroker.observability.event_log import why
+from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -48,7 +48,7 @@ def prepare(state: ShardState, group: ClassicGroup, reason: str) -> Outcome:
         group.group_id,
         group.generation_id,
         reason,
-        extra=why("rebalance", group=group.group_id, generation=group.generation_id),
+        extra=event("rebalance", group=group.group_id, generation=group.generation_id),
     )
     if initial:
         return NOTHING

@@ -67,8 +67,7 @@ SENT_BYTES = Metric(
 REQUEST_SECONDS = Metric(
     "pybroker_request_seconds",
     "histogram",
-    "Time of answered requests by part: queue, local, remote (waiting for data, for a sync, or for Python's records), "
-    "send, and total.",
+    "Time of answered requests by part: queue, local, remote (waiting for data, a write or a sync), send, and total.",
     ("api", "stage"),
     "kafka.network:type=RequestMetrics,name=RequestsPerSec|RequestQueueTimeMs|LocalTimeMs|RemoteTimeMs|"
     "ResponseSendTimeMs|TotalTimeMs",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pybroker.observability.event_log import KINDS, EventLog, why
+from pybroker.observability.event_log import KINDS, EventLog, event
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def test_lines_with_a_reason_are_kept_and_others_are_not(logger: logging.Logger)
     events = EventLog()
     logger.addHandler(events)
     logger.info("nothing special")
-    logger.info("group %s begins", "g", extra=why("rebalance", group="g", generation=3))
-    logger.warning("slow", extra=why("slow_request"))
+    logger.info("group %s begins", "g", extra=event("rebalance", group="g", generation=3))
+    logger.warning("slow", extra=event("slow_request"))
     first, second = events.newest(10)
     assert (first.number, first.kind, first.text, first.fields) == (
         1,
@@ -44,6 +44,6 @@ def test_old_events_make_room_for_new_ones(logger: logging.Logger) -> None:
     events = EventLog(capacity=3)
     logger.addHandler(events)
     for number in range(10):
-        logger.info("%d", number, extra=why("roll"))
+        logger.info("%d", number, extra=event("roll"))
     assert [each.text for each in events.newest(100)] == ["7", "8", "9"]
     assert events.counts()["roll"] == 10

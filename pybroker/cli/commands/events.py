@@ -1,0 +1,86 @@
+"""`pybroker events`: why a running broker did what it did.
+
+Exit status: 0, 1 when the broker cannot be reached, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+from datetime import datetime
+from typing import Any, NoReturn
+
+import click
+
+from pybroker.observability.event_log import KINDS
+
+_DEFAULT_ADDRESS = "127.0.0.1:9404"
+_TIMEOUT_S = 10.0
+_POLL_S = 1.0
+_MOST = 2048
+_EXIT_INTERRUPTED = 130
+
+
+@click.command(name="events", epilog="Kinds: " + "; ".join(f"{kind}: {means}" for kind, means in KINDS.items()))
+@click.option(
+    "--address",
+    default=_DEFAULT_ADDRESS,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="The broker's pybroker.metrics.listener.",
+)
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Only these.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, _MOST), help="The newest so many.")
+@click.option("--follow", is_flag=True, help="Go on with what comes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(address: str, kind: str | None, limit: int, follow: bool, as_json: bool) -> None:
+    """Show why a running broker did what it did: rebalances, rolls, throttled clients, slow requests, failed logs.
+
+    The broker keeps the newest 2,048 in memory; its log has all of them.
+    """
+    after = 0
+    try:
+        while True:
+            for event in _fetch(address, kind, limit if after == 0 else _MOST, after):
+                after = event["number"]
+                click.echo(json.dumps(event) if as_json else _line(event))
+            if not follow:
+                return
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        sys.exit(_EXIT_INTERRUPTED)
+
+
+def _fetch(address: str, kind: str | None, limit: int, after: int) -> list[dict[str, Any]]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        _fail(f"--address {address}: accepted is HOST:PORT")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_TIMEOUT_S)
+    wanted = f"/events?limit={limit}&after={after}" + (f"&kind={kind}" if kind is not None else "")
+    try:
+        connection.request("GET", wanted)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        _fail(f"{address}: {error}; a broker tells events where its pybroker.metrics.listener says")
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        _fail(f"{address}: {body.decode(errors='replace').strip()}")
+    try:
+        events: list[dict[str, Any]] = json.loads(body)["events"]
+    except (ValueError, TypeError, KeyError):
+        _fail(f"{address}: what answers there is no pybroker")
+    return events
+
+
+def _line(event: dict[str, Any]) -> str:
+    at = datetime.fromtimestamp(event["time"]).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    return f"{at}  {event['kind']:<12}  {event['text']}"
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"pybroker: {message}", err=True)
+    sys.exit(1)
