@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from pybroker.server.daemon import Daemon, ready_line
 from pybroker.server.observe import observer
 from pybroker.server.observe.catalogue import METRICS
 from pybroker.server.observe.health import Health
+from pybroker.server.observe.observer import LISTENER_KEY
 from pybroker.testing.process import free_port
 
 #: What this broker has no values for: nothing promises durability, and one look at the page cache follows the scrape.
@@ -137,8 +139,6 @@ def test_the_page_cache_and_doubtful_flushes_are_told(tmp_path: Path, caplog: py
     try:
         asyncio.run(run())
     finally:
-        import shutil
-
         shutil.rmtree(Path("/dev/shm") / tmp_path.name)
     assert "may go with the power" in caplog.text
 
@@ -221,7 +221,8 @@ def test_a_port_that_was_asked_for_has_to_be_free(tmp_path: Path, monkeypatch: p
             with pytest.raises(OSError, match=r"pybroker\.metrics\.listener"):
                 await Daemon(config, load_profile(config)).start()
             # The same as a default costs nothing but the metrics.
-            monkeypatch.setattr(BrokerConfig, "is_set", lambda self, name: "metrics" not in name)
+            is_set = BrokerConfig.is_set
+            monkeypatch.setattr(BrokerConfig, "is_set", lambda self, name: name != LISTENER_KEY and is_set(self, name))
             async with running(config) as second:
                 assert second.observer.address is None
                 assert "in use" in second.observer.refusal
