@@ -6,6 +6,7 @@ that is what standard error is.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -75,8 +76,11 @@ def configure_logging(level: int = logging.INFO, log_format: str = "auto") -> No
 def _make_handler(log_format: str) -> logging.Handler:
     from pybroker.observability import journal
 
-    if log_format == "journal" or (log_format == "auto" and journal.is_standard_error()):
+    if log_format == "journal":
         return journal.JournalHandler()
+    if log_format == "auto" and journal.is_standard_error():
+        with contextlib.suppress(OSError):  # out of a sandbox its socket may not be reached, though standard error is
+            return journal.JournalHandler()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else _StructlogFormatter())
     return handler

@@ -27,6 +27,7 @@ from pybroker.metadata.loader import MetadataPublisher
 from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
+from pybroker.observability.event_log import event
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.departures import Departures
 from pybroker.replication.native_errors import kafka_error
@@ -274,6 +275,7 @@ class ReplicaManager:
                 *key,
                 "that succeeds" if passes else "the broker is started again",
                 error,
+                extra=event("offline", partition=f"{key[0]}-{key[1]}"),
             )
         self._offline.add(key, topic_id, is_tried_again=passes, is_new=is_new)
         if passes:

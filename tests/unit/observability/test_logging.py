@@ -103,3 +103,11 @@ def test_without_a_journal_it_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(FileNotFoundError):
         configure_logging(log_format="journal")
     assert logging.getLogger().handlers == before
+    monkeypatch.setattr(journal, "is_standard_error", lambda: True)
+    try:
+        configure_logging()
+        assert type(logging.getLogger().handlers[0]) is logging.StreamHandler, (
+            "one that was not asked for is not missed"
+        )
+    finally:
+        logging.getLogger().handlers[:] = before
