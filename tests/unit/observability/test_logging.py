@@ -106,8 +106,6 @@ def test_without_a_journal_it_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(journal, "is_standard_error", lambda: True)
     try:
         configure_logging()
-        assert type(logging.getLogger().handlers[0]) is logging.StreamHandler, (
-            "one that was not asked for is not missed"
-        )
+        assert type(logging.getLogger().handlers[0]) is logging.StreamHandler, "nobody asked for one"
     finally:
         logging.getLogger().handlers[:] = before

@@ -198,6 +198,8 @@ def test_a_file_that_was_cut_ends_its_partition_only(tmp_path: Path, caplog: pyt
             assert await produced(client, "removed") == OFFLINE
             assert await produced(client, "whole") == OK
             assert await described(client) == {"a": OK}
+            events = daemon.observed.events.newest(10, kind="offline")
+            assert [each.fields for each in events] == [{"partition": "cut-0"}, {"partition": "removed-0"}]
         assert f"cut-0/{name} has 10 bytes instead of" in caplog.text
         assert f"removed-0/{name} is gone" in caplog.text
 
