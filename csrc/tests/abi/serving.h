@@ -133,6 +133,17 @@ static SERVING_UNUSED void serve_hot(served *it, const char *backend, int32_t du
     start_serving(it);
 }
 
+/* The next event but for those that tell of a roll; false: there is none now. */
+static SERVING_UNUSED bool take_event(const served *it, pb_event *event)
+{
+    while (pb_broker_take_events(it->broker, event, 1) == 1) {
+        if (event->kind != PB_EVENT_NOTICE || event->error != PB_NOTICE_ROLL)
+            return true;
+        pb_notice_release(event->handle);
+    }
+    return false;
+}
+
 static SERVING_UNUSED void serve(served *it, const char *backend, int reactors)
 {
     pb_partition_config config = default_config();

@@ -69,7 +69,7 @@ static void append_locally(served *it)
         CHECK_INT(pb_partition_append(it->partition, small, small_length, 7), 0);
     while (told < LOCAL_APPENDS) {
         pb_event event;
-        if (pb_broker_take_events(it->broker, &event, 1) == 0) {
+        if (!take_event(it, &event)) {
             usleep(200);
             continue;
         }

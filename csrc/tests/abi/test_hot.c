@@ -214,7 +214,7 @@ static int fail_when_hot(served *it)
 static pb_event wait_for_event(served *it, uint32_t kind)
 {
     pb_event event = {0};
-    while (pb_broker_take_events(it->broker, &event, 1) == 0 || event.kind != kind)
+    while (!take_event(it, &event) || event.kind != kind)
         usleep(1000);
     return event;
 }

@@ -61,7 +61,7 @@ static pb_event next_offline(served *it)
     pb_event event;
     int32_t count = 0;
     for (int i = 0; i < 500 && count == 0; i++) {
-        count = pb_broker_take_events(it->broker, &event, 1);
+        count = take_event(it, &event);
         if (count == 0)
             usleep(10000);
     }
@@ -148,7 +148,7 @@ TEST(a_file_that_was_cut_is_told_once_and_never_sent)
     pb_event event = next_offline(&it);
     CHECK_INT(event.offset, PB_OFFLINE_READ);
     CHECK_INT(event.error, -ENODATA);
-    CHECK_INT(pb_broker_take_events(it.broker, &event, 1), 0);
+    CHECK(!take_event(&it, &event));
     CHECK_INT(pb_partition_check_files(it.partition, &failure), -ESTALE);
     CHECK(strstr(failure.text, "/t-0/00000000000000000000.log has 3000 bytes instead of ") != NULL);
     /* What lies elsewhere is served. */
