@@ -79,8 +79,12 @@ static void add_histogram(pb_distribution *out, pb_histogram *histogram)
 void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *out)
 {
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < broker->settings.reactor_count; i++)
-        add_histogram(&out->turn_us, &broker->reactors[i].reactor.counters.turn_us);
+    for (int i = 0; i < broker->settings.reactor_count; i++) {
+        pb_reactor_counters *counters = &broker->reactors[i].reactor.counters;
+        add_histogram(&out->turn_us, &counters->turn_us);
+        add_histogram(&out->file_sync_us, &counters->sync_us);
+        add_histogram(&out->commit_appends, &counters->commit_appends);
+    }
     add_histogram(&out->doorbell_us, &broker->events.doorbell_us);
     add_histogram(&out->file_sync_us, &broker->syncer.file_us);
     add_histogram(&out->filesystem_sync_us, &broker->syncer.filesystem_us);

@@ -44,7 +44,9 @@ typedef struct pb_reactor_counters {
     _Atomic int64_t turns;
     _Atomic int64_t writes; /* into logs: files and tail rings */
     _Atomic int64_t written_bytes;
-    pb_histogram turn_us; /* from the first thing heard to the end of the turn's work */
+    pb_histogram turn_us;        /* from the first thing heard to the end of the turn's work */
+    pb_histogram sync_us;        /* rounds of durable writes that it made */
+    pb_histogram commit_appends; /* appends that each of them let end */
 } pb_reactor_counters;
 
 struct pb_reactor {

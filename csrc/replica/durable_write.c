@@ -24,6 +24,7 @@ bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
 static int64_t start(pb_partition *partition)
 {
     pb_reactor *reactor = partition->round_reactor;
+    partition->round_began_ns = partition->io->ops->monotonic_ns(partition->io);
     pb_log_sync_write *write = &partition->round_write;
     partition->round_op.done = wrote;
     partition->round_op.durable = true;
@@ -36,6 +37,19 @@ static int64_t start(pb_partition *partition)
     return result;
 }
 
+/* End the round, and count what it took and how many appends it let end. true: another one is due. */
+static bool end_round(pb_partition *partition, int result)
+{
+    pb_reactor *reactor = partition->round_reactor;
+    int64_t taken_ns = partition->io->ops->monotonic_ns(partition->io) - partition->round_began_ns;
+    pb_histogram_add(&reactor->counters.sync_us, taken_ns / 1000);
+    int64_t ended_before = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed);
+    bool again = pb_durable_end_round(partition, &partition->round, result, reactor);
+    int64_t ended = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed) - ended_before;
+    pb_histogram_add(&reactor->counters.commit_appends, ended);
+    return again;
+}
+
 /* The write has come to `result`. true: the next one is to be started. */
 static bool finish(pb_partition *partition, int64_t result)
 {
@@ -43,7 +57,7 @@ static bool finish(pb_partition *partition, int64_t result)
         return true;
     pb_reactor *reactor = partition->round_reactor;
     result = pb_log_sync_end_write(partition->log, &partition->round_write, result);
-    if (!pb_durable_end_round(partition, &partition->round, (int)result, reactor))
+    if (!end_round(partition, (int)result))
         return false;
     pthread_mutex_lock(&partition->lock);
     bool begun = pb_durable_begin_write(partition, reactor);

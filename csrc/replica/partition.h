@@ -165,6 +165,7 @@ struct pb_partition {
     pb_log_sync_write round_write;
     pb_op round_op;
     pb_reactor *round_reactor;
+    int64_t round_began_ns;
     bool queued; /* under the lock: a reactor will pump it at the end of its turn */
 };
 
