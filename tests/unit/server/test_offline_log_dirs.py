@@ -16,6 +16,7 @@ from daemon_client import Client, config_for, connected, running
 from pybroker.config.broker import BrokerConfig
 from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
@@ -121,7 +122,7 @@ def test_who_waits_for_records_hears_that_their_dir_has_failed(tmp_path: Path) -
                     reader = await stack.enter_async_context(connected(daemon))
                     waiting.append(asyncio.ensure_future(reader.fetch(topics["b"], 1, wait_ms=15_000)))
                 for _ in range(1000):
-                    if daemon.native.stats().delayed_fetches == len(waiting):
+                    if read_stats(daemon.native).delayed_fetches == len(waiting):
                         break
                     await asyncio.sleep(0.005)
                 await daemon.services.replicas.on_offline(log.tag, OFFLINE_SYNC, -errno.EIO)
