@@ -172,7 +172,10 @@ class LogSteps:
         self._model.entries.append(_Entry(None))
 
     def _delete_records(self) -> None:
-        """Up to some offset near the end, which no flush may have reached."""
+        """Up to some offset near the end, which no flush may have reached. Not into an open transaction: a restart,
+        here as in Apache Kafka, then forgets where that began."""
+        for producer_id in list(self._model.open):
+            self._finish(producer_id, commit=self._random.random() < 0.5)
         offset = max(self._model.start_offset, len(self._model.entries) - self._random.randint(0, 200))
         request = m.DeleteRecordsRequest
         partition = request.DeleteRecordsPartition(partition_index=0, offset=offset)
