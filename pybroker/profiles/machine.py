@@ -77,6 +77,8 @@ class Limits:
     open_files: int | None
     open_files_hard: int | None
     locked_memory_bytes: int | None
+    #: Whether a thread may take the lowest real-time priority; None is unknown.
+    real_time: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
     yield _writeback(machine.memory)
     yield _swap(machine.memory)
     yield _open_files(machine.limits)
+    yield _real_time(machine.limits)
     if machine.control_group.version > 0:
         yield _group_memory(machine.control_group)
         yield _group_cpu(machine.control_group)
@@ -108,6 +109,21 @@ def _open_files(limits: Limits) -> Finding:
         f"LimitNOFILE={_OPEN_FILES} in the unit, or `* hard nofile {_OPEN_FILES}` in /etc/security/limits.d/",
     )
     return Finding(subject, Status.ADVICE, f"{hard:,}", wanted, why, remedy)
+
+
+def _real_time(limits: Limits) -> Finding:
+    subject, wanted = "real-time priority", "1 or more is allowed"
+    why = "beside huge requests, or many that Python serves, a reactor goes before other threads if it may"
+    if limits.real_time is None:
+        return Finding(subject, Status.UNKNOWN, "unknown", wanted, why)
+    if limits.real_time:
+        return Finding(subject, Status.OK, wanted, wanted, why)
+    remedy = Remedy(
+        "sudo prlimit --pid $$ --rtprio=1    # in the shell that then starts the broker",
+        "prlimit --pid $$ --rtprio=0",
+        "LimitRTPRIO=1 in the unit, or `* - rtprio 1` in /etc/security/limits.d/",
+    )
+    return Finding(subject, Status.ADVICE, "none is allowed", wanted, why, remedy)
 
 
 def _group_memory(group: ControlGroup) -> Finding:

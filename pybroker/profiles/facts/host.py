@@ -20,6 +20,7 @@ _VIRTUAL_WORDS = {"qemu": "kvm", "kvm": "kvm", "vmware": "vmware", "virtualbox":
                   "innotek": "virtualbox", "xen": "xen", "parallels": "parallels", "bhyve": "bhyve",
                   "amazon ec2": "kvm", "google compute engine": "kvm", "openstack": "kvm",
                   "virtual machine": "hyperv", "apple virtualization": "apple"}  # fmt: skip
+_CAP_SYS_NICE = 23
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 
 
@@ -103,7 +104,16 @@ def read_limits(tree: Tree) -> Limits:
         if match:
             found[match[1]] = (_limit(match[2]), _limit(match[3]))
     files = found.get("Max open files", (None, None))
-    return Limits(files[0], files[1], found.get("Max locked memory", (None, None))[0])
+    locked = found.get("Max locked memory", (None, None))[0]
+    priority = found.get("Max realtime priority")
+    real_time = None if priority is None else priority[0] != 0 or _may_set_priorities(tree)
+    return Limits(files[0], files[1], locked, real_time)
+
+
+def _may_set_priorities(tree: Tree) -> bool:
+    """CAP_SYS_NICE, which stands above the limits."""
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", tree.text("/proc/self/status") or "", re.MULTILINE)
+    return effective is not None and bool(int(effective[1], 16) >> _CAP_SYS_NICE & 1)
 
 
 def _limit(text: str) -> int | None:

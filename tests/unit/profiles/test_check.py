@@ -125,7 +125,7 @@ def test_a_small_board(tmp_path: Path) -> None:
         "kernel": "6.1.21-v8+",
         "CPU governor": "ondemand",
     }
-    for subject in ("clock source", "dirty pages", "writeback", "swap", "open files", "transparent huge pages"):
+    for subject in ("clock source", "dirty pages", "writeback", "swap", "open files", "real-time priority"):
         assert found[subject].status is Status.UNKNOWN
     remedy = found["file system of /"].remedy
     assert remedy is not None
@@ -142,6 +142,7 @@ def test_a_small_board(tmp_path: Path) -> None:
         ("proc/sys/vm/dirty_writeback_centisecs", "0", "writeback", Status.WARNING, "_centisecs=500"),
         ("proc/sys/vm/dirty_expire_centisecs", "60000", "writeback", Status.ADVICE, "_centisecs=3000"),
         ("proc/self/limits", "Max open files   1024   4096   files", "open files", Status.ADVICE, "--nofile="),
+        ("proc/self/limits", "Max realtime priority  0   0", "real-time priority", Status.ADVICE, "--rtprio=1"),
         ("sys/devices/system/node/online", "0-1", "NUMA nodes", Status.ADVICE, "numactl"),
         (
             "sys/devices/system/clocksource/clocksource0/current_clocksource",

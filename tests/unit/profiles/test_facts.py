@@ -129,7 +129,7 @@ def test_cpu_memory_and_limits(tmp_path: Path) -> None:
     assert found.cpu.governors == ("performance", "powersave")
     assert (found.memory.total_bytes, found.memory.swap_bytes) == (32768000 << 10, 0)
     assert (found.memory.transparent_huge_pages, found.memory.dirty_ratio) == ("madvise", 20)
-    assert found.limits == Limits(1024, 1048576, 8388608)
+    assert found.limits == Limits(1024, 1048576, 8388608, True)
     assert (found.host.hypervisor, found.host.vendor, found.host.is_container) == (None, "Dell Inc.", False)
 
 
