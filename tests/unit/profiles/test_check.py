@@ -125,7 +125,15 @@ def test_a_small_board(tmp_path: Path) -> None:
         "kernel": "6.1.21-v8+",
         "CPU governor": "ondemand",
     }
-    for subject in ("clock source", "dirty pages", "writeback", "swap", "open files", "real-time priority"):
+    for subject in (
+        "clock source",
+        "dirty pages",
+        "writeback",
+        "swap",
+        "open files",
+        "real-time priority",
+        "transparent huge pages",
+    ):
         assert found[subject].status is Status.UNKNOWN
     remedy = found["file system of /"].remedy
     assert remedy is not None
