@@ -42,15 +42,15 @@ struct pb_op {
     void (*done)(pb_op *op, int64_t result);
     int64_t result;
     pb_link link;      /* epoll, sim: finished operations that wait for delivery */
-    struct iovec *iov; /* send, write: the caller's array, alive until done */
+    struct iovec *iov; /* send, sendfile, write: the caller's array, alive until done */
     int iov_count;
+    int tail_count;   /* sendfile: so many of them follow the file's bytes */
     int64_t position; /* write, sendfile */
     size_t length;    /* recv, sendfile */
     void *buffer;     /* recv */
     int file;         /* write, sendfile */
     uint8_t kind;     /* the backend's */
     bool active;      /* started and not delivered */
-    bool more;        /* send: more follows at once, do not push a short packet */
     bool beside;      /* write: worth a worker, if the backend has them: others wait for this thread */
     bool durable;     /* write: as file_write_durable, of a PB_OPEN_DIRECT file; where starts_durable_writes */
     pb_socket *socket;
@@ -218,8 +218,11 @@ typedef struct pb_io_ops {
     void (*socket_recv)(pb_loop *loop, pb_socket *socket, void *buffer, size_t length); /* NULL, 0: 1 when readable */
     void (*socket_cancel)(pb_loop *loop,
                           pb_socket *socket); /* an active recv finishes soon, with -ECANCELED or bytes */
-    void (*socket_send)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more);
-    void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length);
+    void (*socket_send)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count);
+    /* What lies in memory, which may be nothing (count 0), with the file's bytes before the last `tail_count` of it:
+     * one result for all. */
+    void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count, int file,
+                            int64_t position, size_t length);
     void (*socket_shutdown)(pb_loop *loop, pb_socket *socket); /* started operations finish soon, with an error */
     void (*socket_close)(pb_loop *loop, pb_socket *socket);    /* only when no operation is active */
 

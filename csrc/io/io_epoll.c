@@ -41,11 +41,11 @@ static int64_t attempt(pb_op *op)
             break;
         case KIND_SEND: {
             struct msghdr message = {.msg_iov = op->iov, .msg_iovlen = (size_t)op->iov_count};
-            result = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (op->more ? MSG_MORE : 0));
+            result = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
             break;
         }
         default:
-            return pb_posix_sendfile(fd, op->file, op->position, op->length, false);
+            return pb_posix_sendfile(op, false);
         }
     } while (result < 0 && errno == EINTR);
     return result < 0 ? -errno : result;
@@ -195,18 +195,21 @@ static void epoll_socket_cancel(pb_loop *loop, pb_socket *socket)
         pb_finished_put(&loop->finished, &socket->receive, -ECANCELED);
 }
 
-static void epoll_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
+static void epoll_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count)
 {
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
     socket->transmit.iov = iov;
     socket->transmit.iov_count = count;
-    socket->transmit.more = more;
     start(loop, socket, &socket->transmit, KIND_SEND);
 }
 
-static void epoll_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+static void epoll_socket_sendfile(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count,
+                                  int file, int64_t position, size_t length)
 {
-    PB_ASSERT(length > 0);
+    PB_ASSERT(length > 0 && tail_count >= 0 && tail_count <= count && count <= PB_IO_MAX_IOVECS);
+    socket->transmit.iov = iov;
+    socket->transmit.iov_count = count;
+    socket->transmit.tail_count = tail_count;
     socket->transmit.file = file;
     socket->transmit.position = position;
     socket->transmit.length = length;

@@ -7,9 +7,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -270,19 +273,56 @@ int pb_posix_directory_list(pb_io *io, const char *path, pb_directory_visit visi
     return result;
 }
 
-int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks)
+/* Bytes sent, all of them or not, or -errno. */
+static int64_t send_part(int fd, struct iovec *iov, int count, bool *all)
 {
-    /* sendfile has no per-call "do not wait", so a blocking socket is made non-blocking around the call. */
-    int flags = 0;
-    if (socket_blocks) {
-        flags = fcntl(fd, F_GETFL);
-        if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-            return -errno;
-    }
-    off_t offset = position;
-    int64_t result = RETRY(sendfile(fd, file, &offset, length));
-    if (socket_blocks && fcntl(fd, F_SETFL, flags) < 0)
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += iov[i].iov_len;
+    int64_t sent = bytes == 0 ? 0 : RETRY(sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+    *all = sent == (int64_t)bytes;
+    return sent;
+}
+
+/* sendfile has no per-call "do not wait", so a blocking socket is made non-blocking around the call. */
+static int64_t send_range(const pb_op *op, bool socket_blocks)
+{
+    int fd = op->socket->fd, on = 1, off = 0;
+    if (socket_blocks && ioctl(fd, FIONBIO, &on) < 0)
         return -errno;
+    off_t offset = op->position;
+    int64_t sent = RETRY(sendfile(fd, op->file, &offset, op->length));
+    if (socket_blocks && ioctl(fd, FIONBIO, &off) < 0)
+        return -errno;
+    return sent;
+}
+
+/* The first failure ends it; after something was sent it is told when it comes again with the rest. */
+static int64_t send_parts(const pb_op *op, bool socket_blocks)
+{
+    int head_count = op->iov_count - op->tail_count;
+    bool all;
+    int64_t head = send_part(op->socket->fd, op->iov, head_count, &all);
+    if (!all)
+        return head;
+    int64_t sent = send_range(op, socket_blocks);
+    if (sent < 0)
+        return head > 0 ? head : sent;
+    int64_t tail =
+        sent < (int64_t)op->length ? 0 : send_part(op->socket->fd, op->iov + head_count, op->tail_count, &all);
+    return head + sent + (tail > 0 ? tail : 0);
+}
+
+int64_t pb_posix_sendfile(const pb_op *op, bool socket_blocks)
+{
+    if (op->iov_count == 0)
+        return send_range(op, socket_blocks);
+    /* Corked, so that head, range and tail leave in as few packets as they fit in, and wake their reader once. */
+    int fd = op->socket->fd, on = 1, off = 0;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+    int64_t result = send_parts(op, socket_blocks);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
     return result;
 }
 

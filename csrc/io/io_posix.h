@@ -36,8 +36,8 @@ void pb_wakeup_signal(pb_wakeup *wakeup);
 bool pb_wakeup_prepare(pb_wakeup *wakeup);
 void pb_wakeup_finish(pb_wakeup *wakeup);
 
-/* Try to send a file range now: bytes sent, -EAGAIN, or another -errno. Handles sockets in either blocking mode. */
-int64_t pb_posix_sendfile(int fd, int file, int64_t position, size_t length, bool socket_blocks);
+/* Try a sendfile operation now: bytes sent, -EAGAIN, or another -errno. Handles sockets in either blocking mode. */
+int64_t pb_posix_sendfile(const pb_op *op, bool socket_blocks);
 
 /* Operations that have finished and whose owners do not know yet. Owner: a loop. */
 typedef struct pb_finished {

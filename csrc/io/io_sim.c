@@ -205,8 +205,11 @@ static void sim_loop_close(pb_loop *loop)
     free(loop);
 }
 
+/* What lies in memory in an attempt of its own: a short count is always possible. */
 static int64_t sendfile_try(sim_machine *machine, pb_op *op)
 {
+    if (op->iov_count > op->tail_count)
+        return sim_send_try(machine, op->socket->fd, op->iov, op->iov_count - op->tail_count);
     uint8_t part[4096];
     size_t length = op->length < sizeof part ? op->length : sizeof part;
     int64_t got = sim_file_read(&machine->io, op->file, part, length, op->position);
@@ -331,16 +334,19 @@ static void sim_socket_cancel(pb_loop *loop, pb_socket *socket)
         socket->receive.result = -ECANCELED;
 }
 
-static void sim_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
+static void sim_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count)
 {
-    (void)more;
     socket->transmit.iov = iov;
     socket->transmit.iov_count = count;
     start(loop, socket, &socket->transmit, KIND_SEND);
 }
 
-static void sim_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+static void sim_socket_sendfile(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count,
+                                int file, int64_t position, size_t length)
 {
+    socket->transmit.iov = iov;
+    socket->transmit.iov_count = count;
+    socket->transmit.tail_count = tail_count;
     socket->transmit.file = file;
     socket->transmit.position = position;
     socket->transmit.length = length;

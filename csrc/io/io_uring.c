@@ -128,7 +128,7 @@ static void wait_for_poll(pb_loop *loop, pb_op *op)
 /* One try of a sendfile: finished, or waiting for room in the socket. */
 static void try_sendfile(pb_loop *loop, pb_op *op)
 {
-    int64_t sent = pb_posix_sendfile(op->socket->fd, op->file, op->position, op->length, true);
+    int64_t sent = pb_posix_sendfile(op, true);
     if (sent == -EAGAIN)
         wait_for_poll(loop, op);
     else
@@ -241,27 +241,30 @@ static void uring_socket_cancel(pb_loop *loop, pb_socket *socket)
     io_uring_sqe_set_data(sqe, &loop->cancelled);
 }
 
-static void uring_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, bool more)
+static void uring_socket_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count)
 {
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
     pb_op *op = begin(loop, socket, &socket->transmit, KIND_RING);
-    int flags = MSG_NOSIGNAL | (more ? MSG_MORE : 0);
     struct io_uring_sqe *sqe = next_sqe(loop);
     if (count == 1) {
-        io_uring_prep_send(sqe, socket->fd, iov->iov_base, iov->iov_len, flags);
+        io_uring_prep_send(sqe, socket->fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL);
     } else {
         memset(&socket->message, 0, sizeof socket->message);
         socket->message.msg_iov = iov;
         socket->message.msg_iovlen = (size_t)count;
-        io_uring_prep_sendmsg(sqe, socket->fd, &socket->message, (unsigned)flags);
+        io_uring_prep_sendmsg(sqe, socket->fd, &socket->message, MSG_NOSIGNAL);
     }
     io_uring_sqe_set_data(sqe, op);
 }
 
-static void uring_socket_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+static void uring_socket_sendfile(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count,
+                                  int file, int64_t position, size_t length)
 {
-    PB_ASSERT(length > 0);
+    PB_ASSERT(length > 0 && tail_count >= 0 && tail_count <= count && count <= PB_IO_MAX_IOVECS);
     pb_op *op = begin(loop, socket, &socket->transmit, KIND_SENDFILE);
+    op->iov = iov;
+    op->iov_count = count;
+    op->tail_count = tail_count;
     op->file = file;
     op->position = position;
     op->length = length;

@@ -14,7 +14,7 @@
 #include "log/scan.h"
 #include "log/state.h"
 
-enum { READ_TRIM_HEADERS = 8, READ_RETRIES = 3, READ_SEARCH_BYTES = 16 << 20 };
+enum { READ_TRIM_HEADERS = 8, READ_TRIM_REST = 8, READ_RETRIES = 3, READ_SEARCH_BYTES = 16 << 20 };
 
 /* A place to find in a segment: what was known under the lock. */
 typedef struct read_mark {
@@ -182,7 +182,8 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
 
 /*
  * How much of the bytes between start and limit fits max_bytes: whole batches when they are few, so that the next read
- * is known to begin at *next_offset (-1: not known); otherwise a cut that readers drop, as they must.
+ * is known to begin at *next_offset (-1: not known); otherwise a cut that readers drop, as they must. For the last
+ * eighth nobody looks whether another batch fits.
  */
 static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int64_t *length, int64_t *next_offset)
 {
@@ -213,10 +214,12 @@ static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int
         }
         taken += header.size_bytes;
         *next_offset = pb_batch_last_offset(&header) + 1;
-        if (taken >= max_bytes) {
+        if (max_bytes - taken < taken / READ_TRIM_REST) {
             *length = taken;
             return 0;
         }
+        if (max_bytes / READ_TRIM_HEADERS > taken && i == 0) /* they will not be few */
+            break;
     }
     *next_offset = -1;
     *length = max_bytes;

@@ -81,7 +81,14 @@ static void send_memory(bare_connection *connection)
         connection->iov[count++] = (struct iovec){server->answer + answer_bytes - first, (size_t)first};
     for (; rest > 0; rest -= answer_bytes)
         connection->iov[count++] = (struct iovec){server->answer, (size_t)answer_bytes};
-    server->io->ops->socket_send(server->loop, &connection->socket, connection->iov, count, false);
+    server->io->ops->socket_send(server->loop, &connection->socket, connection->iov, count);
+}
+
+/* How much of an answer's prefix has not been sent. */
+static int64_t prefix_left(const bare_connection *connection)
+{
+    int64_t sent = connection->server->options.answer_bytes - connection->remaining;
+    return sent < PB_FRAME_PREFIX_BYTES ? PB_FRAME_PREFIX_BYTES - sent : 0;
 }
 
 /* The prefix from memory, then the bytes of the file. */
@@ -93,16 +100,12 @@ static void send_scratch(bare_connection *connection)
         connection->owed--;
         connection->remaining = answer_bytes;
     }
-    int64_t sent = answer_bytes - connection->remaining;
-    if (sent < PB_FRAME_PREFIX_BYTES) {
-        connection->iov[0] = (struct iovec){server->answer + sent, (size_t)(PB_FRAME_PREFIX_BYTES - sent)};
-        server->io->ops->socket_send(server->loop, &connection->socket, connection->iov, 1, true);
-        return;
-    }
-    if (server->position + connection->remaining > server->options.scratch_bytes)
+    int64_t prefix_bytes = prefix_left(connection), file_bytes = connection->remaining - prefix_bytes;
+    connection->iov[0] = (struct iovec){server->answer + PB_FRAME_PREFIX_BYTES - prefix_bytes, (size_t)prefix_bytes};
+    if (server->position + file_bytes > server->options.scratch_bytes)
         server->position = 0;
-    server->io->ops->socket_sendfile(server->loop, &connection->socket, pb_scratch_file(server->options.scratch),
-                                     server->position, (size_t)connection->remaining);
+    server->io->ops->socket_sendfile(server->loop, &connection->socket, connection->iov, prefix_bytes > 0, 0,
+                                     pb_scratch_file(server->options.scratch), server->position, (size_t)file_bytes);
 }
 
 static void answer(bare_connection *connection)
@@ -125,8 +128,8 @@ static void sent(pb_op *op, int64_t result)
         end(connection);
     } else if (result > 0) {
         PB_ASSERT(result <= connection->remaining);
-        if (server->options.answer_bytes - connection->remaining >= PB_FRAME_PREFIX_BYTES)
-            server->position += result; /* not of the prefix; without a scratch nobody looks */
+        int64_t prefix_bytes = prefix_left(connection);
+        server->position += result > prefix_bytes ? result - prefix_bytes : 0; /* without a scratch nobody looks */
         connection->remaining -= result;
     }
     answer(connection);

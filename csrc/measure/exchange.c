@@ -53,7 +53,7 @@ static void send_rest(exchange_connection *connection)
     exchange *it = connection->exchange;
     connection->iov =
         (struct iovec){connection->frame + connection->sent, (size_t)(it->options->frame_bytes - connection->sent)};
-    it->io->ops->socket_send(it->loop, &connection->socket, &connection->iov, 1, false);
+    it->io->ops->socket_send(it->loop, &connection->socket, &connection->iov, 1);
 }
 
 /* Begin the next request, if one may begin. */

@@ -329,26 +329,27 @@ static void release_head(pb_connection *connection, bool sent)
     response->released(response, sent);
 }
 
-/* Gather memory from ready responses until a file range or the end; true when a file range follows at once. */
-static bool gather(pb_connection *connection, int *count)
+/* Gather memory from ready responses until a file range or the end. The response whose file range follows at once, or
+ * NULL. */
+static pb_response *gather(pb_connection *connection, int *count)
 {
     *count = 0;
     for (pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
         pb_response *response = PB_CONTAINER(link, pb_response, link);
         if (!response->ready)
-            return false;
+            return NULL;
         for (int i = response->next_output; i < response->output_count; i++) {
             pb_output *output = &response->outputs[i];
             if (output->length == 0)
                 continue;
             if (output->data == NULL)
-                return true;
+                return response;
             if (*count == PB_SEND_IOVECS)
-                return false;
+                return NULL;
             connection->iov[(*count)++] = (struct iovec){(void *)(uintptr_t)output->data, (size_t)output->length};
         }
     }
-    return false;
+    return NULL;
 }
 
 /* Count `bytes` as sent; responses that are through are released. */
@@ -384,29 +385,52 @@ static int64_t file_part(const pb_connection *connection, const pb_response *res
     return output->length < most ? output->length : most;
 }
 
+/* Nothing has to be asked before the response's file ranges are sent. */
+static bool is_known_resident(const pb_connection *connection, const pb_response *response)
+{
+    return connection->handler->resident == NULL || connection->reactor->now_ns < response->resident_ns + RESIDENT_NS;
+}
+
 /* sendfile waits for what is not in memory, and with it would the reactor. A client that reads slowly may leave time
  * enough for it to be forgotten again. */
 static bool is_resident(pb_connection *connection, pb_response *response, const pb_output *output, int64_t length)
 {
-    const pb_connection_handler *handler = connection->handler;
     bool brought = connection->brought_bytes > 0;
     connection->brought_bytes = 0;
-    if (brought || handler->resident == NULL || connection->reactor->now_ns < response->resident_ns + RESIDENT_NS)
+    if (brought || is_known_resident(connection, response))
         return true;
-    connection->bringing = !handler->resident(response, output, length);
+    connection->bringing = !connection->handler->resident(response, output, length);
     return !connection->bringing;
 }
 
-static void transmit_file(pb_connection *connection, pb_response *response)
+/* Gather what lies in memory behind a response's output: how much more there is in `iov`. */
+static int gather_behind(pb_connection *connection, const pb_response *response, int output, int count)
 {
-    while (response->outputs[response->next_output].length == 0)
-        response->next_output++;
-    pb_output *output = &response->outputs[response->next_output];
-    PB_ASSERT(output->data == NULL && response->next_output < response->output_count);
+    int first = count;
+    for (int i = output + 1; i < response->output_count && count < PB_SEND_IOVECS; i++) {
+        const pb_output *next = &response->outputs[i];
+        if (next->length > 0 && next->data == NULL)
+            break;
+        if (next->length > 0)
+            connection->iov[count++] = (struct iovec){(void *)(uintptr_t)next->data, (size_t)next->length};
+    }
+    return count - first;
+}
+
+/* What was gathered, the file range that follows it, and what follows that. */
+static void transmit_file(pb_connection *connection, pb_response *response, int count)
+{
+    int next = response->next_output;
+    while (response->outputs[next].length == 0 || response->outputs[next].data != NULL)
+        next++;
+    PB_ASSERT(next < response->output_count);
+    pb_output *output = &response->outputs[next];
     int64_t length = file_part(connection, response, output);
-    if (is_resident(connection, response, output, length))
-        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
-                                         output->file, output->position, (size_t)length);
+    if (!is_resident(connection, response, output, length))
+        return;
+    int tail_count = length == output->length ? gather_behind(connection, response, next, count) : 0;
+    connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
+                                     count + tail_count, tail_count, output->file, output->position, (size_t)length);
 }
 
 static void transmit(pb_connection *connection)
@@ -415,13 +439,13 @@ static void transmit(pb_connection *connection)
         return;
     advance(connection, 0); /* releases responses that have nothing to send */
     int count;
-    bool file_next = gather(connection, &count);
-    if (count > 0) {
+    pb_response *response = gather(connection, &count);
+    /* What lies in memory does not wait for what may have to be brought there. */
+    if (response != NULL && (count == 0 || is_known_resident(connection, response)))
+        transmit_file(connection, response, count);
+    else if (count > 0)
         connection->transport->send(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
-                                    count, file_next);
-    } else if (file_next) {
-        transmit_file(connection, head(connection));
-    }
+                                    count);
 }
 
 static void transmitted(pb_op *op, int64_t result)

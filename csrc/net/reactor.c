@@ -11,6 +11,7 @@
 #define TASKS_PER_TURN 16
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
+#define BULK_BYTES (32 * 1024) /* in one turn */
 
 /* Those that find no memory again go to the end of the list, so they are taken off it first. */
 static void feed(pb_timer *timer)
@@ -119,6 +120,21 @@ static void flush_connections(pb_reactor *reactor)
         pb_connection_flush(PB_CONTAINER(link, pb_connection, flush_link));
 }
 
+static int64_t traffic_bytes(const pb_reactor *reactor)
+{
+    return atomic_load_explicit(&reactor->counters.bytes_in, memory_order_relaxed) +
+           atomic_load_explicit(&reactor->counters.bytes_out, memory_order_relaxed);
+}
+
+/* Has this turn moved much for one of several? Then what a wake-up takes is little beside the copying, others use it to
+ * bring more to do, and the next one comes so soon that all of the wait would be spun. */
+static bool is_bulk(pb_reactor *reactor)
+{
+    int64_t before_bytes = reactor->waited_bytes;
+    reactor->waited_bytes = traffic_bytes(reactor);
+    return reactor->waited_bytes - before_bytes >= BULK_BYTES && reactor->now_ns < reactor->shared_until_ns;
+}
+
 /* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. A disk takes longer
  * than that, and who waits for it has the CPU's time for others. True: something came. */
 static bool spin(pb_reactor *reactor, int64_t now_ns)
@@ -158,9 +174,10 @@ static void count_turn(pb_reactor *reactor, int64_t ended_ns)
 
 static void wait_and_deliver(pb_reactor *reactor)
 {
+    bool bulk = is_bulk(reactor);
     int64_t now = reactor->io->ops->monotonic_ns(reactor->io);
     count_turn(reactor, now);
-    if (!has_work(reactor) && spin(reactor, now))
+    if (!has_work(reactor) && !bulk && spin(reactor, now))
         return;
     int64_t next = pb_timers_next(&reactor->timers);
     int64_t wait_ns = next == INT64_MAX ? PB_IO_FOREVER : next > now ? next - now : 0;

@@ -68,6 +68,7 @@ struct pb_reactor {
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;
+    int64_t waited_bytes;     /* sent and received when it last came to wait */
     const void *last_heard;   /* the connection that was heard last; only compared */
     int64_t shared_until_ns;  /* several connections have been heard shortly before */
     int64_t tail_until_ns;    /* a connection that reads no history has been heard shortly before */

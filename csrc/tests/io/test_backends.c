@@ -15,7 +15,7 @@
 #include "io/io_posix.h"
 #include "tests/check.h"
 
-enum { TURN_LIMIT = 2000 };
+enum { TURN_LIMIT = 2000, HEAD_BYTES = 1000, TAIL_BYTES = 500 };
 
 static const char *backends[] = {"epoll", "io_uring"};
 static const int backend_count = 2;
@@ -203,7 +203,7 @@ TEST(sends_larger_than_the_socket_go_on_where_they_stopped)
             size_t half = (sizeof large - done) / 2;
             struct iovec iov[2] = {{large + done, half}, {large + done + half, sizeof large - done - half}};
             int before = it.sent;
-            it.io->ops->socket_send(it.loop, &it.socket, half > 0 ? iov : iov + 1, half > 0 ? 2 : 1, false);
+            it.io->ops->socket_send(it.loop, &it.socket, half > 0 ? iov : iov + 1, half > 0 ? 2 : 1);
             turn_until(&it, &it.sent, before + 1);
             CHECK(it.send_result > 0 || it.send_result == -EAGAIN);
             done += it.send_result > 0 ? (size_t)it.send_result : 0;
@@ -265,7 +265,7 @@ TEST(a_file_system_knows_what_lies_on_it)
     CHECK_INT(rmdir(directory), 0);
 }
 
-TEST(files_leave_by_sendfile_and_end_where_they_end)
+TEST(files_leave_by_sendfile_between_head_and_tail_and_end_where_they_end)
 {
     rig it;
     char path[64];
@@ -279,16 +279,49 @@ TEST(files_leave_by_sendfile_and_end_where_they_end)
         CHECK_INT(pthread_create(&reader, NULL, read_all, &it), 0);
         for (size_t done = 0; done < sizeof large;) {
             int before = it.sent;
-            it.io->ops->socket_sendfile(it.loop, &it.socket, file, (int64_t)done, sizeof large - done);
+            size_t at = done < HEAD_BYTES ? HEAD_BYTES : done, file_end = sizeof large - TAIL_BYTES;
+            struct iovec parts[2] = {{large + done, at - done}, {large + file_end, TAIL_BYTES}};
+            if (at < file_end) {
+                int first = at > done ? 0 : 1;
+                it.io->ops->socket_sendfile(it.loop, &it.socket, parts + first, 2 - first, 1, file, (int64_t)at,
+                                            file_end - at);
+            } else {
+                parts[1] = (struct iovec){large + done, sizeof large - done};
+                it.io->ops->socket_send(it.loop, &it.socket, &parts[1], 1);
+            }
             turn_until(&it, &it.sent, before + 1);
             CHECK(it.send_result > 0);
             done += (size_t)it.send_result;
         }
         CHECK_INT(pthread_join(reader, NULL), 0);
         int before = it.sent;
-        it.io->ops->socket_sendfile(it.loop, &it.socket, file, sizeof large, 100); /* behind its end */
+        it.io->ops->socket_sendfile(it.loop, &it.socket, NULL, 0, 0, file, sizeof large, 100); /* behind its end */
         turn_until(&it, &it.sent, before + 1);
         CHECK_INT(it.send_result, 0);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+}
+
+TEST(head_file_and_tail_leave_at_once_where_there_is_room)
+{
+    rig it;
+    char path[64], got[16];
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        struct iovec iov = {(char[]){"0123456789"}, 10}, parts[3] = {{"a", 1}, {"bc", 2}, {"yz", 2}};
+        CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+        it.io->ops->socket_sendfile(it.loop, &it.socket, parts, 3, 1, file, 3, 4);
+        turn_until(&it, &it.sent, 1);
+        CHECK_INT(it.send_result, 9);
+        CHECK_INT(read(it.peer, got, sizeof got), 9);
+        CHECK_INT(memcmp(got, "abc3456yz", 9), 0);
+        it.io->ops->socket_sendfile(it.loop, &it.socket, parts, 3, 1, file, 8, 4); /* its end comes before */
+        turn_until(&it, &it.sent, 2);
+        CHECK_INT(it.send_result, 5);
+        CHECK_INT(read(it.peer, got, sizeof got), 5);
+        CHECK_INT(memcmp(got, "abc89", 5), 0);
         CHECK_INT(it.io->ops->file_close(it.io, file), 0);
         CHECK_INT(unlink(path), 0);
     }
@@ -374,10 +407,10 @@ TEST(a_peer_that_has_gone_is_an_error_not_a_signal)
         close(it.peer);
         it.peer = dup(0);
         iov = (struct iovec){large, 4096};
-        it.io->ops->socket_send(it.loop, &it.socket, &iov, 1, false);
+        it.io->ops->socket_send(it.loop, &it.socket, &iov, 1);
         turn_until(&it, &it.sent, 1);
         CHECK(it.send_result < 0 && it.send_result != -EAGAIN);
-        it.io->ops->socket_sendfile(it.loop, &it.socket, file, 0, 4096);
+        it.io->ops->socket_sendfile(it.loop, &it.socket, NULL, 0, 0, file, 0, 4096);
         turn_until(&it, &it.sent, 2);
         CHECK(it.send_result < 0 && it.send_result != -EAGAIN);
         CHECK_INT(it.io->ops->file_close(it.io, file), 0);
@@ -422,9 +455,9 @@ TEST(a_shutdown_ends_what_is_started)
                 int before = it.sent;
                 struct iovec all = {large, sizeof large};
                 if (by_file)
-                    it.io->ops->socket_sendfile(it.loop, &it.socket, file, 0, sizeof large);
+                    it.io->ops->socket_sendfile(it.loop, &it.socket, NULL, 0, 0, file, 0, sizeof large);
                 else
-                    it.io->ops->socket_send(it.loop, &it.socket, &all, 1, false);
+                    it.io->ops->socket_send(it.loop, &it.socket, &all, 1);
                 for (int turn = 0; turn < 20 && it.sent == before; turn++)
                     (void)it.io->ops->loop_turn(it.loop, 1000000);
             } while (!it.socket.transmit.active);

@@ -58,6 +58,23 @@ TEST(what_is_appended_is_read_back)
     fixture_free(&f);
 }
 
+TEST(few_batches_come_whole_and_many_are_cut)
+{
+    fixture f;
+    fixture_start(&f);
+    for (int i = 0; i < 100; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.record_count = 1, .value_length = 1000, .timestamp = 1000}), i);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, 1, INT64_MAX, true, &slice), 0);
+    int64_t batch_bytes = slice.length;
+    pb_segment_release(slice.segment);
+    check_read(&f, 0, 3 * batch_bytes, 0, 3 * batch_bytes);
+    check_read(&f, 3, 3 * batch_bytes - 1, 3, 2 * batch_bytes);
+    check_read(&f, 5, batch_bytes + batch_bytes / 9, 5, batch_bytes);
+    check_read(&f, 6, 20 * batch_bytes + 7, 6, 20 * batch_bytes + 7);
+    fixture_free(&f);
+}
+
 TEST(segments_roll_by_size_and_are_read_across)
 {
     fixture f;

@@ -272,10 +272,11 @@ static int answer_file;
 static const pb_io_ops *real_ops;
 static int64_t longest_sendfile;
 
-static void note_sendfile(pb_loop *loop, pb_socket *socket, int file, int64_t position, size_t length)
+static void note_sendfile(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count, int file,
+                          int64_t position, size_t length)
 {
     longest_sendfile = (int64_t)length > longest_sendfile ? (int64_t)length : longest_sendfile;
-    real_ops->socket_sendfile(loop, socket, file, position, length);
+    real_ops->socket_sendfile(loop, socket, iov, count, tail_count, file, position, length);
 }
 
 static enum pb_frame_verdict answer_from_file(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame,
