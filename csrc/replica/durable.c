@@ -16,6 +16,8 @@
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
+enum { COMPANY_MAX = 16 };
+
 static bool ends_after(const pb_append *append, int64_t end)
 {
     return append->base_offset + append->record_count > end;
@@ -123,9 +125,10 @@ void pb_durable_settle(pb_link *finished, pb_reactor *here)
     }
 }
 
-/* Those of `unsynced` that have ended: what is below the promised end, or all with an error. */
-static void end_unsynced(pb_partition *partition, pb_link *finished)
+/* Those of `unsynced` that have ended: what is below the promised end, or all with an error. How many. */
+static int end_unsynced(pb_partition *partition, pb_link *finished)
 {
+    int count = 0;
     bool failed = pb_log_failed(partition->log);
     int64_t end = promised_end(partition);
     while (!pb_list_empty(&partition->unsynced)) {
@@ -133,11 +136,22 @@ static void end_unsynced(pb_partition *partition, pb_link *finished)
         if (failed)
             append->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
         else if (ends_after(append, end))
-            return;
+            break;
         pb_list_remove(&append->link);
         pb_list_push_back(finished, &append->link);
         pb_counter_add(&partition->synced_appends, 1);
+        count++;
     }
+    return count;
+}
+
+/* A sync has ended so many appends. */
+static void note_company(pb_partition *partition, int count)
+{
+    if (count > 1)
+        partition->company = partition->company + 2 < COMPANY_MAX ? partition->company + 2 : COMPANY_MAX;
+    else if (partition->company > 0)
+        partition->company--;
 }
 
 /* The end of a round, or of there being any. Takes the lock over and releases it. true: another round is due. */
@@ -152,7 +166,7 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result,
         pb_durable_advance(partition, durable_bytes);
     else
         pb_durable_wake(partition, INT64_MAX);
-    end_unsynced(partition, &finished);
+    note_company(partition, end_unsynced(partition, &finished));
     pb_durable_end_duplicates(partition, &finished);
     bool again = needs_sync(partition);
     partition->syncing = again;
@@ -316,7 +330,7 @@ void pb_partition_configure_log(pb_partition *partition, const pb_log_config *co
     PB_ASSERT(!rules->durable_acks || partition->sync_due != NULL);
     pb_log_configure(partition->log, config);
     partition->rules = *rules;
-    end_unsynced(partition, &finished);
+    (void)end_unsynced(partition, &finished);
     pb_durable_end_duplicates(partition, &finished);
     pb_durable_advance(partition, INT64_MAX);
     bool sync = pb_durable_begin(partition);
