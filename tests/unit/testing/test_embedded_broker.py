@@ -1,0 +1,124 @@
+"""`pybroker.testing.Broker`: its life, and that nothing is left of it."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from pybroker.testing import Broker, BrokerFailed
+
+TIMEOUT_S = 20
+
+# Starts a broker, says where it is, and waits to be killed.
+ORPHAN_MAKER = """
+import sys
+from pybroker.testing import Broker
+broker = Broker()
+broker.start()
+print(broker.pid, broker._dir.parent, flush=True)
+sys.stdin.read()
+"""
+
+
+def produce(broker: Broker, topic: str, value: bytes) -> None:
+    """One acknowledged record in partition 0."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def values(broker: Broker, topic: str, count: int) -> list[bytes]:
+    """The first records of partition 0."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        return [message.value() or b"" for message in consumer.consume(count, TIMEOUT_S)]
+    finally:
+        consumer.close()
+
+
+def ended(pid: int) -> bool:
+    """Waits for the end of a process that is not a child of this one."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], TIMEOUT_S)[0])
+    finally:
+        os.close(process)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def test_records_outlive_a_kill_and_a_restart(broker: Broker) -> None:
+    broker.create_topic("orders", partitions=2)
+    address, pid = broker.bootstrap_servers, broker.pid
+    produce(broker, "orders", b"one")
+    broker.kill()
+    with pytest.raises(BrokerFailed, match="stopped"):
+        _ = broker.pid
+    broker.start()
+    produce(broker, "orders", b"two")
+    broker.restart()
+    assert broker.bootstrap_servers == address
+    assert broker.pid != pid
+    assert values(broker, "orders", 2) == [b"one", b"two"]
+
+
+def test_the_broker_says_why_not(broker: Broker) -> None:
+    broker.create_topic("orders")
+    with pytest.raises(BrokerFailed, match="topic 'orders' exists already"):
+        broker.create_topic("orders")
+    with pytest.raises(BrokerFailed, match="already runs"):
+        broker.start()
+    with pytest.raises(BrokerFailed, match=r"num\.partitions"), Broker({"num.partitions": "none"}):
+        pass
+    with pytest.raises(BrokerFailed, match="never started"):
+        _ = Broker().bootstrap_servers
+
+
+def test_a_broker_that_ends_by_itself_fails_the_block() -> None:
+    with pytest.raises(BrokerFailed, match="ended with status -9"), Broker() as broker:
+        os.kill(broker.pid, signal.SIGKILL)
+
+
+def test_brokers_end_with_the_process_that_wanted_them_and_leave_nothing() -> None:
+    maker = subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with maker:
+        assert maker.stdout is not None
+        pid, root = maker.stdout.readline().split()
+        server = int(Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[1])
+        assert Path(root.decode()).is_dir()
+        maker.kill()
+        assert ended(int(pid))
+        assert ended(server)
+    assert not Path(root.decode()).exists()
+
+
+def test_what_killed_servers_left_is_removed_by_the_next() -> None:
+    maker = subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with maker:
+        assert maker.stdout is not None
+        pid, root = maker.stdout.readline().split()
+        server = int(Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(server, signal.SIGKILL)
+        assert ended(int(pid))
+        assert Path(root.decode()).is_dir()
+        maker.kill()
+    with subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as next_:
+        assert next_.stdout is not None
+        next_.stdout.readline()
+        assert not Path(root.decode()).exists()
