@@ -173,7 +173,7 @@ int pb_posix_thread_go_first(pb_io *io, bool first)
     }
     int result = atomic_fetch_add(&first_count, 1) + 1 < cpu_count() ? 0 : -EAGAIN;
     const struct sched_param lowest = {.sched_priority = 1};
-    if (result == 0 && sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest) < 0)
+    if (result == 0 && sched_setscheduler(0, SCHED_RR, &lowest) < 0)
         result = -errno;
     if (result < 0)
         atomic_fetch_sub(&first_count, 1);

@@ -199,9 +199,8 @@ static bool wind_down(pb_reactor *reactor)
     return reactor->holds == 0 && pb_list_empty(&reactor->connections) && is_inbox_empty(reactor);
 }
 
-static void take_place(pb_reactor *reactor)
+static void take_place(pb_reactor *reactor, bool first)
 {
-    bool first = reactor->now_ns < reactor->hurried_until_ns;
     if (first == reactor->goes_first || (first && reactor->never_first))
         return;
     int result = reactor->io->ops->thread_go_first(reactor->io, first);
@@ -220,12 +219,14 @@ enum pb_step pb_reactor_step(void *argument)
     if (reactor->woken_ns == 0)
         reactor->woken_ns = reactor->now_ns;
     pb_counter_add(&reactor->counters.turns, 1);
-    take_place(reactor);
+    take_place(reactor, reactor->now_ns < reactor->hurried_until_ns);
     run_inbox(reactor);
     pb_timers_fire(&reactor->timers, reactor->now_ns);
     reactor->options.turn_end(reactor);
     flush_connections(reactor);
-    if (atomic_load_explicit(&reactor->stopping, memory_order_relaxed) && wind_down(reactor))
+    if (atomic_load_explicit(&reactor->stopping, memory_order_relaxed) && wind_down(reactor)) {
+        take_place(reactor, false);
         return PB_STEP_END;
+    }
     return PB_STEP_AGAIN;
 }

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -711,6 +712,23 @@ TEST(sockets_of_this_machine_begin_unpaced_and_others_as_usual)
     pb_posix_tune_socket(other); /* whose peer is nobody's neighbour */
     CHECK_STR(congestion_of(other).name, usual.name);
     close(other);
+}
+
+TEST(a_thread_goes_first_and_back_where_it_may)
+{
+    pb_failure failure = {0};
+    pb_io *io = NULL;
+    CHECK_INT(pb_io_open("epoll", &io, &failure), 0);
+    for (int i = 0; i < 100; i++) { /* each gives back what it took: there are fewer CPUs than that */
+        int result = io->ops->thread_go_first(io, true);
+        CHECK(result == 0 || result == -EPERM || result == -EAGAIN);
+        CHECK_INT(sched_getscheduler(0), result == 0 ? SCHED_RR : SCHED_OTHER);
+        if (result != 0)
+            break;
+        CHECK_INT(io->ops->thread_go_first(io, false), 0);
+        CHECK_INT(sched_getscheduler(0), SCHED_OTHER);
+    }
+    io->ops->close(io);
 }
 
 enum { CROWD = 40 };
