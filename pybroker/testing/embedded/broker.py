@@ -13,11 +13,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pybroker.testing.embedded import launcher, wire
 from pybroker.testing.embedded.launcher import BrokerFailed
 from pybroker.testing.process import free_port
+
+if TYPE_CHECKING:
+    from pybroker.testing.embedded.network import Network
 
 _PROPERTIES = {
     # A group forms at once: tests have nobody to wait for. Their sessions may be short.
@@ -47,7 +50,8 @@ class Broker:
         self._timeout_seconds = timeout_seconds
         self._launcher: launcher.Launcher | None = None
         self._dir: Path | None = None
-        self._port = 0
+        self._port = self._proxied_port = self._network_port = 0
+        self._network: Network | None = None
         self._pid: int | None = None
         self._control: socket.socket | None = None
 
@@ -59,6 +63,16 @@ class Broker:
         if self._port == 0:
             raise BrokerFailed("the broker was never started; use it in a with statement, or call start()")
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def network(self) -> Network:
+        """Another way to the broker, which can refuse, drop and delay. OSError when its port is taken."""
+        from pybroker.testing.embedded.network import Network
+
+        if self._network is None:
+            _ = self.bootstrap_servers
+            self._network = Network(self._network_port, self._proxied_port)
+        return self._network
 
     @property
     def pid(self) -> int:
@@ -103,7 +117,8 @@ class Broker:
             self._launcher = launcher.launcher()
             self._dir = Path(tempfile.mkdtemp(dir=self._launcher.root()))
         assert self._output_path is not None
-        self._port = self._port or free_port()
+        if self._port == 0:
+            self._port, self._proxied_port, self._network_port = free_port(), free_port(), free_port()
         self._control, theirs = wire.pair()
         self._control.settimeout(self._timeout_seconds)
         with theirs:
@@ -135,6 +150,9 @@ class Broker:
         if self._pid is not None and self._launcher is not None and self._launcher.usable:
             self.kill()
         self._pid = None
+        if self._network is not None:
+            self._network.close()
+            self._network = None
         if self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
         self._launcher = self._dir = None
@@ -174,8 +192,10 @@ class Broker:
         address = f"PLAINTEXT://127.0.0.1:{self._port}"
         return {
             "log.dirs": f"{self._dir}/data",
-            "listeners": address,
-            "advertised.listeners": address,
+            # Who comes by the network is told of the network alone.
+            "listeners": f"{address},NETWORK://127.0.0.1:{self._proxied_port}",
+            "advertised.listeners": f"{address},NETWORK://127.0.0.1:{self._network_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NETWORK:PLAINTEXT",
             **self._properties,
         }
 
