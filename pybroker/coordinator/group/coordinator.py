@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
@@ -21,11 +22,12 @@ from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
-from pybroker.coordinator.group.shard_state import Clock, ShardState, random_suffix
+from pybroker.coordinator.group.shard_state import SESSION, Clock, ShardState, random_suffix
 from pybroker.coordinator.group.statistics import GroupStatistics
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.coordinator.partition_writer import PartitionWriter
+from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -176,6 +178,22 @@ class GroupCoordinator:
         # Sessions only move later here, so the loop timer needs no look.
         return heartbeat.heartbeat(self._shard(group_id).state, group_id, generation_id, member_id, group_instance_id)
 
+    def expire_sessions(self, group_id: str) -> int:
+        """End the sessions of all members of a group, as if they had shown no life in time; how many members that
+        were. One that waits for the others in a rebalance has no session to end. KafkaError."""
+        one = self._shard(group_id)
+        group = one.state.groups.get(group_id)
+        if group is None:
+            return 0
+        before_count = len(group.members)
+        for member_id in list(group.members):
+            key = (SESSION, group_id, member_id)
+            if key in one.state.timers:
+                one.state.timers.cancel(key)
+                self._expire(one, key, None)
+        self._arm(one)
+        return before_count - len(group.members)
+
     def leave_group(
         self, group_id: str, identities: list[m.LeaveGroupRequest.MemberIdentity]
     ) -> tuple[m.LeaveGroupResponse, Committed | None]:
@@ -317,15 +335,18 @@ class GroupCoordinator:
         now_ms = self._clock.monotonic_ms()
         for one in self._active():
             for key, payload in one.state.timers.pop_expired(now_ms, _TIMERS_PER_TURN):
-                try:
-                    outcome = shard.on_timer(one.state, key, payload)
-                except Exception:  # noqa: BLE001 - a defect in one group must not stop the clocks of all others
-                    _LOG.exception("group %s: its timer %s could not be handled", key[1], key)
-                    continue
-                if outcome.records:
-                    one.appender.submit(outcome)
+                self._expire(one, key, payload)
         for one in self._active():
             self._arm(one)
+
+    def _expire(self, one: Shard, key: TimerKey, payload: Any) -> None:
+        try:
+            outcome = shard.on_timer(one.state, key, payload)
+        except Exception:  # noqa: BLE001 - a defect in one group must not stop the clocks of all others
+            _LOG.exception("group %s: its timer %s could not be handled", key[1], key)
+            return
+        if outcome.records:
+            one.appender.submit(outcome)
 
     async def _expire_regularly(self) -> None:
         interval_s = self._settings.offsets_retention_check_interval_ms / 1000

@@ -34,6 +34,7 @@ _PROPERTIES = {
     # What the clock decides is decided soon after it was moved.
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "500",
+    "offsets.retention.check.interval.ms": "500",
 }
 _OUTPUT_LINES = 30
 
@@ -52,6 +53,7 @@ class Broker:
         self._dir: Path | None = None
         self._port = self._proxied_port = self._network_port = 0
         self._network: Network | None = None
+        self._clock_ahead_ms = 0
         self._pid: int | None = None
         self._control: socket.socket | None = None
 
@@ -107,6 +109,25 @@ class Broker:
         if row.error_code != 0:
             raise BrokerFailed(f"topic {name}: {row.error_message or f'error {row.error_code}'}")
 
+    # ---- what may befall it ------------------------------------------------------------------------------------------
+
+    def expire_sessions(self, group_id: str) -> int:
+        """End the sessions of a consumer group's members, as if their heartbeats had stayed away; how many there were.
+
+        The members find out by their next heartbeat and join again. BrokerFailed where groups are not served yet.
+        """
+        return int(self._command({"do": "expire_sessions", "group_id": group_id}))
+
+    def jump_clock(self, seconds: float) -> None:
+        """Put the broker's wall clock forward, or back, by so much; restarts do not undo it.
+
+        Retention of records and of committed offsets goes by it, looked at every half second. Time-outs do not, and
+        neither do timestamps of records.
+        """
+        ahead_ms = self._clock_ahead_ms + int(seconds * 1000)
+        self._command({"do": "set_clock", "ahead_ms": ahead_ms})
+        self._clock_ahead_ms = ahead_ms
+
     # ---- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -122,7 +143,7 @@ class Broker:
         self._control, theirs = wire.pair()
         self._control.settimeout(self._timeout_seconds)
         with theirs:
-            self._pid = self._launcher.start(self._all_properties(), self._output_path, theirs)
+            self._pid = self._launcher.start(self._all_properties(), self._clock_ahead_ms, self._output_path, theirs)
         try:
             self._answer()
         except BaseException:
@@ -209,6 +230,15 @@ class Broker:
             if self._control is not None:
                 self._control.close()
                 self._control = None
+
+    def _command(self, command: wire.Message) -> Any:
+        if self._control is None:
+            raise BrokerFailed("the broker is stopped")
+        try:
+            wire.send(self._control, command)
+        except OSError:
+            raise BrokerFailed(f"the broker has ended:\n{self._tail()}") from None
+        return self._answer()
 
     def _answer(self) -> Any:
         """What the broker answers; BrokerFailed when that is an error, or it has ended, or stays silent."""

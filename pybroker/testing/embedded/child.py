@@ -19,7 +19,9 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.definition import ConfigError
 from pybroker.observability.logging import configure_logging
 from pybroker.profiles import load_profile
+from pybroker.protocol.errors import KafkaError
 from pybroker.protocol.loader import record_classes
+from pybroker.server.clock import SystemClock
 from pybroker.server.daemon import Daemon, ready_line
 from pybroker.server.registry import load_apis
 from pybroker.testing.embedded import wire
@@ -38,12 +40,22 @@ def warm_up() -> None:
     record_classes("metadata", "metadata")
 
 
-def serve(properties: Mapping[str, str], control: socket.socket) -> int:
-    """Serve until SIGTERM or a failure; the exit status."""
+class JumpingClock(SystemClock):
+    """The system's, but the wall clock is so much ahead (or, below zero, behind)."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self.ahead_ms = ahead_ms
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+def serve(properties: Mapping[str, str], ahead_ms: int, control: socket.socket) -> int:
+    """Serve until SIGTERM or a failure, with the wall clock ahead by so much; the exit status."""
     configure_logging()
     try:
         config = BrokerConfig.load(None, [f"{key}={value}" for key, value in properties.items()])
-        return asyncio.run(_Served(config, control).run())
+        return asyncio.run(_Served(config, JumpingClock(ahead_ms), control).run())
     except (ConfigError, OSError, RuntimeError) as error:
         logger.error("the broker ends: %s", error)
         wire.send(control, {"error": str(error)})
@@ -53,8 +65,9 @@ def serve(properties: Mapping[str, str], control: socket.socket) -> int:
 class _Served:
     """The daemon between its start and its end, and those who may tell it something."""
 
-    def __init__(self, config: BrokerConfig, control: socket.socket) -> None:
+    def __init__(self, config: BrokerConfig, clock: JumpingClock, control: socket.socket) -> None:
         self._config = config
+        self._clock = clock
         self._control = control
         self._started_ns = time.monotonic_ns()
 
@@ -63,14 +76,38 @@ class _Served:
         asked_to_stop = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, asked_to_stop.set)
         daemon = Daemon(self._config, load_profile(self._config))
+        daemon.clock = self._clock
         await daemon.start()
         started_ms = (time.monotonic_ns() - self._started_ns) // _NS_PER_MS
         print(ready_line(daemon, started_ms), flush=True)
         wire.send(self._control, {"port": daemon.listeners[0].port})
+        loop.add_reader(self._control, self._on_command, daemon)
         stopping = asyncio.ensure_future(asked_to_stop.wait())
         ends: list[asyncio.Future[Any]] = [stopping, daemon.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not asked_to_stop.is_set():
             logger.error("the broker cannot go on: %s", daemon.failed.result())
+        loop.remove_reader(self._control)
         await daemon.stop()
         return _OK if asked_to_stop.is_set() else _FAILED
+
+    def _on_command(self, daemon: Daemon) -> None:
+        received = wire.receive(self._control)
+        if received is None:
+            # The test has gone, and the fork server will end this process.
+            asyncio.get_running_loop().remove_reader(self._control)
+            return
+        try:
+            answer: wire.Message = {"value": self._do(daemon, received[0])}
+        except (KafkaError, OSError, ValueError) as error:
+            answer = {"error": f"{received[0]['do']}: {error}"}
+        wire.send(self._control, answer)
+
+    def _do(self, daemon: Daemon, command: wire.Message) -> Any:
+        match command["do"]:
+            case "expire_sessions":
+                return daemon.services.groups.expire_sessions(command["group_id"])
+            case "set_clock":
+                self._clock.ahead_ms = command["ahead_ms"]
+                return None
+        raise ValueError("no such command")

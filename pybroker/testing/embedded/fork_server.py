@@ -3,8 +3,10 @@ whenever it is asked, which takes a fraction of what a fresh interpreter needs.
 
 One thread. FD is one end of `wire.pair()`; PARENT the process at the other end. Requests and their answers:
 
-    {"do": "start", "properties": {...}, "output": PATH} with the broker's control socket   -> {"pid": ...}
-    {"do": "end", "pid": ..., "signal": ..., "timeout_seconds": ...}                        -> {"status": ...}
+    {"do": "start", "properties": {...}, "ahead_ms": ..., "output": PATH}     -> {"pid": ...}
+    {"do": "end", "pid": ..., "signal": ..., "timeout_seconds": ...}          -> {"status": ...}
+
+The first comes with the broker's end of its control socket.
 
 When the parent ends, however it ends, or closes its end, the brokers are killed and their files removed. Brokers end
 with this process, however that ends.
@@ -79,7 +81,7 @@ class ForkServer:
             self._control.close()
             os.close(self._parent)
             _redirect(Path(request["output"]))
-            status = child.serve(request["properties"], socket.socket(fileno=os.dup(control)))
+            status = child.serve(request["properties"], request["ahead_ms"], socket.socket(fileno=os.dup(control)))
         except BaseException:  # noqa: BLE001 - nothing above may run twice
             sys.excepthook(*sys.exc_info())
         finally:

@@ -61,9 +61,9 @@ class Launcher:
                 self._root = Path(self._received()["root"])
             return self._root
 
-    def start(self, properties: Mapping[str, str], output: Path, control: socket.socket) -> int:
-        """The process id of a new broker, which has `control` as its control socket."""
-        message = {"do": "start", "properties": dict(properties), "output": str(output)}
+    def start(self, properties: Mapping[str, str], ahead_ms: int, output: Path, control: socket.socket) -> int:
+        """The process id of a new broker, which has `control` as its control socket and its clock ahead by so much."""
+        message = {"do": "start", "properties": dict(properties), "ahead_ms": ahead_ms, "output": str(output)}
         return int(self._call(message, control)["pid"])
 
     def end(self, pid: int, number: signal.Signals, timeout_seconds: float) -> int:

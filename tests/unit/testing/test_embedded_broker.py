@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def values(broker: Broker, topic: str, count: int) -> list[bytes]:
         consumer.close()
 
 
+def wait_until_gone(broker: Broker, topic: str) -> None:
+    """Until retention has taken all of partition 0."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        first, end = 0, 1
+        while first != end:
+            assert time.monotonic() < deadline, f"{topic} has records from {first} to {end}"
+            time.sleep(0.05)
+            first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
+    finally:
+        consumer.close()
+
+
 def ended(pid: int) -> bool:
     """Waits for the end of a process that is not a child of this one."""
     try:
@@ -78,7 +93,20 @@ def test_records_outlive_a_kill_and_a_restart(broker: Broker) -> None:
     assert values(broker, "orders", 2) == [b"one", b"two"]
 
 
+def test_a_clock_that_jumped_stays_so_over_a_restart(broker: Broker) -> None:
+    broker.create_topic("hour", config={"retention.ms": "3600000"})
+    produce(broker, "hour", b"old")
+    broker.jump_clock(1800)
+    broker.jump_clock(1801)
+    wait_until_gone(broker, "hour")
+    broker.restart()
+    produce(broker, "hour", b"as old by this clock")
+    wait_until_gone(broker, "hour")
+
+
 def test_the_broker_says_why_not(broker: Broker) -> None:
+    with pytest.raises(BrokerFailed, match="NOT_COORDINATOR"):
+        broker.expire_sessions("before there were any groups")
     broker.create_topic("orders")
     with pytest.raises(BrokerFailed, match="topic 'orders' exists already"):
         broker.create_topic("orders")

@@ -385,6 +385,24 @@ def test_sessions_end_by_the_loops_timer() -> None:
     run(test())
 
 
+def test_sessions_of_a_group_can_be_ended() -> None:
+    async def test() -> None:
+        broker = await started()
+        members = {}
+        for group in ("g", "beside"):
+            joined = await broker.call("a", 11, 3, scenario.join(group))
+            members[group] = joined.member_id
+            await broker.call("a", 14, 5, scenario.sync(group, 1, joined.member_id, {joined.member_id: b"mine"}))
+        assert broker.groups.expire_sessions("g") == 1
+        assert broker.groups.heartbeat("g", 1, members["g"], None) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert broker.groups.heartbeat("beside", 1, members["beside"], None) is ErrorCode.NONE
+        assert broker.groups.expire_sessions("g") == 0
+        assert broker.groups.expire_sessions("no such group") == 0
+        await broker.groups.stop()
+
+    run(test())
+
+
 def test_defect_in_one_group_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     expire = shard.on_timer
 
