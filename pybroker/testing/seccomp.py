@@ -4,6 +4,8 @@
 
 The filter is on this process when it becomes the command, and on all of its children; no root is needed. A call may be
 refused for a flag alone: `pwritev2:RWF_DONTCACHE=EOPNOTSUPP`. What can fail: ValueError for an unknown name.
+
+`hand_over` leaves the decision to another process instead, call by call.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import sys
 from collections.abc import Sequence
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
-_RET_ERRNO, _RET_ALLOW = 0x00050000, 0x7FFF0000
+_RET_ERRNO, _RET_ALLOW, _RET_USER_NOTIF = 0x00050000, 0x7FFF0000, 0x7FC00000
+_SECCOMP_SET_MODE_FILTER = 1
+#: For all threads; with a descriptor that tells of calls; an error instead of the id of a thread that is in the way.
+_FILTER_FLAGS = 1 << 0 | 1 << 3 | 1 << 4
 #: BPF: load a word of seccomp_data; jump by comparison, by mask; return (linux/bpf_common.h, linux/seccomp.h).
 _LOAD, _JUMP_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NUMBER_POSITION, _ARGUMENTS_POSITION = 0, 16
@@ -26,6 +31,12 @@ _INSTRUCTION = struct.Struct("=HBBI")
 
 #: By machine; the same numbers everywhere for those that came after Linux 5.0.
 _CALLS = {
+    "seccomp": {"x86_64": 317, "aarch64": 277},
+    "fsync": {"x86_64": 74, "aarch64": 82},
+    "fdatasync": {"x86_64": 75, "aarch64": 83},
+    "syncfs": {"x86_64": 306, "aarch64": 267},
+    "pwrite64": {"x86_64": 18, "aarch64": 68},
+    "pwritev": {"x86_64": 296, "aarch64": 70},
     "io_uring_setup": {"x86_64": 425, "aarch64": 425},
     "io_uring_enter": {"x86_64": 426, "aarch64": 426},
     "io_uring_register": {"x86_64": 427, "aarch64": 427},
@@ -53,6 +64,36 @@ def refuse(rules: Sequence[str]) -> None:
             raise OSError(ctypes.get_errno(), "prctl")
 
 
+def call_number(name: str) -> int:
+    """What the kernel on this machine calls a system call."""
+    return _CALLS[name][platform.machine()]
+
+
+def hand_over(calls: Sequence[str]) -> int:
+    """From now on these calls, of any thread of this process, wait until who has the descriptor that is returned says
+    what becomes of them (seccomp_unotify(2)); without anybody they fail with ENOSYS. OSError where it is forbidden."""
+    program = b"".join(_when_called(each, _INSTRUCTION.pack(_RETURN, 0, 0, _RET_USER_NOTIF)) for each in calls)
+    program += _INSTRUCTION.pack(_RETURN, 0, 0, _RET_ALLOW)
+    libc = ctypes.CDLL(None, use_errno=True)
+    filter_ = _Program(len(program) // _INSTRUCTION.size, program)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    listener = int(libc.syscall(call_number("seccomp"), _SECCOMP_SET_MODE_FILTER, _FILTER_FLAGS, ctypes.byref(filter_)))
+    if listener < 0:
+        raise OSError(ctypes.get_errno(), "system calls cannot be handed over: seccomp")
+    return listener
+
+
+def _when_called(call: str, body: bytes) -> bytes:
+    """These instructions for that call alone."""
+    skipped = len(body) // _INSTRUCTION.size
+    return (
+        _INSTRUCTION.pack(_LOAD, 0, 0, _NUMBER_POSITION)
+        + _INSTRUCTION.pack(_JUMP_EQUAL, 0, skipped, call_number(call))
+        + body
+    )
+
+
 def _rule(text: str) -> bytes:
     """`call=ERRNO` or `call:FLAG=ERRNO` as instructions that fall through where they do not apply."""
     what, _, error = text.partition("=")
@@ -66,9 +107,7 @@ def _rule(text: str) -> bytes:
     if flag:
         position = _ARGUMENTS_POSITION + 8 * _FLAGS_ARGUMENT
         body = _INSTRUCTION.pack(_LOAD, 0, 0, position) + _INSTRUCTION.pack(_JUMP_ANY_BIT, 0, 1, _FLAGS[flag]) + refusal
-    number = _CALLS[call][platform.machine()]
-    skipped = len(body) // _INSTRUCTION.size
-    return _INSTRUCTION.pack(_LOAD, 0, 0, _NUMBER_POSITION) + _INSTRUCTION.pack(_JUMP_EQUAL, 0, skipped, number) + body
+    return _when_called(call, body)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from pybroker.testing.embedded.launcher import BrokerFailed
 from pybroker.testing.process import free_port
 
 if TYPE_CHECKING:
+    from pybroker.testing.embedded.disk import Disk
     from pybroker.testing.embedded.network import Network
 
 _PROPERTIES = {
@@ -31,6 +32,7 @@ _PROPERTIES = {
     "pybroker.reactors": "1",
     "pybroker.io.backend": "epoll",
     "pybroker.append.engine": "paced",
+    "pybroker.metrics.listener": "127.0.0.1:0",
     # What the clock decides is decided soon after it was moved.
     "log.initial.task.delay.ms": "100",
     "log.retention.check.interval.ms": "500",
@@ -53,6 +55,7 @@ class Broker:
         self._dir: Path | None = None
         self._port = self._proxied_port = self._network_port = 0
         self._network: Network | None = None
+        self._disk: Disk | None = None
         self._clock_ahead_ms = 0
         self._pid: int | None = None
         self._control: socket.socket | None = None
@@ -75,6 +78,15 @@ class Broker:
             _ = self.bootstrap_servers
             self._network = Network(self._network_port, self._proxied_port)
         return self._network
+
+    @property
+    def disk(self) -> Disk:
+        """The disk under its records, which can fail and be slow."""
+        from pybroker.testing.embedded.disk import SYNCS, WRITES, Disk
+
+        if self._disk is None:
+            self._disk = Disk(lambda: self._ask({"do": "hand_over", "calls": [*SYNCS, *WRITES]})[1][0])
+        return self._disk
 
     @property
     def pid(self) -> int:
@@ -227,11 +239,17 @@ class Broker:
             return self._launcher.end(pid, number, self._timeout_seconds)
         finally:
             self._pid = None
+            if self._disk is not None:
+                self._disk.forget()
             if self._control is not None:
                 self._control.close()
                 self._control = None
 
     def _command(self, command: wire.Message) -> Any:
+        return self._ask(command)[0]
+
+    def _ask(self, command: wire.Message) -> tuple[Any, list[int]]:
+        """The answer to a command, and the descriptors that came with it."""
         if self._control is None:
             raise BrokerFailed("the broker is stopped")
         try:
@@ -240,7 +258,7 @@ class Broker:
             raise BrokerFailed(f"the broker has ended:\n{self._tail()}") from None
         return self._answer()
 
-    def _answer(self) -> Any:
+    def _answer(self) -> tuple[Any, list[int]]:
         """What the broker answers; BrokerFailed when that is an error, or it has ended, or stays silent."""
         assert self._control is not None
         try:
@@ -249,10 +267,10 @@ class Broker:
             raise BrokerFailed(f"no answer from the broker in {self._timeout_seconds} s:\n{self._tail()}") from None
         if received is None:
             raise BrokerFailed(f"the broker has ended:\n{self._tail()}")
-        message = received[0]
+        message, descriptors = received
         if "error" in message:
             raise BrokerFailed(f"{message['error']}\n{self._tail()}")
-        return message.get("value")
+        return message.get("value"), descriptors
 
     def _tail(self) -> str:
         return "\n".join(self.output.splitlines()[-_OUTPUT_LINES:])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import time
@@ -25,6 +26,7 @@ from pybroker.server.clock import SystemClock
 from pybroker.server.daemon import Daemon, ready_line
 from pybroker.server.registry import load_apis
 from pybroker.testing.embedded import wire
+from pybroker.testing.seccomp import hand_over
 
 logger = logging.getLogger(__name__)
 
@@ -97,17 +99,24 @@ class _Served:
             # The test has gone, and the fork server will end this process.
             asyncio.get_running_loop().remove_reader(self._control)
             return
+        descriptors: list[int] = []
         try:
-            answer: wire.Message = {"value": self._do(daemon, received[0])}
+            answer: wire.Message = {"value": self._do(daemon, received[0], descriptors)}
         except (KafkaError, OSError, ValueError) as error:
             answer = {"error": f"{received[0]['do']}: {error}"}
-        wire.send(self._control, answer)
+        wire.send(self._control, answer, descriptors)
+        for each in descriptors:
+            os.close(each)
 
-    def _do(self, daemon: Daemon, command: wire.Message) -> Any:
+    def _do(self, daemon: Daemon, command: wire.Message, descriptors: list[int]) -> Any:
+        """The value of an answer; `descriptors` go with it."""
         match command["do"]:
             case "expire_sessions":
                 return daemon.services.groups.expire_sessions(command["group_id"])
             case "set_clock":
                 self._clock.ahead_ms = command["ahead_ms"]
+                return None
+            case "hand_over":
+                descriptors.append(hand_over(command["calls"]))
                 return None
         raise ValueError("no such command")
