@@ -1,16 +1,21 @@
 """A hundred tests of somebody's project, each with a topic, a producer and a consumer group, on two workers in twenty
-seconds; nothing is left of their brokers."""
+seconds; nothing is left of their brokers. And a broker is ready in 150 ms, once the first one was."""
 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from pybroker.testing import Broker
+
 WITHIN_SECONDS = 20
 TEST_COUNT = 100
+READY_WITHIN_SECONDS = 0.15
+START_COUNT = 15
 
 PROJECT = f"""
 import pytest
@@ -53,3 +58,17 @@ def test_a_hundred_tests_take_less_than_twenty_seconds(tmp_path: Path) -> None:
     assert f"{TEST_COUNT} passed" in done.stdout
     assert _dirs() <= before
     assert took_seconds <= WITHIN_SECONDS
+
+
+def test_a_broker_is_ready_in_150_ms() -> None:
+    with Broker():
+        pass
+    took_seconds = []
+    for _ in range(START_COUNT):
+        started = time.monotonic()
+        with Broker() as broker:
+            broker.create_topic("ready")
+            took_seconds.append(time.monotonic() - started)
+    median_seconds = statistics.median(took_seconds)
+    print(f"ready in {median_seconds * 1000:.0f} ms, at most {max(took_seconds) * 1000:.0f} ms")
+    assert median_seconds <= READY_WITHIN_SECONDS
