@@ -14,8 +14,6 @@
 
 enum { IOVEC_COUNT = 32, EVENT_COUNT = 256, READ_BYTES = 64 * 1024 };
 static volatile sig_atomic_t interrupted; /* by a signal that ends the run, not the program */
-/* Per call: a kernel that does not preempt itself gives nobody else the CPU while it copies. */
-enum { SEND_MAX_BYTES = 128 * 1024 };
 static const uint64_t POLL_NS = 5000000, DRAIN_NS = 30000000000ull;
 
 /* The bounds of one run. */
@@ -99,7 +97,7 @@ static void end_request(struct run *run, struct pbl_in_flight *in_flight, int16_
     stats->interval.payload_bytes += in_flight->request.payload_bytes;
     stats->wire_bytes += in_flight->request.body_bytes + PBL_FRAME_HEAD_BYTES;
     if (!run->workload->times_itself)
-        pbl_stats_record_latency(stats, now, now - in_flight->start_ns);
+        pbl_stats_record_latency(stats, now, now > in_flight->start_ns ? now - in_flight->start_ns : 0);
 }
 
 static void watch_writable(struct run *run, struct pbl_connection *connection, bool wanted)
@@ -115,7 +113,7 @@ static void watch_writable(struct run *run, struct pbl_connection *connection, b
 static int gather(const struct run *run, const struct pbl_connection *connection, struct iovec *parts)
 {
     int count = 0;
-    size_t left = SEND_MAX_BYTES;
+    size_t left = run->engine->options->send_bytes ? run->engine->options->send_bytes : SIZE_MAX;
     for (uint64_t number = connection->sent; number < connection->queued && count + 2 <= IOVEC_COUNT && left > 0;
          number++) {
         struct pbl_in_flight *in_flight = slot(run, connection, number);
@@ -277,9 +275,9 @@ static size_t take_frames(struct run *run, struct pbl_connection *connection)
 /* The kernel's own note of when the bytes came, on our clock; now when it made none. */
 static uint64_t arrival_of(struct msghdr *message)
 {
-    uint64_t now = pbl_now_ns();
     struct timespec wall, arrived;
     clock_gettime(CLOCK_REALTIME, &wall);
+    uint64_t now = pbl_now_ns(); /* after it: a pause between the two makes the arrival late, never early */
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_TIMESTAMPNS)
             continue;

@@ -97,7 +97,8 @@ def huge_producer(run: Run) -> list[Row]:
     effort = run.effort
     small = ("produce", "--topic", "small", "--batch-bytes", "1k", "--connections", "4", "--partitions", "4")
     paced = (*small, "--rate", "400", "--seconds", str(effort.seconds), *PROBE_PRIORITY)
-    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5")
+    # A kernel that does not preempt itself would give nobody a CPU while the huge producer's megabytes are copied.
+    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5", "--send-bytes", "128k")
     rows = []
     for peer in run.peers:
         quiet = run.note(peer, "small producers, quiet", peer.load(*paced))

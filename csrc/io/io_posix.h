@@ -84,7 +84,7 @@ static inline int pb_finished_deliver_some(pb_link *list, int limit)
 
 /* A thousand members of a group that come or go at once must not hold up those who produce and consume: of patient
  * sockets a turn serves a few. */
-#define PB_PATIENT_PER_TURN 16
+#define PB_PATIENT_PER_TURN 4
 
 /* Deliver all urgent operations and the first patient ones. The count. */
 static inline int pb_finished_deliver(pb_finished *finished)

@@ -9,6 +9,7 @@
 
 #define SWEEP_NS 1000000000LL
 #define TASKS_PER_TURN 16
+#define TASKS_IN_A_HURRY 4
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
 #define BULK_BYTES (32 * 1024) /* in one turn */
@@ -98,7 +99,8 @@ static void run_inbox(pb_reactor *reactor)
 {
     if (reactor->tasks == NULL)
         reactor->tasks = pb_mailbox_take(&reactor->inbox);
-    for (int i = 0; i < TASKS_PER_TURN && reactor->tasks != NULL; i++) {
+    int limit = reactor->goes_first ? TASKS_IN_A_HURRY : TASKS_PER_TURN;
+    for (int i = 0; i < limit && reactor->tasks != NULL; i++) {
         pb_task *task = PB_CONTAINER(reactor->tasks, pb_task, node);
         reactor->tasks = reactor->tasks->next; /* before it runs: it may free the task */
         task->run(task, reactor);
