@@ -27,8 +27,9 @@ struct pb_ring_pool {
     pthread_mutex_t lock; /* of what follows */
     pb_link free;
     pb_link left;       /* with bytes that are nowhere else */
+    pb_link lost;       /* their files are gone: of no use, but a reader may be copying from them */
     pb_link log_dirs;   /* known_log_dir */
-    int32_t ring_count; /* with those that are being made */
+    int32_t ring_count; /* with those that are being made, and lost ones */
     int32_t taken_count;
 };
 
@@ -60,6 +61,7 @@ int pb_ring_pool_open(const pb_ring_pool_options *options, pb_ring_pool **out, p
     pthread_mutex_init(&pool->lock, NULL);
     pb_list_init(&pool->free);
     pb_list_init(&pool->left);
+    pb_list_init(&pool->lost);
     pb_list_init(&pool->log_dirs);
     *out = pool;
     return 0;
@@ -87,6 +89,8 @@ void pb_ring_pool_close(pb_ring_pool *pool)
     while ((link = pb_list_pop_front(&pool->free)) != NULL)
         destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link), true);
     while ((link = pb_list_pop_front(&pool->left)) != NULL)
+        destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link), false);
+    while ((link = pb_list_pop_front(&pool->lost)) != NULL)
         destroy_ring(pool, PB_CONTAINER(link, pb_tail_ring, link), false);
     while ((link = pb_list_pop_front(&pool->log_dirs)) != NULL) {
         known_log_dir *known = PB_CONTAINER(link, known_log_dir, link);
@@ -158,10 +162,11 @@ int pb_ring_pool_add_log_dir(pb_ring_pool *pool, const char *path, const uint8_t
     return rc;
 }
 
-/* It is empty, and its file is gone. */
+/* It is empty, and its file is gone. Its memory stays, and with it its part of the budget: readers copy without a lock
+ * and look afterwards whether the ring was still their log's. [lock] */
 static void lose_ring(pb_ring_pool *pool, pb_tail_ring *ring)
 {
-    destroy_ring(pool, ring, false);
+    pb_list_push_back(&pool->lost, &ring->link);
     atomic_fetch_add(&pool->lost_count, 1);
 }
 
@@ -184,7 +189,6 @@ static pb_tail_ring *pop_free(pb_ring_pool *pool)
         if (pb_ring_pool_has(pool, ring))
             return ring;
         lose_ring(pool, ring);
-        pool->ring_count--;
     }
     return NULL;
 }
@@ -239,12 +243,10 @@ void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring)
     PB_ASSERT(pool->taken_count > 0);
     pool->taken_count--;
     if (lost)
-        pool->ring_count--;
+        lose_ring(pool, ring);
     else
         pb_list_push_back(&pool->free, &ring->link);
     pthread_mutex_unlock(&pool->lock);
-    if (lost)
-        lose_ring(pool, ring);
 }
 
 void pb_ring_pool_leave(pb_ring_pool *pool, pb_tail_ring *ring)

@@ -152,7 +152,8 @@ bool pb_ring_pool_has(const pb_ring_pool *pool, const pb_tail_ring *ring);
 /* How many have been found without one. */
 int32_t pb_ring_pool_lost_count(const pb_ring_pool *pool);
 const char *pb_ring_pool_directory(const pb_ring_pool *pool);
-/* What is in it is wanted no more. One whose file is gone is not used again. */
+/* What is in it is wanted no more. One whose file is gone is not used again, and its memory stays until the pool
+ * closes. */
 void pb_ring_pool_give(pb_ring_pool *pool, pb_tail_ring *ring);
 /* What is in it is wanted, and could not be brought into its file: the ring stays, and is part of the budget, until a
  * log is opened there again or the next start. */

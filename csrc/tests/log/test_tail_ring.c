@@ -106,7 +106,7 @@ TEST(a_ring_whose_file_is_gone_or_another_one_is_not_used_again)
     pb_tail_ring *ring, *again;
     pb_ring_pool_stats stats;
     CHECK_INT(pb_io_open("epoll", &io, NULL), 0);
-    pb_ring_pool *pool = open_pool(io, 1);
+    pb_ring_pool *pool = open_pool(io, 4);
     for (int i = 0; i < 2; i++) {
         CHECK_INT(take(pool, &ring), 0);
         CHECK(pb_ring_pool_has(pool, ring));
@@ -119,7 +119,7 @@ TEST(a_ring_whose_file_is_gone_or_another_one_is_not_used_again)
         pb_ring_pool_give(pool, ring);
         CHECK_INT(pb_ring_pool_lost_count(pool), i + 1);
         pb_ring_pool_stats_read(pool, &stats);
-        CHECK_INT(stats.ring_count, 0);
+        CHECK_INT(stats.ring_count, i + 1); /* its memory is kept for readers */
         CHECK_INT(access(path, F_OK), i == 1 ? 0 : -1);
         (void)unlink(path);
         free(path);
