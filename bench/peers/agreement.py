@@ -18,13 +18,14 @@ LEAST_SPREAD = 0.05
 MISSES = 0.05
 
 
-def _figures(path: Path) -> dict[tuple[str, str, str, str], list[float]]:
+def _figures(path: Path) -> dict[tuple[str, ...], list[float]]:
+    """By peer, durability, shape and metric."""
     document: Mapping[str, Any] = json.loads(path.read_text())
     rows = document.get("figures")
     if not rows:
         sys.exit(f"{path} holds no figures of `python -m bench.peers.table`")
     names = ("peer", "durability", "shape", "metric")
-    return {tuple(str(row.get(name, "")) for name in names): row["values"] for row in rows}  # type: ignore[misc]
+    return {tuple(str(row.get(name, "")) for name in names): row["values"] for row in rows}
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

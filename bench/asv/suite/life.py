@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from .attributes import attributes
 from .broker import ROUNDS, Broker
 
 _RECOVERED_BYTES = 128 << 20
@@ -15,6 +16,7 @@ class Life:
 
     timeout = 600
 
+    @attributes(timeout=600)
     def setup_cache(self) -> dict[str, float]:
         """A start of an empty broker, its memory, a load, a kill, and the start after that; several times."""
         rounds = []
@@ -30,24 +32,22 @@ class Life:
         names = ("start", "idle", "loaded", "recovery")
         return dict(zip(names, map(statistics.median, zip(*rounds, strict=True)), strict=True))
 
+    @attributes(unit="s")
     def track_start(self, cache: dict[str, float]) -> float:
         """From the command to the ready line."""
         return cache["start"]
 
+    @attributes(unit="s")
     def track_recovery(self, cache: dict[str, float]) -> float:
         """The same after a kill, over 128 MiB."""
         return cache["recovery"]
 
+    @attributes(unit="MiB")
     def track_resident_idle(self, cache: dict[str, float]) -> float:
         """Resident memory when ready."""
         return cache["idle"]
 
+    @attributes(unit="MiB")
     def track_resident_loaded(self, cache: dict[str, float]) -> float:
         """Resident memory after the load."""
         return cache["loaded"]
-
-    setup_cache.timeout = 600  # type: ignore[attr-defined]  # where ASV looks for it
-    track_start.unit = "s"  # type: ignore[attr-defined]
-    track_recovery.unit = "s"  # type: ignore[attr-defined]
-    track_resident_idle.unit = "MiB"  # type: ignore[attr-defined]
-    track_resident_loaded.unit = "MiB"  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .attributes import attributes
 from .broker import ROUNDS, SECONDS, Broker, NotStarted
 
 _ENGINES, _BACKENDS, _DURABILITY = ("paced", "direct"), ("io_uring", "epoll"), ("none", "acks")
@@ -78,6 +79,17 @@ def _measure(name: tuple[str, ...], overrides: Mapping[str, str]) -> Figures:
         return dict(zip(keys, [*produced, _fetch(broker)], strict=True))
 
 
+def _run(settings: Mapping[tuple[str, ...], Mapping[str, str]]) -> Figures:
+    """Overrides by setting. The medians of the rounds."""
+    rounds: list[Figures] = []
+    for _ in range(ROUNDS):
+        figures: Figures = {}
+        for name, overrides in settings.items():
+            figures |= _measure(name, overrides)
+        rounds.append(figures)
+    return _medians(rounds)
+
+
 def _figure(cache: Figures, key: tuple[str, ...], figure: str) -> float:
     found = cache[key]
     if found is None:
@@ -90,17 +102,10 @@ class _Settings:
 
     timeout = _TIMEOUT_SECONDS
 
+    @attributes(timeout=_TIMEOUT_SECONDS)
     def setup_cache(self) -> Figures:
         """Run everything."""
-        rounds: list[Figures] = []
-        for _ in range(ROUNDS):
-            figures: Figures = {}
-            for setting in itertools.product(_ENGINES, _BACKENDS, _DURABILITY):
-                figures |= _measure(setting, _overrides(*setting))
-            rounds.append(figures)
-        return _medians(rounds)
-
-    setup_cache.timeout = _TIMEOUT_SECONDS  # type: ignore[attr-defined]  # where ASV looks for it
+        return _run({each: _overrides(*each) for each in itertools.product(_ENGINES, _BACKENDS, _DURABILITY)})
 
 
 class Produce(_Settings):
@@ -113,21 +118,20 @@ class Produce(_Settings):
         """Leave out what this commit does not have."""
         _figure(cache, tuple(map(str, setting)), "mb_per_s")
 
+    @attributes(unit="MB/s")
     def track_throughput(self, cache: Figures, *setting: Any) -> float:
         """Five requests in flight on each connection."""
         return _figure(cache, tuple(map(str, setting)), "mb_per_s")
 
+    @attributes(unit="CPU s/GB")
     def track_cpu(self, cache: Figures, *setting: Any) -> float:
         """The broker's CPU time for that."""
         return _figure(cache, tuple(map(str, setting)), "cpu_s_per_gb")
 
+    @attributes(unit="us")
     def track_p99(self, cache: Figures, *setting: Any) -> float:
         """At 40 MB/s, counted from when a request was to be sent."""
         return _figure(cache, tuple(map(str, setting)), "p99_us")
-
-    track_throughput.unit = "MB/s"  # type: ignore[attr-defined]  # where ASV looks for it
-    track_cpu.unit = "CPU s/GB"  # type: ignore[attr-defined]
-    track_p99.unit = "us"  # type: ignore[attr-defined]
 
 
 class Fetch(_Settings):
@@ -140,16 +144,15 @@ class Fetch(_Settings):
         """Leave out what this commit does not have."""
         _figure(cache, (*setting, "fetch"), "mb_per_s")
 
+    @attributes(unit="MB/s")
     def track_throughput(self, cache: Figures, *setting: Any) -> float:
         """One request in flight on each connection."""
         return _figure(cache, (*setting, "fetch"), "mb_per_s")
 
+    @attributes(unit="CPU s/GB")
     def track_cpu(self, cache: Figures, *setting: Any) -> float:
         """The broker's CPU time for that."""
         return _figure(cache, (*setting, "fetch"), "cpu_s_per_gb")
-
-    track_throughput.unit = "MB/s"  # type: ignore[attr-defined]
-    track_cpu.unit = "CPU s/GB"  # type: ignore[attr-defined]
 
 
 class Profile:
@@ -159,28 +162,21 @@ class Profile:
     param_names = ("profile", "batch_bytes")
     timeout = _TIMEOUT_SECONDS
 
+    @attributes(timeout=_TIMEOUT_SECONDS)
     def setup_cache(self) -> Figures:
         """Run everything."""
-        rounds: list[Figures] = []
-        for _ in range(ROUNDS):
-            figures: Figures = {}
-            for profile in _PROFILES:
-                figures |= _measure((profile,), {"pybroker.profile": profile})
-            rounds.append(figures)
-        return _medians(rounds)
+        return _run({(profile,): {"pybroker.profile": profile} for profile in _PROFILES})
 
     def setup(self, cache: Figures, profile: str, batch_bytes: int) -> None:
         """Leave out what this commit does not have."""
         _figure(cache, (profile, str(batch_bytes)), "mb_per_s")
 
+    @attributes(unit="MB/s")
     def track_throughput(self, cache: Figures, profile: str, batch_bytes: int) -> float:
         """Of producers, as in Produce."""
         return _figure(cache, (profile, str(batch_bytes)), "mb_per_s")
 
+    @attributes(unit="CPU s/GB")
     def track_cpu(self, cache: Figures, profile: str, batch_bytes: int) -> float:
         """The broker's CPU time for that."""
         return _figure(cache, (profile, str(batch_bytes)), "cpu_s_per_gb")
-
-    setup_cache.timeout = _TIMEOUT_SECONDS  # type: ignore[attr-defined]
-    track_throughput.unit = "MB/s"  # type: ignore[attr-defined]
-    track_cpu.unit = "CPU s/GB"  # type: ignore[attr-defined]
