@@ -121,7 +121,7 @@ def _real_time(limits: Limits) -> Finding:
     remedy = Remedy(
         "sudo prlimit --pid $$ --rtprio=1    # in the shell that then starts the broker",
         "prlimit --pid $$ --rtprio=0",
-        "LimitRTPRIO=1 in the unit, or `* - rtprio 1` in /etc/security/limits.d/",
+        "LimitRTPRIO=1 and no RestrictRealtime= in the unit, or `* - rtprio 1` in /etc/security/limits.d/",
     )
     return Finding(subject, Status.ADVICE, "none is allowed", wanted, why, remedy)
 
