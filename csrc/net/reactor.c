@@ -141,7 +141,7 @@ static bool is_bulk(pb_reactor *reactor)
  * than that, and who waits for it has the CPU's time for others. True: something came. */
 static bool spin(pb_reactor *reactor, int64_t now_ns)
 {
-    if (reactor->options.spin_ns == 0 || reactor->now_ns < reactor->patient_until_ns)
+    if (reactor->options.spin_ns == 0 || reactor->now_ns < reactor->disk_until_ns)
         return false;
     bool probe = reactor->spin_credit <= 0 && ++reactor->spin_probe >= SPIN_PROBE_EVERY;
     if (reactor->spin_credit <= 0 && !probe)

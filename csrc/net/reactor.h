@@ -68,14 +68,14 @@ struct pb_reactor {
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;
-    int64_t waited_bytes;     /* sent and received when it last came to wait */
-    const void *last_heard;   /* the connection that was heard last; only compared */
-    int64_t shared_until_ns;  /* several connections have been heard shortly before */
-    int64_t tail_until_ns;    /* a connection that reads no history has been heard shortly before */
-    int64_t patient_until_ns; /* answers have been waiting for a disk shortly before: no spinning */
-    int64_t huge_until_ns;    /* a huge request has come shortly before */
-    int64_t data_until_ns;    /* the owner's: somebody produces or consumes */
-    int64_t crowd_since_ns;   /* see pb_reactor_notice_control */
+    int64_t waited_bytes;    /* sent and received when it last came to wait */
+    const void *last_heard;  /* the connection that was heard last; only compared */
+    int64_t shared_until_ns; /* several connections have been heard shortly before */
+    int64_t tail_until_ns;   /* a connection that reads no history has been heard shortly before */
+    int64_t disk_until_ns;   /* answers have been waiting for a disk shortly before: no spinning */
+    int64_t huge_until_ns;   /* a huge request has come shortly before */
+    int64_t data_until_ns;   /* the owner's: somebody produces or consumes */
+    int64_t crowd_since_ns;  /* see pb_reactor_notice_control */
     int crowd;
     int64_t hurried_until_ns; /* see pb_reactor_hurry */
     bool goes_first;          /* before ordinary threads */

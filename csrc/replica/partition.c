@@ -10,7 +10,7 @@
 #include "wire/generated/kafka_errors.h"
 
 #define PACE_INTERVAL_NS 50000000 /* not more often than this */
-#define PATIENCE_NS 10000000      /* most syncs are shorter */
+#define DISK_WAIT_NS 10000000     /* most syncs are shorter */
 
 enum { MEND_TRIES = 100, MEND_WAIT_NS = 10 * 1000 * 1000 };
 
@@ -316,7 +316,7 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
     pb_durable_expose(partition, now_ns);
     if (partition->rules.durable_acks) {
         pb_durable_hold_back(partition, finished);
-        partition->writer->patient_until_ns = now_ns + PATIENCE_NS;
+        partition->writer->disk_until_ns = now_ns + DISK_WAIT_NS;
     }
     pb_durable_end_duplicates(partition, finished);
     pb_durable_advance(partition, appended_bytes);
