@@ -329,6 +329,21 @@ static void release_head(pb_connection *connection, bool sent)
     response->released(response, sent);
 }
 
+/* Gather what lies in memory of a response's outputs, from `first` on: the output at which that ended, a file range or
+ * one that finds no place; their count when there is none. */
+static int gather_outputs(pb_connection *connection, const pb_response *response, int first, int *count)
+{
+    for (int i = first; i < response->output_count; i++) {
+        const pb_output *output = &response->outputs[i];
+        if (output->length == 0)
+            continue;
+        if (output->data == NULL || *count == PB_SEND_IOVECS)
+            return i;
+        connection->iov[(*count)++] = (struct iovec){(void *)(uintptr_t)output->data, (size_t)output->length};
+    }
+    return response->output_count;
+}
+
 /* Gather memory from ready responses until a file range or the end. The response whose file range follows at once, or
  * NULL. */
 static pb_response *gather(pb_connection *connection, int *count)
@@ -338,16 +353,9 @@ static pb_response *gather(pb_connection *connection, int *count)
         pb_response *response = PB_CONTAINER(link, pb_response, link);
         if (!response->ready)
             return NULL;
-        for (int i = response->next_output; i < response->output_count; i++) {
-            pb_output *output = &response->outputs[i];
-            if (output->length == 0)
-                continue;
-            if (output->data == NULL)
-                return response;
-            if (*count == PB_SEND_IOVECS)
-                return NULL;
-            connection->iov[(*count)++] = (struct iovec){(void *)(uintptr_t)output->data, (size_t)output->length};
-        }
+        int end = gather_outputs(connection, response, response->next_output, count);
+        if (end < response->output_count)
+            return response->outputs[end].data == NULL ? response : NULL;
     }
     return NULL;
 }
@@ -403,20 +411,6 @@ static bool is_resident(pb_connection *connection, pb_response *response, const 
     return !connection->bringing;
 }
 
-/* Gather what lies in memory behind a response's output: how much more there is in `iov`. */
-static int gather_behind(pb_connection *connection, const pb_response *response, int output, int count)
-{
-    int first = count;
-    for (int i = output + 1; i < response->output_count && count < PB_SEND_IOVECS; i++) {
-        const pb_output *next = &response->outputs[i];
-        if (next->length > 0 && next->data == NULL)
-            break;
-        if (next->length > 0)
-            connection->iov[count++] = (struct iovec){(void *)(uintptr_t)next->data, (size_t)next->length};
-    }
-    return count - first;
-}
-
 /* What was gathered, the file range that follows it, and what follows that. */
 static void transmit_file(pb_connection *connection, pb_response *response, int count)
 {
@@ -428,9 +422,11 @@ static void transmit_file(pb_connection *connection, pb_response *response, int 
     int64_t length = file_part(connection, response, output);
     if (!is_resident(connection, response, output, length))
         return;
-    int tail_count = length == output->length ? gather_behind(connection, response, next, count) : 0;
+    int all_count = count;
+    if (length == output->length)
+        (void)gather_outputs(connection, response, next + 1, &all_count);
     connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
-                                     count + tail_count, tail_count, output->file, output->position, (size_t)length);
+                                     all_count, all_count - count, output->file, output->position, (size_t)length);
 }
 
 static void transmit(pb_connection *connection)
