@@ -139,7 +139,6 @@ static int end_unsynced(pb_partition *partition, pb_link *finished)
             break;
         pb_list_remove(&append->link);
         pb_list_push_back(finished, &append->link);
-        pb_counter_add(&partition->synced_appends, 1);
         count++;
     }
     return count;
@@ -154,8 +153,8 @@ static void note_company(pb_partition *partition, int count)
         partition->company--;
 }
 
-/* The end of a round, or of there being any. Takes the lock over and releases it. true: another round is due. */
-static bool conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_reactor *here)
+/* The end of a round, or of there being any. Takes the lock over and releases it. */
+static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_reactor *here)
 {
     pb_link finished;
     pb_list_init(&finished);
@@ -166,7 +165,8 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result,
         pb_durable_advance(partition, durable_bytes);
     else
         pb_durable_wake(partition, INT64_MAX);
-    note_company(partition, end_unsynced(partition, &finished));
+    int ended_count = end_unsynced(partition, &finished);
+    note_company(partition, ended_count);
     pb_durable_end_duplicates(partition, &finished);
     bool again = needs_sync(partition);
     partition->syncing = again;
@@ -176,7 +176,7 @@ static bool conclude(pb_partition *partition, int64_t durable_bytes, int result,
     if (broke)
         partition->failed(partition, PB_SYNC_FAILED, result);
     pb_durable_settle(&finished, here);
-    return again;
+    return (pb_sync_outcome){.again = again, .ended_count = ended_count};
 }
 
 void pb_durable_fail(pb_partition *partition, int result)
@@ -210,7 +210,7 @@ void pb_durable_allow_syncs(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
-    if (conclude(partition, INT64_MAX, -EIO, NULL))
+    if (conclude(partition, INT64_MAX, -EIO, NULL).again)
         partition->sync_due(partition);
 }
 
@@ -253,21 +253,16 @@ static int64_t count_durable(pb_partition *partition, const pb_log_sync_round *r
     return bytes;
 }
 
-bool pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here)
+pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
     partition->rounding = false;
     pb_log_sync_end(partition->log, round, result);
     pb_hot_after_round(partition);
-    bool again = conclude(partition, count_durable(partition, round, result), result, here);
+    pb_sync_outcome outcome = conclude(partition, count_durable(partition, round, result), result, here);
     pb_log_sync_release(round);
-    return again;
-}
-
-bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result)
-{
-    return pb_durable_end_round(partition, round, result, NULL);
+    return outcome;
 }
 
 /* Wait for the token, unless somebody else has made everything below `target` durable meanwhile: then false. */
@@ -302,7 +297,7 @@ int pb_partition_sync_written(pb_partition *partition, pb_failure *failure)
             return pb_fail(failure, -EIO, "an earlier sync of %s-%d failed, and its log has to be opened again",
                            partition->topic, partition->index);
         result = pb_partition_sync_run(partition, &round, failure);
-        if (pb_partition_sync_end(partition, &round, result))
+        if (pb_partition_sync_end(partition, &round, result, NULL).again)
             partition->sync_due(partition);
     } while (result == 0 && round.more);
     return result;

@@ -26,9 +26,6 @@ bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor);
 void pb_durable_write(pb_partition *partition);
 /* A round has begun. */
 void pb_durable_note_begin(pb_partition *partition);
-/* Without the lock: the end of a round, on the reactor `here` or with NULL on another thread. true: another one is due,
- * and begins with pb_durable_begin_write or sync_due. */
-bool pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here);
 
 /* Without the lock: the log has failed outside of a sync. What waits for one ends, now or with the round under way. */
 void pb_durable_fail(pb_partition *partition, int result);

@@ -45,11 +45,9 @@ static bool end_round(pb_partition *partition, int result)
     pb_reactor *reactor = partition->round_reactor;
     int64_t taken_ns = partition->io->ops->monotonic_ns(partition->io) - partition->round_began_ns;
     pb_histogram_add(&reactor->counters.sync_us, taken_ns / 1000);
-    int64_t ended_before = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed);
-    bool again = pb_durable_end_round(partition, &partition->round, result, reactor);
-    int64_t ended = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed) - ended_before;
-    pb_histogram_add(&reactor->counters.commit_appends, ended);
-    return again;
+    pb_sync_outcome outcome = pb_partition_sync_end(partition, &partition->round, result, reactor);
+    pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
+    return outcome.again;
 }
 
 /* The write has come to `result`. true: the next one is to be started. */

@@ -144,7 +144,6 @@ struct pb_partition {
     pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
     pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
     pb_exposure exposure;
-    _Atomic int64_t synced_appends; /* that have ended because a sync did; changed under the lock */
     pb_link waiters;
     int64_t appended_bytes;
     int64_t appended_records;
@@ -250,8 +249,14 @@ void pb_partition_configure_log(pb_partition *partition, const pb_log_config *co
 bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round);
 /* Blocking. */
 int pb_partition_sync_run(pb_partition *partition, pb_log_sync_round *round, pb_failure *failure);
-/* With the result of run: move the durable end and the high watermark, end appends. true: another round is due. */
-bool pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result);
+/* What the end of a round leaves. */
+typedef struct pb_sync_outcome {
+    bool again;      /* another round is due */
+    int ended_count; /* appends that ended with this one */
+} pb_sync_outcome;
+/* With the result of run: move the durable end and the high watermark, end appends. On the reactor `here`, or with NULL
+ * on another thread. */
+pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here);
 /* Sync what is written by now. Blocking, off the reactors. */
 int pb_partition_sync_written(pb_partition *partition, pb_failure *failure);
 /* Cut the log so that `offset` is its end, while it is not served. Blocking. */

@@ -36,17 +36,15 @@ static int64_t now_ns(const pb_syncer *syncer)
 static void finish(pb_syncer *syncer, pb_partition *partition, pb_log_sync_round *round, int result)
 {
     PB_ASSERT(partition != NULL);
-    int64_t ended_before = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed);
-    bool again = pb_partition_sync_end(partition, round, result);
-    int64_t ended = atomic_load_explicit(&partition->synced_appends, memory_order_relaxed) - ended_before;
+    pb_sync_outcome outcome = pb_partition_sync_end(partition, round, result, NULL);
     pthread_mutex_lock(&syncer->lock);
-    pb_histogram_add(&syncer->commit_appends, ended);
-    if (again) {
+    pb_histogram_add(&syncer->commit_appends, outcome.ended_count);
+    if (outcome.again) {
         pb_list_push_back(&syncer->due, &partition->sync_link);
         syncer->due_count++;
     }
     pthread_mutex_unlock(&syncer->lock);
-    if (!again)
+    if (!outcome.again)
         pb_partition_release(partition);
 }
 
@@ -295,7 +293,7 @@ void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
         syncer->io->ops->thread_wake(sleeper);
     pb_log_sync_round round;
     while (!running && pb_partition_sync_begin(partition, &round) &&
-           pb_partition_sync_end(partition, &round, pb_partition_sync_run(partition, &round, NULL)))
+           pb_partition_sync_end(partition, &round, pb_partition_sync_run(partition, &round, NULL), NULL).again)
         ;
 }
 
