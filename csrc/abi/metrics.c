@@ -12,48 +12,43 @@ _Static_assert((int)PB_NOTICE_THROTTLE == (int)PB_ABOUT_THROTTLE && (int)PB_NOTI
                    (int)PB_NOTICE_SLOW_REQUEST == (int)PB_ABOUT_SLOW_REQUEST,
                "one numbering of notices");
 
-static int64_t load(_Atomic int64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 static void add_reactor(pb_broker_stats *out, pb_server_reactor *home)
 {
     pb_server_counters *counters = &home->counters;
     pb_reactor_counters *turning = &home->reactor.counters;
-    out->bytes_in += load(&turning->bytes_in);
-    out->bytes_out += load(&turning->bytes_out);
-    out->turns += load(&turning->turns);
-    out->writes += load(&turning->writes);
-    out->written_bytes += load(&turning->written_bytes);
-    out->requests += load(&counters->requests);
-    out->produce_requests += load(&counters->produce_requests);
-    out->fetch_requests += load(&counters->fetch_requests);
-    out->bad_requests += load(&counters->bad_requests);
-    out->appended_batches += load(&counters->appended_batches);
-    out->appended_records += load(&counters->appended_records);
-    out->appended_bytes += load(&counters->appended_bytes);
-    out->failed_produces += load(&counters->failed_produces);
-    out->rolls += load(&counters->rolls);
-    out->slow_requests += load(&counters->slow_requests);
-    out->throttled += load(&counters->throttled);
-    out->delayed_fetches += load(&counters->delayed_fetches);
-    out->cold_reads += load(&counters->cold_reads);
+    out->bytes_in += pb_counter_read(&turning->bytes_in);
+    out->bytes_out += pb_counter_read(&turning->bytes_out);
+    out->turns += pb_counter_read(&turning->turns);
+    out->writes += pb_counter_read(&turning->writes);
+    out->written_bytes += pb_counter_read(&turning->written_bytes);
+    out->requests += pb_counter_read(&counters->requests);
+    out->produce_requests += pb_counter_read(&counters->produce_requests);
+    out->fetch_requests += pb_counter_read(&counters->fetch_requests);
+    out->bad_requests += pb_counter_read(&counters->bad_requests);
+    out->appended_batches += pb_counter_read(&counters->appended_batches);
+    out->appended_records += pb_counter_read(&counters->appended_records);
+    out->appended_bytes += pb_counter_read(&counters->appended_bytes);
+    out->failed_produces += pb_counter_read(&counters->failed_produces);
+    out->rolls += pb_counter_read(&counters->rolls);
+    out->slow_requests += pb_counter_read(&counters->slow_requests);
+    out->throttled += pb_counter_read(&counters->throttled);
+    out->delayed_fetches += pb_counter_read(&counters->delayed_fetches);
+    out->cold_reads += pb_counter_read(&counters->cold_reads);
 }
 
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
 {
     memset(out, 0, sizeof *out);
-    out->connections = load(&broker->connections);
-    out->connections_accepted = load(&broker->connections_accepted);
-    out->connections_refused = load(&broker->connections_refused);
+    out->connections = pb_counter_read(&broker->connections);
+    out->connections_accepted = pb_counter_read(&broker->connections_accepted);
+    out->connections_refused = pb_counter_read(&broker->connections_refused);
     out->buffer_bytes = pb_pool_used_bytes(&broker->pool);
     out->buffer_budget_bytes = broker->pool.budget_bytes;
     out->starved_connections = atomic_load_explicit(&broker->pool.starved, memory_order_relaxed);
-    out->python_requests = load(&broker->python_requests);
+    out->python_requests = pb_counter_read(&broker->python_requests);
     out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
-    out->cold_read_bytes = load(&broker->cold_reads.read_bytes);
-    out->cold_dropped_bytes = load(&broker->cold_reads.dropped_bytes);
+    out->cold_read_bytes = pb_counter_read(&broker->cold_reads.read_bytes);
+    out->cold_dropped_bytes = pb_counter_read(&broker->cold_reads.dropped_bytes);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         add_reactor(out, &broker->reactors[i]);
 }
@@ -67,13 +62,13 @@ static void add_histogram(pb_distribution *out, pb_histogram *histogram)
     for (int edge = 0; edge < edges; edge++) {
         int end = edge <= 3 ? 1 << edge : (edge - 2) * PB_HISTOGRAM_STEPS;
         for (; bucket < end && bucket < PB_HISTOGRAM_BUCKETS; bucket++)
-            counted += load(&histogram->counts[bucket]);
+            counted += pb_counter_read(&histogram->counts[bucket]);
         out->below[edge] += counted;
     }
     for (; bucket < PB_HISTOGRAM_BUCKETS; bucket++)
-        counted += load(&histogram->counts[bucket]);
+        counted += pb_counter_read(&histogram->counts[bucket]);
     out->count += counted;
-    out->sum += load(&histogram->sum);
+    out->sum += pb_counter_read(&histogram->sum);
 }
 
 void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *out)

@@ -124,8 +124,7 @@ static void flush_connections(pb_reactor *reactor)
 
 static int64_t traffic_bytes(const pb_reactor *reactor)
 {
-    return atomic_load_explicit(&reactor->counters.bytes_in, memory_order_relaxed) +
-           atomic_load_explicit(&reactor->counters.bytes_out, memory_order_relaxed);
+    return pb_counter_read(&reactor->counters.bytes_in) + pb_counter_read(&reactor->counters.bytes_out);
 }
 
 /* Has this turn moved much for one of several? Then what a wake-up takes is little beside the copying, others use it to

@@ -9,6 +9,7 @@
 #ifndef PB_NET_REACTOR_H
 #define PB_NET_REACTOR_H
 
+#include "base/counter.h"
 #include "base/histogram.h"
 #include "base/mailbox.h"
 #include "io/io.h"
@@ -115,11 +116,6 @@ static inline void pb_reactor_notice_control(pb_reactor *reactor)
     }
     if (++reactor->crowd >= PB_CONTROL_CROWD && reactor->now_ns < reactor->data_until_ns)
         pb_reactor_hurry(reactor);
-}
-
-static inline void pb_counter_add(_Atomic int64_t *counter, int64_t amount)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount, memory_order_relaxed);
 }
 
 #endif
