@@ -24,11 +24,6 @@ enum {
     WEIGHT = 8,                    /* of the past in an average */
 };
 
-static int64_t block_floor(int64_t position)
-{
-    return position - position % PB_DIRECT_BLOCK_BYTES;
-}
-
 /* ---- the writer's side ---- */
 
 /* A roll empties the ring while the writer waits, so before the segment ends no more is taken than is left of it. */
@@ -85,7 +80,7 @@ static int64_t allocation_bytes(pb_hot *hot, int64_t position)
 static int allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
-    int64_t length = block_floor(end + PB_DIRECT_BLOCK_BYTES - 1) - allocated;
+    int64_t length = pb_block_floor(end + PB_DIRECT_BLOCK_BYTES - 1) - allocated;
     if (length <= 0)
         return 0;
     int rc = log->io->ops->file_allocate(log->io, hot->file, allocated, length);
@@ -113,30 +108,39 @@ void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable)
 {
     hot->unsynced = hot->unsynced || !durable;
     hot->flushed_end = end;
-    pb_tail_seal(hot->segment, block_floor(end));
+    pb_tail_seal(hot->segment, pb_block_floor(end));
     pb_tail_ring_advance(hot->ring, end);
+}
+
+int pb_hot_gather(const pb_hot *hot, int64_t start, int64_t end, uint8_t *last_block, struct iovec *iov,
+                  int64_t *length)
+{
+    int64_t whole = pb_block_floor(end) - start;
+    int count = 0;
+    if (whole > 0)
+        iov[count++] = (struct iovec){pb_tail_ring_at(hot->ring, start), (size_t)whole};
+    *length = whole;
+    if (start + whole < end) { /* what follows in the ring is being written, or old */
+        size_t last_bytes = (size_t)(end - start - whole);
+        memcpy(last_block, pb_tail_ring_at(hot->ring, start + whole), last_bytes);
+        memset(last_block + last_bytes, 0, PB_DIRECT_BLOCK_BYTES - last_bytes);
+        iov[count++] = (struct iovec){last_block, PB_DIRECT_BLOCK_BYTES};
+        *length += PB_DIRECT_BLOCK_BYTES;
+    }
+    PB_ASSERT(count > 0);
+    return count;
 }
 
 /* One write of what lies below `end`. */
 static int flush_some(const pb_log *log, pb_hot *hot, int64_t end, bool durable)
 {
-    _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t last[PB_DIRECT_BLOCK_BYTES];
-    int64_t start = block_floor(hot->flushed_end);
+    _Alignas(PB_DIRECT_BLOCK_BYTES) uint8_t last_block[PB_DIRECT_BLOCK_BYTES];
+    int64_t start = pb_block_floor(hot->flushed_end);
     if (end - start > FLUSH_BYTES)
         end = start + FLUSH_BYTES;
-    int64_t whole = block_floor(end) - start;
     struct iovec iov[2];
-    int count = 0;
-    if (whole > 0)
-        iov[count++] = (struct iovec){pb_tail_ring_at(hot->ring, start), (size_t)whole};
-    if (start + whole < end) { /* what follows in the ring is being written, or old */
-        size_t length = (size_t)(end - start - whole);
-        memcpy(last, pb_tail_ring_at(hot->ring, start + whole), length);
-        memset(last + length, 0, sizeof(last) - length);
-        iov[count++] = (struct iovec){last, sizeof(last)};
-    }
-    PB_ASSERT(count > 0);
-    int64_t wanted = whole + (start + whole < end ? (int64_t)sizeof(last) : 0);
+    int64_t wanted;
+    int count = pb_hot_gather(hot, start, end, last_block, iov, &wanted);
     const pb_io_ops *ops = log->io->ops;
     int64_t wrote = durable ? ops->file_write_durable(log->io, hot->file, iov, count, start)
                             : ops->file_write(log->io, hot->file, iov, count, start);
@@ -244,7 +248,7 @@ static int64_t next_zeros(const pb_hot *hot, int64_t *position)
     int64_t ahead = atomic_load(&hot->round_bytes) < LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
     if (zeroed_end - end >= ahead)
         return 0;
-    int64_t first = block_floor(end) + ZERO_MARGIN_BYTES;
+    int64_t first = pb_block_floor(end) + ZERO_MARGIN_BYTES;
     *position = first < zeroed_end ? zeroed_end : first;
     int64_t left = atomic_load(&hot->bound) - *position;
     return left >= ZERO_BYTES ? ZERO_BYTES : left > 0 ? left : 0;
@@ -331,9 +335,9 @@ static int open_direct(const pb_log *log, int64_t base_offset)
 static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *hot, pb_segment *segment,
                          int64_t size_bytes)
 {
-    int64_t block = block_floor(size_bytes);
+    int64_t block = pb_block_floor(size_bytes);
     pb_log_lock(guard);
-    atomic_store(&hot->bound, block_floor(log->config.segment_bytes + PB_DIRECT_BLOCK_BYTES - 1));
+    atomic_store(&hot->bound, pb_block_floor(log->config.segment_bytes + PB_DIRECT_BLOCK_BYTES - 1));
     pb_log_unlock(guard);
     int64_t length = allocation_bytes(hot, block);
     int file = open_direct(log, segment->base_offset);
@@ -382,7 +386,7 @@ static int heat_held(pb_log *log, const pb_log_guard *guard)
     }
     pb_log_lock(guard);
     pb_tail_attach(active, pb_tail_ring_at(hot->ring, 0), (size_t)pb_tail_ring_bytes(hot->ring),
-                   block_floor(active->size_bytes));
+                   pb_block_floor(active->size_bytes));
     log->hot = hot;
     pb_log_unlock(guard);
     return 0;

@@ -50,6 +50,10 @@ typedef struct pb_hot {
 int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Make what the ring has of this segment durable. *done: it was hot, and nothing else of it needs a sync. */
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done);
+/* Point `iov`, of two, to what a write of the ring's bytes from `start`, where a block begins, up to `end` takes: whole
+ * blocks, the last of them in `last_block` when it is not full. Gives how many are used, and their bytes in *length. */
+int pb_hot_gather(const pb_hot *hot, int64_t start, int64_t end, uint8_t *last_block, struct iovec *iov,
+                  int64_t *length);
 /* The file has all below `end`. Whoever flushes. */
 void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable);
 /* A durable flush up to `end` begins. */

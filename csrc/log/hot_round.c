@@ -4,17 +4,11 @@
  * hot.h; everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "log/state.h"
 
 enum { WRITE_BYTES = 2 << 20 /* more is gathered only while something is amiss */ };
-
-static int64_t block_floor(int64_t position)
-{
-    return position - position % PB_DIRECT_BLOCK_BYTES;
-}
 
 /* May all that is in the ring be written where it belongs, without waiting for anybody? [lock] */
 static bool is_one_write(pb_log *log, int64_t end)
@@ -23,7 +17,7 @@ static bool is_one_write(pb_log *log, int64_t end)
     /* Whoever flushes beside us, or is about to write zeros, has it for moments. */
     if (pthread_mutex_trylock(&log->flush_lock) != 0)
         return false;
-    int64_t start = block_floor(hot->flushed_end);
+    int64_t start = pb_block_floor(hot->flushed_end);
     bool result = !hot->unsynced && end > start && end - start <= WRITE_BYTES && start >= hot->zeroed_position &&
                   end <= atomic_load(&hot->zeroed_end) && (hot->zeroing_position < 0 || end <= hot->zeroing_position);
     pthread_mutex_unlock(&log->flush_lock);
@@ -40,18 +34,8 @@ bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_
     if (!is_one_write(log, end) || !pb_log_sync_begin(log, round))
         return false;
     pb_hot_count_round(hot, end);
-    int64_t start = block_floor(hot->flushed_end);
-    int64_t whole = block_floor(end) - start;
-    *write = (pb_log_sync_write){.file = hot->file, .position = start, .length = whole, .end = end};
-    if (whole > 0)
-        write->iov[write->iov_count++] = (struct iovec){pb_tail_ring_at(hot->ring, start), (size_t)whole};
-    if (start + whole < end) { /* what follows in the ring is being written, or old */
-        size_t length = (size_t)(end - start - whole);
-        memcpy(hot->last_block, pb_tail_ring_at(hot->ring, start + whole), length);
-        memset(hot->last_block + length, 0, sizeof(hot->last_block) - length);
-        write->iov[write->iov_count++] = (struct iovec){hot->last_block, sizeof(hot->last_block)};
-        write->length += (int64_t)sizeof(hot->last_block);
-    }
+    *write = (pb_log_sync_write){.file = hot->file, .position = pb_block_floor(hot->flushed_end), .end = end};
+    write->iov_count = pb_hot_gather(hot, write->position, end, hot->last_block, write->iov, &write->length);
     return true;
 }
 

@@ -101,12 +101,16 @@ static inline int64_t pb_tail_ring_end(const pb_tail_ring *ring)
     return atomic_load_explicit(&ring->header->end_position, memory_order_acquire);
 }
 
+/* Where the block of the segment's file begins that `position` lies in. */
+static inline int64_t pb_block_floor(int64_t position)
+{
+    return position - position % PB_DIRECT_BLOCK_BYTES;
+}
+
 /* How much may be put behind the end: the block that `start` lies in stays, it is written again with what follows. */
 static inline int64_t pb_tail_ring_free_bytes(const pb_tail_ring *ring)
 {
-    int64_t kept = pb_tail_ring_start(ring);
-    kept -= kept % PB_DIRECT_BLOCK_BYTES;
-    return pb_tail_ring_bytes(ring) - (pb_tail_ring_end(ring) - kept);
+    return pb_tail_ring_bytes(ring) - (pb_tail_ring_end(ring) - pb_block_floor(pb_tail_ring_start(ring)));
 }
 
 /* The bytes up to `end` are in the ring: from here on they survive the process. The writer. */
