@@ -100,12 +100,13 @@ static void append_record(struct pbl_buffer *out, uint32_t index, struct pbl_sli
     if (key.data)
         pbl_put_bytes(out, key.data, key.size);
     pbl_put_varint(out, (int64_t)value.size);
-    pbl_buffer_reserve(out, value.size);
-    if (value.data)
-        memcpy(out->data + out->size, value.data, value.size);
-    else
+    if (value.data) {
+        pbl_put_bytes(out, value.data, value.size);
+    } else {
+        pbl_buffer_reserve(out, value.size);
         fill_value(out->data + out->size, value.size, state);
-    out->size += value.size;
+        out->size += value.size;
+    }
     pbl_put_varint(out, 0);
 }
 

@@ -17,7 +17,7 @@ struct pbl_text {
 void pbl_text_open(struct pbl_text *text, const char *path, uint32_t piece_bytes, uint32_t max_bytes);
 void pbl_text_close(struct pbl_text *text);
 
-/* The piece that pbl_text_next will give; after the last one it goes on with the first. */
+/* The next piece, which stays the next until it is skipped; after the last one it goes on with the first. */
 struct pbl_slice pbl_text_peek(struct pbl_text *text);
 void pbl_text_skip(struct pbl_text *text, struct pbl_slice piece);
 

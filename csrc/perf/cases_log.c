@@ -46,22 +46,33 @@ static void end_log(void)
     empty(directory);
 }
 
-static void open_empty(void)
+/* What a log needs. */
+static void set_up(void)
 {
     io = open_io();
     strcpy(directory, "/tmp/pb-perf-XXXXXX");
     PERF_MUST(mkdtemp(directory) != NULL);
     bytes = perf_batch(RECORDS, VALUE_BYTES, 0, &length);
     now_ms = 1000;
+}
+
+static void take_down(void)
+{
+    PERF_MUST(rmdir(directory) == 0);
+    free(bytes);
+    io->ops->close(io);
+}
+
+static void open_empty(void)
+{
+    set_up();
     start_log();
 }
 
 static void close_log(void)
 {
     end_log();
-    PERF_MUST(rmdir(directory) == 0);
-    free(bytes);
-    io->ops->close(io);
+    take_down();
 }
 
 static pb_append next_append(void)
@@ -100,33 +111,18 @@ static void open_hot(void)
     pb_failure failure;
     const uint8_t directory_id[PB_RING_UUID_BYTES] = {1};
     static const uint8_t TOPIC_ID[PB_RING_UUID_BYTES] = {2};
-    io = open_io();
-    strcpy(directory, "/tmp/pb-perf-XXXXXX");
+    set_up();
     strcpy(rings, "/dev/shm/pb-perf-XXXXXX");
-    PERF_MUST(mkdtemp(directory) != NULL && mkdtemp(rings) != NULL);
+    PERF_MUST(mkdtemp(rings) != NULL);
     const pb_ring_pool_options pool_options = {
         .io = io, .directory = rings, .budget_bytes = RING_BYTES + (1 << 20), .ring_bytes = RING_BYTES};
     must(pb_ring_pool_open(&pool_options, &pool, &failure), &failure);
     PERF_MUST(pb_ring_pool_add_log_dir(pool, "/tmp", directory_id) == 0);
-    pb_log_options options = {
-        .io = io,
-        .directory = directory,
-        .topic_id = TOPIC_ID,
-        .config = {.segment_bytes = 1 << 30,
-                   .segment_ms = INT64_MAX / 2,
-                   .segment_index_bytes = 10 << 20,
-                   .index_interval_bytes = 4096,
-                   .producer_expiration_ms = INT64_MAX / 2,
-                   .flush_messages = INT64_MAX,
-                   .flush_ms = INT64_MAX},
-        .clean = true,
-        .log_start_offset = -1,
-        .rings = pool,
-        .ring_identity = &identity,
-    };
+    pb_log_options options = log_options(io, directory, 1 << 30);
+    options.topic_id = TOPIC_ID;
+    options.rings = pool;
+    options.ring_identity = &identity;
     must(pb_log_open(&options, &log_, &recovery, &failure), &failure);
-    bytes = perf_batch(RECORDS, VALUE_BYTES, 0, &length);
-    now_ms = 1000;
     pb_append append = next_append();
     append_and_write(io, log_, &append);
     must(pb_log_heat(log_, &GUARD), NULL);
@@ -134,13 +130,9 @@ static void open_hot(void)
 
 static void close_hot(void)
 {
-    pb_failure failure;
-    must(pb_log_close(log_, false, &failure), &failure);
+    end_log();
     pb_ring_pool_close(pool);
-    empty(directory);
-    PERF_MUST(rmdir(directory) == 0);
-    free(bytes);
-    io->ops->close(io);
+    take_down();
 }
 
 static void run_append_hot(uint64_t calls)
@@ -149,12 +141,8 @@ static void run_append_hot(uint64_t calls)
     for (uint64_t i = 0; i < calls; i++) {
         pb_append append = next_append();
         pb_log_write write;
-        pb_link finished;
-        pb_list_init(&append.link);
-        pb_list_init(&finished);
-        PERF_MUST(pb_log_append(log_, &append) == 0 && pb_log_write_begin(log_, &write));
-        PERF_MUST(pb_log_write_prepare(log_, &write) == 0);
-        pb_log_write_end(log_, &write, pb_log_write_ring(log_, &write), &finished);
+        append_and_begin(log_, &append, &write);
+        end_write(log_, &write, pb_log_write_ring(log_, &write));
         if (pb_log_gathered_bytes(log_) > FLUSH_BYTES)
             must(pb_log_flush(log_, &GUARD, &failure), &failure);
     }

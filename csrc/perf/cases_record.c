@@ -1,9 +1,9 @@
 /* Cases of cpu/ and record/: checksums, batches, records, codecs. Owns static memory; see cases.h. */
 #include <string.h>
 
-#include "base/varint.h"
 #include "cpu/crc32c.h"
 #include "perf/cases.h"
+#include "perf/perf_fixture.h"
 #include "record/lookup.h"
 #include "record/record.h"
 #include "record/validate.h"
@@ -33,58 +33,26 @@ void perf_text(uint8_t *out, size_t length)
     }
 }
 
-static uint8_t *record_write(uint8_t *at, int index, const uint8_t *value, size_t value_bytes)
-{
-    uint8_t front[32];
-    uint8_t *p = front;
-    *p++ = 0;
-    p = pb_varlong_write(p, index);
-    p = pb_varint_write(p, index);
-    p = pb_varint_write(p, 8);
-    p += snprintf((char *)p, 9, "key-%04d", index);
-    p = pb_varint_write(p, (int32_t)value_bytes);
-    size_t front_bytes = (size_t)(p - front);
-    at = pb_varint_write(at, (int32_t)(front_bytes + value_bytes + 1));
-    memcpy(at, front, front_bytes);
-    memcpy(at + front_bytes, value, value_bytes);
-    at += front_bytes + value_bytes;
-    *at++ = 0;
-    return at;
-}
-
 uint8_t *perf_batch(int record_count, size_t value_bytes, int compression, uint32_t *length)
 {
     size_t room = (size_t)record_count * (value_bytes + 40) + PB_COMPRESS_SLACK_BYTES;
+    size_t capacity = (room + PB_BATCH_HEADER_BYTES + 63) / 64 * 64;
     uint8_t *records = malloc(room);
     uint8_t *words = malloc((size_t)record_count * value_bytes);
-    uint8_t *made = aligned_alloc(64, (room + PB_BATCH_HEADER_BYTES + 63) / 64 * 64);
+    uint8_t *made = aligned_alloc(64, capacity);
     pb_codec *own;
     PERF_MUST(records != NULL && words != NULL && made != NULL && pb_codec_create(&own) == 0);
     perf_text(words, (size_t)record_count * value_bytes);
     uint8_t *end = records;
-    for (int i = 0; i < record_count; i++)
-        end = record_write(end, i, words + (size_t)i * value_bytes, value_bytes);
-    size_t compressed = 0;
-    PERF_MUST(pb_compress(own, compression, pb_compression_default_level(compression), records, (size_t)(end - records),
-                          made + PB_BATCH_HEADER_BYTES, room, &compressed, NULL) == 0);
-    pb_batch_header header = {
-        .magic = PB_BATCH_MAGIC,
-        .size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + compressed),
-        .attributes = (uint16_t)compression,
-        .last_offset_delta = record_count - 1,
-        .base_timestamp = 1000,
-        .max_timestamp = 1000 + record_count - 1,
-        .producer_id = -1,
-        .producer_epoch = -1,
-        .base_sequence = -1,
-        .record_count = record_count,
-        .partition_leader_epoch = -1,
-    };
-    pb_batch_write(made, &header);
+    for (int i = 0; i < record_count; i++) {
+        char key[16];
+        snprintf(key, sizeof(key), "key-%04d", i);
+        end = put_record(end, i, key, words + (size_t)i * value_bytes, value_bytes);
+    }
+    *length = put_batch(own, compression, record_count, 1000, records, (size_t)(end - records), made, capacity);
     pb_codec_destroy(own);
     free(records);
     free(words);
-    *length = header.size_bytes;
     return made;
 }
 

@@ -8,10 +8,8 @@
  */
 #include <string.h>
 
-#include "base/varint.h"
 #include "log/clean.h"
 #include "perf/perf_fixture.h"
-#include "record/codec.h"
 
 enum { VALUE_BYTES = 1024, WORDS = 512 };
 
@@ -46,52 +44,22 @@ static void fill_value(uint8_t *value)
     }
 }
 
-static uint8_t *put_record(uint8_t *at, int index, uint64_t key)
-{
-    char name[32];
-    int name_bytes = snprintf(name, sizeof(name), "key-%012llu", (unsigned long long)key);
-    uint8_t body[64];
-    uint8_t *end = body;
-    *end++ = 0;
-    end = pb_varlong_write(end, index);
-    end = pb_varint_write(end, index);
-    end = pb_varint_write(end, name_bytes);
-    memcpy(end, name, (size_t)name_bytes);
-    end = pb_varint_write(end + name_bytes, VALUE_BYTES);
-    at = pb_varint_write(at, (int32_t)(end - body) + VALUE_BYTES + 1);
-    memcpy(at, body, (size_t)(end - body));
-    at += end - body;
-    fill_value(at);
-    at += VALUE_BYTES;
-    *at++ = 0;
-    return at;
-}
-
 static void append_batch(pb_log *log, pb_codec *codec, int compression, int records, uint64_t keys, uint8_t *plain,
                          uint8_t *bytes, size_t capacity, int64_t now_ms)
 {
     uint8_t *end = plain;
-    for (int i = 0; i < records; i++)
-        end = put_record(end, i, next_random() % keys);
-    size_t length;
-    must(pb_compress(codec, compression, pb_compression_default_level(compression), plain, (size_t)(end - plain),
-                     bytes + PB_BATCH_HEADER_BYTES, capacity - PB_BATCH_HEADER_BYTES, &length, NULL),
-         NULL);
-    pb_batch_header header = {.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + length),
-                              .attributes = (uint16_t)compression,
-                              .last_offset_delta = records - 1,
-                              .base_timestamp = now_ms,
-                              .max_timestamp = now_ms + records - 1,
-                              .producer_id = -1,
-                              .producer_epoch = -1,
-                              .base_sequence = -1,
-                              .record_count = records,
-                              .magic = PB_BATCH_MAGIC};
-    pb_batch_write(bytes, &header);
+    for (int i = 0; i < records; i++) {
+        char key[32];
+        uint8_t value[VALUE_BYTES];
+        snprintf(key, sizeof(key), "key-%012llu", (unsigned long long)(next_random() % keys));
+        fill_value(value);
+        end = put_record(end, i, key, value, sizeof(value));
+    }
+    uint32_t length = put_batch(codec, compression, records, now_ms, plain, (size_t)(end - plain), bytes, capacity);
     pb_append append = {.bytes = bytes,
-                        .length = header.size_bytes,
+                        .length = length,
                         .record_count = records,
-                        .max_timestamp_ms = header.max_timestamp,
+                        .max_timestamp_ms = now_ms + records - 1,
                         .producer_id = -1,
                         .now_ms = now_ms};
     append_and_write(io, log, &append);

@@ -1,16 +1,19 @@
-/* What programs that time the log share: clocks, a log in a directory of theirs, writing what was appended. Header
- * only; a failure ends the program. */
+/* What programs that time the log share: clocks, a log in a directory of theirs, batches, writing what was
+ * appended. Header only; a failure ends the program. */
 #ifndef PB_PERF_PERF_FIXTURE_H
 #define PB_PERF_PERF_FIXTURE_H
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/varint.h"
 #include "log/log.h"
 #include "record/batch.h"
+#include "record/codec.h"
 
 #define PERF_UNUSED __attribute__((unused))
 
@@ -53,10 +56,9 @@ static PERF_UNUSED void empty(const char *directory)
 }
 
 /* Settings that leave everything to the program. */
-static PERF_UNUSED pb_log *open_log(pb_io *io, const char *directory, int64_t segment_bytes, bool compact, bool clean,
-                                    pb_log_recovery *recovery)
+static PERF_UNUSED pb_log_options log_options(pb_io *io, const char *directory, int64_t segment_bytes)
 {
-    pb_log_options options = {
+    return (pb_log_options){
         .io = io,
         .directory = directory,
         .config = {.segment_bytes = segment_bytes,
@@ -65,29 +67,93 @@ static PERF_UNUSED pb_log *open_log(pb_io *io, const char *directory, int64_t se
                    .index_interval_bytes = 4096,
                    .producer_expiration_ms = INT64_MAX / 2,
                    .flush_messages = INT64_MAX,
-                   .flush_ms = INT64_MAX,
-                   .compact = compact},
-        .clean = clean,
+                   .flush_ms = INT64_MAX},
+        .clean = true,
         .log_start_offset = -1,
     };
+}
+
+static PERF_UNUSED pb_log *open_log(pb_io *io, const char *directory, int64_t segment_bytes, bool compact, bool clean,
+                                    pb_log_recovery *recovery)
+{
+    pb_log_options options = log_options(io, directory, segment_bytes);
+    options.config.compact = compact;
+    options.clean = clean;
     pb_failure failure;
     pb_log *log;
     must(pb_log_open(&options, &log, recovery, &failure), &failure);
     return log;
 }
 
-/* Append one batch and write it. */
+/* Append one batch; `write` is to be made next. */
+static PERF_UNUSED void append_and_begin(pb_log *log, pb_append *append, pb_log_write *write)
+{
+    pb_list_init(&append->link);
+    must(pb_log_append(log, append), NULL);
+    must(pb_log_write_begin(log, write) ? 0 : -1, NULL);
+    must(pb_log_write_prepare(log, write), NULL);
+}
+
+/* It came to `result`. */
+static PERF_UNUSED void end_write(pb_log *log, pb_log_write *write, int64_t result)
+{
+    pb_link finished;
+    pb_list_init(&finished);
+    pb_log_write_end(log, write, result, &finished);
+}
+
+/* Append one batch to a cold log and write it. */
 static PERF_UNUSED void append_and_write(pb_io *io, pb_log *log, pb_append *append)
 {
     pb_log_write write;
-    pb_link finished;
-    pb_list_init(&append->link);
-    pb_list_init(&finished);
-    must(pb_log_append(log, append), NULL);
-    must(pb_log_write_begin(log, &write) ? 0 : -1, NULL);
-    must(pb_log_write_prepare(log, &write), NULL);
+    append_and_begin(log, append, &write);
     must(pb_io_write_all(io, write.file, write.iov, write.iov_count, write.position), NULL);
-    pb_log_write_end(log, &write, write.length, &finished);
+    end_write(log, &write, write.length);
+}
+
+/* Write one record of a batch; gives its end. */
+static PERF_UNUSED uint8_t *put_record(uint8_t *at, int index, const char *key, const uint8_t *value,
+                                       size_t value_bytes)
+{
+    size_t key_bytes = strlen(key);
+    uint8_t front[64];
+    uint8_t *end = front;
+    *end++ = 0;
+    end = pb_varlong_write(end, index);
+    end = pb_varint_write(end, index);
+    end = pb_varint_write(end, (int32_t)key_bytes);
+    memcpy(end, key, key_bytes);
+    end = pb_varint_write(end + key_bytes, (int32_t)value_bytes);
+    size_t front_bytes = (size_t)(end - front);
+    at = pb_varint_write(at, (int32_t)(front_bytes + value_bytes + 1));
+    memcpy(at, front, front_bytes);
+    memcpy(at + front_bytes, value, value_bytes);
+    at += front_bytes + value_bytes;
+    *at++ = 0;
+    return at;
+}
+
+/* Compress `length` bytes of records and make a batch of them, of up to `capacity` bytes; gives its length. */
+static PERF_UNUSED uint32_t put_batch(pb_codec *codec, int compression, int record_count, int64_t timestamp_ms,
+                                      const uint8_t *records, size_t length, uint8_t *out, size_t capacity)
+{
+    size_t compressed = 0;
+    must(pb_compress(codec, compression, pb_compression_default_level(compression), records, length,
+                     out + PB_BATCH_HEADER_BYTES, capacity - PB_BATCH_HEADER_BYTES, &compressed, NULL),
+         NULL);
+    pb_batch_header header = {.magic = PB_BATCH_MAGIC,
+                              .size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + compressed),
+                              .attributes = (uint16_t)compression,
+                              .last_offset_delta = record_count - 1,
+                              .base_timestamp = timestamp_ms,
+                              .max_timestamp = timestamp_ms + record_count - 1,
+                              .producer_id = -1,
+                              .producer_epoch = -1,
+                              .base_sequence = -1,
+                              .record_count = record_count,
+                              .partition_leader_epoch = -1};
+    pb_batch_write(out, &header);
+    return header.size_bytes;
 }
 
 #endif

@@ -44,12 +44,13 @@ def salvage(ring: RingFile, log: Path) -> Saved:
     with open(ring.path, "rb") as file:
         content = file.read(ring.ring_bytes)
     place = position % ring.ring_bytes
-    byte_count, end_offset = _chain(content[place:] + content[:place], next_offset)
+    content = content[place:] + content[:place]
+    byte_count, end_offset = _chain(content, next_offset)
     if byte_count > 0:
         with open(segment, "r+b") as file:
             file.truncate(position)
             file.seek(position)
-            file.write((content[place:] + content[:place])[:byte_count])
+            file.write(content[:byte_count])
             file.flush()
             os.fsync(file.fileno())
     return Saved(byte_count, end_offset - next_offset)

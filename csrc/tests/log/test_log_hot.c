@@ -251,13 +251,6 @@ TEST(little_is_in_the_ring_when_a_segment_ends)
     hot_free(&h);
 }
 
-static const pb_io_ops *creating_ops;
-
-static int refuse_creation(pb_io *io, const char *path, int flags)
-{
-    return flags & PB_OPEN_CREATE && strstr(path, ".log") != NULL ? -EMFILE : creating_ops->file_open(io, path, flags);
-}
-
 TEST(a_hot_log_goes_over_to_a_file_that_was_made_ahead)
 {
     static hot_fixture h;
@@ -269,16 +262,15 @@ TEST(a_hot_log_goes_over_to_a_file_that_was_made_ahead)
     CHECK_INT(h.f.log->spare_file, -1);
     CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
     CHECK(h.f.log->spare_file >= 0);
-    pb_io_ops ops = *h.f.io->ops;
-    creating_ops = h.f.io->ops;
-    ops.file_open = refuse_creation;
+    pb_io_ops ops = *fixture_ops;
+    ops.file_open = fixture_refuse_creation;
     h.f.io->ops = &ops;
     for (int i = 0; i < 15; i++)
         hot_append(&h, 100000);
     CHECK(pb_log_is_hot(h.f.log) && h.f.log->segment_count == 2);
     CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, NULL), 0);
     hot_read_all(&h);
-    h.f.io->ops = creating_ops;
+    h.f.io->ops = fixture_ops;
     hot_free(&h);
 }
 
@@ -532,17 +524,16 @@ TEST(a_sync_is_one_write_where_zeros_are)
 
 /* ---- zeros that are slow ---- */
 
-static const pb_io_ops *quick_ops;
 static sem_t zeros_begun, zeros_may_end;
 
 /* Zeros begin with it. */
 static int truncate_slowly(pb_io *io, int file, int64_t length)
 {
-    if (length > quick_ops->file_size(io, file)) {
+    if (length > fixture_ops->file_size(io, file)) {
         sem_post(&zeros_begun);
         sem_wait(&zeros_may_end);
     }
-    return quick_ops->file_truncate(io, file, length);
+    return fixture_ops->file_truncate(io, file, length);
 }
 
 typedef struct zeros_state {
@@ -617,8 +608,7 @@ TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
     hot_open_within(h, 4 << 20, 8 << 20);
     h->f.options.config.segment_bytes = 2000000;
     pb_log_configure(h->f.log, &h->f.options.config);
-    pb_io_ops slow = *h->f.io->ops;
-    quick_ops = h->f.io->ops;
+    pb_io_ops slow = *fixture_ops;
     slow.file_truncate = truncate_slowly;
     h->f.io->ops = &slow;
     sem_init(&zeros_begun, 0, 0);
@@ -642,7 +632,7 @@ TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
     }
     CHECK(h->f.log->segment_count == 9);
     hot_read_all(h);
-    h->f.io->ops = quick_ops;
+    h->f.io->ops = fixture_ops;
     hot_free(h);
     free(s);
 }

@@ -52,18 +52,12 @@ TEST(writeback_follows_a_growing_log_at_a_distance)
     fixture_free(&f);
 }
 
-static const pb_io_ops *usual_ops;
 static int made_count;
-
-static int refuse_creation(pb_io *io, const char *path, int flags)
-{
-    return flags & PB_OPEN_CREATE && strstr(path, ".log") != NULL ? -EMFILE : usual_ops->file_open(io, path, flags);
-}
 
 static int count_made(pb_io *io, const char *directory)
 {
     made_count++;
-    return usual_ops->file_make_unnamed(io, directory);
+    return fixture_ops->file_make_unnamed(io, directory);
 }
 
 static int refuse_unnamed(pb_io *io, const char *directory)
@@ -84,8 +78,7 @@ static int refuse_name(pb_io *io, int file, const char *path)
 static void begin_nearly_full(fixture *f, pb_io_ops *ops)
 {
     fixture_init(f);
-    usual_ops = f->io->ops;
-    *ops = *usual_ops;
+    *ops = *fixture_ops;
     f->options.config.segment_bytes = 12 << 20;
     fixture_open(f);
     f->io->ops = ops;
@@ -104,7 +97,7 @@ TEST(a_roll_only_names_the_file_that_was_made_ahead)
     CHECK(f.log->spare_file >= 0);
     CHECK_INT(pb_log_pace(f.log, &f.guard), 0); /* once is enough */
     CHECK_INT(made_count, 1);
-    ops.file_open = refuse_creation;
+    ops.file_open = fixture_refuse_creation;
     grow(&f, 4 << 20);
     CHECK_INT(f.log->segment_count, 2);
     CHECK_INT(f.log->spare_file, -1);

@@ -115,7 +115,7 @@ TEST(a_ring_whose_file_is_gone_or_another_one_is_not_used_again)
         CHECK(!pb_ring_pool_has(pool, ring));
         char *path = strdup(ring->path);
         if (i == 1)
-            CHECK_INT(io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE) >= 0, 1);
+            CHECK_INT(io->ops->file_close(io, io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE)), 0);
         pb_ring_pool_give(pool, ring);
         CHECK_INT(pb_ring_pool_lost_count(pool), i + 1);
         pb_ring_pool_stats_read(pool, &stats);
