@@ -43,7 +43,7 @@ class Bootstrap(click.ParamType["Address"]):
             self.fail(f"{value!r} should be HOST:PORT", param, ctx)
         try:
             found = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)
-        except (OSError, OverflowError) as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label of more than 63 characters
             self.fail(f"{host} has no IPv4 address: {error}", param, ctx)
         return Address(str(value), str(found[0][4][0]), int(port))
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+from pybroker.cli.common import fail
 
 if TYPE_CHECKING:
     from pybroker.native.measure import Stop
     from pybroker.profiles.measurement.result import Measurement
 
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 _LOOK_SECONDS = 0.1
 
 _T = TypeVar("_T")
@@ -27,12 +26,6 @@ measurement_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="What `pybroker profile measure` saved, instead of where it does so by itself.",
 )
-
-
-def fail(text: str) -> NoReturn:
-    """End the command."""
-    click.echo(f"pybroker: {text}", err=True)
-    sys.exit(EXIT_FAILED)
 
 
 def load_measurement(path: Path | None) -> tuple[Path, Measurement]:

@@ -14,6 +14,7 @@ from pybroker.config.definition import ConfigError, split_list
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
+MOST_PORT = 65_535
 
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?:\[(?P<v6>[0-9a-fA-F:.%]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>[0-9]{1,5})"
@@ -30,8 +31,20 @@ class Listener:
     security_protocol: str
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+def format_address(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int] | None:
+    """Host, without the brackets of an IPv6 address, and port of host:port; None for what is none."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > MOST_PORT:
+        return None
+    return host.strip("[]"), int(port)
 
 
 def parse_protocol_map(text: str, key: str = "listener.security.protocol.map") -> dict[str, str]:
@@ -52,7 +65,7 @@ def parse_listeners(key: str, items: Iterable[str], protocols: Mapping[str, str]
     found: list[Listener] = []
     for item in items:
         match = _LISTENER.fullmatch(item)
-        if match is None or int(match["port"]) > 65535:
+        if match is None or int(match["port"]) > MOST_PORT:
             raise ConfigError(f"{key} has the item {item!r}; accepted: NAME://host:port, with a port from 0 to 65535")
         name = match["name"].upper()
         if name not in protocols:

@@ -17,6 +17,7 @@ from functools import partial
 
 from pybroker import native
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.listeners import format_address
 from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.controller.register_broker import Registration
@@ -346,12 +347,12 @@ def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:
 
 def ready_line(daemon: Daemon, started_ms: int) -> str:
     """The one line on standard output that says the broker serves, and with what."""
-    listeners = ",".join(f"{each.name}://{_host(each.host)}:{each.port}" for each in daemon.listeners)
+    listeners = ",".join(f"{each.name}://{format_address(each.host, each.port)}" for each in daemon.listeners)
     profile = daemon.profile
     doubts = {each.flush.name for each in daemon.logs.directories if each.flush is not None} & {*SUSPICIOUS}
     flush = f" flush={','.join(sorted(doubts))}" if doubts else ""
     observed_at = daemon.observer.address
-    metrics = "" if observed_at is None else f" metrics=http://{_host(observed_at[0])}:{observed_at[1]}/metrics"
+    metrics = "" if observed_at is None else f" metrics=http://{format_address(*observed_at)}/metrics"
     return (
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
         f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability}{flush} "
@@ -360,7 +361,3 @@ def ready_line(daemon: Daemon, started_ms: int) -> str:
         f"open_files={process.open_file_count()}/{process.open_file_limit()} "
         f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}{metrics}"
     )
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

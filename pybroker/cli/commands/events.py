@@ -5,22 +5,23 @@ Exit status: 0, 1 when the broker cannot be reached, 130 after Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import sys
 import time
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
+from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
 from pybroker.observability.event_log import KINDS
 
 _DEFAULT_ADDRESS = "127.0.0.1:9404"
 _TIMEOUT_S = 10.0
 _POLL_S = 1.0
 _MOST = 2048
-_EXIT_INTERRUPTED = 130
 
 
 @click.command(name="events", epilog="Kinds: " + "; ".join(f"{kind}: {means}" for kind, means in KINDS.items()))
@@ -50,37 +51,28 @@ def command(address: str, kind: str | None, limit: int, follow: bool, as_json: b
                 return
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        sys.exit(_EXIT_INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def _fetch(address: str, kind: str | None, limit: int, after: int) -> list[dict[str, Any]]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        _fail(f"--address {address}: accepted is HOST:PORT")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_TIMEOUT_S)
     wanted = f"/events?limit={limit}&after={after}" + (f"&kind={kind}" if kind is not None else "")
+    host, port = address_of("--address", address)
     try:
-        connection.request("GET", wanted)
-        response = connection.getresponse()
-        body = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        _fail(f"{address}: {error}; a broker tells events where its pybroker.metrics.listener says")
-    finally:
-        connection.close()
+        with contextlib.closing(http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)) as connection:
+            connection.request("GET", wanted)
+            response = connection.getresponse()
+            body = response.read()
+    except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: no name of a host
+        fail(f"{address}: {error}; a broker tells events where its pybroker.metrics.listener says")
     if response.status != http.client.OK:
-        _fail(f"{address}: {body.decode(errors='replace').strip()}")
+        fail(f"{address}: {body.decode(errors='replace').strip()}")
     try:
         events: list[dict[str, Any]] = json.loads(body)["events"]
     except (ValueError, TypeError, KeyError):
-        _fail(f"{address}: what answers there is no pybroker")
+        fail(f"{address}: what answers there is no pybroker")
     return events
 
 
 def _line(event: dict[str, Any]) -> str:
     at = datetime.fromtimestamp(event["time"]).astimezone().isoformat(sep=" ", timespec="milliseconds")
     return f"{at}  {event['kind']:<12}  {event['text']}"
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"pybroker: {message}", err=True)
-    sys.exit(1)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
 from pybroker.cli.profile_options import make_console, make_table
-from pybroker.cli.profile_runs import EXIT_INTERRUPTED, fail, load_measurement, measurement_option, run_with_bar
+from pybroker.cli.profile_runs import load_measurement, measurement_option, run_with_bar
 
 if TYPE_CHECKING:
     from pybroker.profiles.limit.run import PathLimit
@@ -43,12 +44,10 @@ def command(
     from pybroker.profiles.limit.run import Limit
 
     _, measurement = load_measurement(measurement_path)
-    host, _, port = bootstrap.rpartition(":")
-    if not port.isdigit() or not host:
-        fail(f"--bootstrap {bootstrap}: accepted is HOST:PORT")
+    host, port = address_of("--bootstrap", bootstrap)
     stop = Stop()
     try:
-        with Connection(host.strip("[]"), int(port)) as connection:
+        with Connection(host, port) as connection:
             limit = Limit(connection, measurement, stop, seconds=seconds, is_durable=durable, pid=pid)
             paths = run_with_bar(limit.run, stop)
     except KeyboardInterrupt:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.cli.common import EXIT_INTERRUPTED, fail
 from pybroker.cli.profile_options import config_options, load_config, make_console, make_table
-from pybroker.cli.profile_runs import EXIT_INTERRUPTED, fail, run_with_bar
+from pybroker.cli.profile_runs import run_with_bar
 
 if TYPE_CHECKING:
     from pybroker.profiles.measurement.result import Figures, Measurement

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.cli.common import fail
 from pybroker.cli.profile_options import make_console, make_table
-from pybroker.cli.profile_runs import fail, load_measurement, measurement_option
+from pybroker.cli.profile_runs import load_measurement, measurement_option
 
 if TYPE_CHECKING:
     from pybroker.profiles.document import ProfileDocument

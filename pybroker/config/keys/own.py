@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pybroker.config.definition import ConfigKey, ConfigType, ConfigValue, Importance, OneOf, Range, UpdateMode
-
-_MOST_PORT = 65_535
+from pybroker.config.listeners import MOST_PORT, parse_address
 
 
 @dataclass(frozen=True, slots=True)
 class _Address:
     """One host and port."""
 
-    accepted: str = f"host:port with a port from 0 to {_MOST_PORT}"
+    accepted: str = f"host:port with a port from 0 to {MOST_PORT}"
 
     def accepts(self, value: ConfigValue) -> bool:
-        if not isinstance(value, str):
-            return False
-        host, _, port = value.rpartition(":")
-        return bool(host) and port.isascii() and port.isdecimal() and int(port) <= _MOST_PORT
+        return isinstance(value, str) and parse_address(value) is not None
 
 
 DURABILITY_MODES = ("none", "interval", "acks")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.listeners import parse_address
 from pybroker.observability.event_log import KINDS
 from pybroker.observability.http_server import HttpServer, Response, text_response
 from pybroker.server.observe.health import Health
@@ -35,8 +36,8 @@ _UNAVAILABLE = 503
 
 def listener_address(config: BrokerConfig) -> tuple[str, int] | None:
     """Where to listen; None: nowhere."""
-    host, _, port = config.get_str(LISTENER_KEY).rpartition(":")
-    return (host.strip("[]"), int(port)) if int(port) > 0 else None
+    address = parse_address(config.get_str(LISTENER_KEY))
+    return address if address is not None and address[1] > 0 else None
 
 
 class Observer:

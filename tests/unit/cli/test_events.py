@@ -52,6 +52,9 @@ def test_what_goes_wrong_is_one_line(address: str) -> None:
     for arguments, words in (
         (["--address", "127.0.0.1:1"], "Connection refused"),
         (["--address", "nowhere"], "accepted is HOST:PORT"),
+        (["--address", "127.0.0.1:65536"], "accepted is HOST:PORT"),
+        (["--address", f"{'x' * 64}:1"], "label too long"),
+        (["--address", "a b:1"], "control characters"),
         (["--address", address, "--kind", "offline"], "no such thing"),
     ):
         result = CliRunner().invoke(main, ["events", *arguments])

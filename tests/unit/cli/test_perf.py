@@ -140,7 +140,7 @@ def test_consume_says_what_is_wrong(broker: BrokerProcess) -> None:
     assert done.exit_code == 1 and f"cannot connect to 127.0.0.1:{port}" in done.output
 
 
-@pytest.mark.parametrize("value", ["nowhere", "127.0.0.1:", "127.0.0.1:99999999999"])
+@pytest.mark.parametrize("value", ["nowhere", "127.0.0.1:", "127.0.0.1:99999999999", f"{'x' * 64}:1"])
 def test_a_bootstrap_that_is_none(value: str) -> None:
     done = perf("produce", "--bootstrap", value)
     assert done.exit_code == 2 and "--bootstrap" in done.output
