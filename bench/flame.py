@@ -13,10 +13,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pybroker.perf.generator import find_generator
 from pybroker.testing.broker import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[1]
-_PBLOAD = ROOT / "build" / "load" / "pbload"
 _OVERRIDES = {"log.segment.bytes": str(64 << 20), "log.retention.bytes": str(256 << 20)}
 _LOADS = (
     ("produce", "--topic", "flame", "--batch-bytes", "16k", "--connections", "4", "--partitions", "4"),
@@ -25,8 +25,8 @@ _LOADS = (
 )
 
 
-def _load(words: Sequence[str], port: int, seconds: float) -> subprocess.Popen[bytes]:
-    command = [str(_PBLOAD), *words, "--port", str(port), "--seconds", str(seconds)]
+def _load(pbload: Path, words: Sequence[str], port: int, seconds: float) -> subprocess.Popen[bytes]:
+    command = [str(pbload), *words, "--port", str(port), "--seconds", str(seconds)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
@@ -39,15 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--native", action="store_true", help="as of `pybroker perf flame`")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench" / "flame.svg")
     options = parser.parse_args(arguments)
-    subprocess.run(["make", "-s", "-C", "bench/load"], cwd=ROOT, check=True)
+    pbload = find_generator()
     overrides = {**_OVERRIDES, "pybroker.append.engine": options.engine}
     with (
         tempfile.TemporaryDirectory(prefix="pybroker-flame-", dir=options.data) as directory,
         BrokerProcess(Path(directory, "data"), overrides=overrides) as broker,
     ):
         # The topics exist and have bytes before anything is sampled.
-        subprocess.run([*map(str, (_PBLOAD, *_LOADS[0], "--port", broker.port, "--bytes", "16m"))], check=True)
-        loads = [_load(words, broker.port, options.seconds + 3) for words in _LOADS]
+        subprocess.run([*map(str, (pbload, *_LOADS[0], "--port", broker.port, "--bytes", "16m"))], check=True)
+        loads = [_load(pbload, words, broker.port, options.seconds + 3) for words in _LOADS]
         native = ["--native"] if options.native else []
         what = ["--pid", str(broker.pid), "--seconds", str(options.seconds), "--output", str(options.output), *native]
         status = subprocess.run([sys.executable, "-m", "pybroker", "perf", "flame", *what], check=False).returncode

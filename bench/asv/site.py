@@ -5,12 +5,13 @@ They come from npm, once, into the cache that the Kafka jars are in as well. Can
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+
+from pybroker.testing.kafka import cache_root
 
 #: Name in ASV's page, package of npm, file in it.
 _LIBRARIES = (
@@ -31,11 +32,6 @@ _REMOTE = re.compile(r'<(?:script|link rel="stylesheet")[^>]*"https?://[^"]*"')
 
 class SiteFailed(RuntimeError):
     """The site cannot be made; the text says why and what to do."""
-
-
-def cache_dir() -> Path:
-    """Where packages are kept between runs."""
-    return Path(os.environ.get("PYBROKER_CACHE", Path.home() / ".cache" / "pybroker")) / "asv-site"
 
 
 def _package(name: str, cache: Path) -> Path:
@@ -74,7 +70,7 @@ def make_local(html_dir: Path, cache: Path | None = None) -> None:
         text, count = pattern.subn(rf'\1="vendor/{name}"', text)
         if count != 1:
             raise SiteFailed(f"this version of ASV has another page: {name} is in it {count} times")
-        _extract(_package(package, cache or cache_dir()), member, vendor / name)
+        _extract(_package(package, cache or cache_root() / "asv-site"), member, vendor / name)
     left = _REMOTE.findall(text)
     if left:
         raise SiteFailed(f"this version of ASV has another page: it takes more from elsewhere: {left}")

@@ -34,14 +34,11 @@ class Cases:
         self._library.perf_case_name.restype = ctypes.c_char_p
         self._library.perf_case_bytes.restype = ctypes.c_uint32
         self._library.perf_case_run.argtypes = (ctypes.c_int, ctypes.c_uint64)
-
-    def by_name(self) -> dict[str, Case]:
-        """Every case, in the order of the tables."""
-        found: dict[str, Case] = {}
-        while (name := self._library.perf_case_name(len(found))) is not None:
-            number = len(found)
-            found[name.decode()] = Case(number, self._library.perf_case_bytes(number))
-        return found
+        #: Every case, in the order of the tables.
+        self.by_name: dict[str, Case] = {}
+        while (name := self._library.perf_case_name(len(self.by_name))) is not None:
+            number = len(self.by_name)
+            self.by_name[name.decode()] = Case(number, self._library.perf_case_bytes(number))
 
     @contextmanager
     def opened(self, case: Case) -> Iterator[None]:

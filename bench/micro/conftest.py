@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from bench.micro.cases import Cases
 from bench.micro.summary import table
 
 
+@functools.cache
+def _built() -> Cases:
+    return Cases()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each case in C."""
     if "name" in metafunc.fixturenames and "cases" in metafunc.fixturenames:
-        metafunc.parametrize("name", Cases().by_name())
+        metafunc.parametrize("name", _built().by_name)
 
 
 @pytest.fixture(scope="session")
 def cases() -> Cases:
     """The shared object, up to date."""
-    return Cases()
+    return _built()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

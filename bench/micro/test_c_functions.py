@@ -17,7 +17,7 @@ _SLOW = ("encode_", "decode_")
 
 
 def test_c(benchmark: Any, cases: Cases, name: str) -> None:
-    case = cases.by_name()[name]
+    case = cases.by_name[name]
     calls = 10 if name.startswith(_SLOW) else 1000
     benchmark.extra_info.update(calls=calls, payload_bytes=case.payload_bytes)
     with cases.opened(case):

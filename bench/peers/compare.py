@@ -21,11 +21,12 @@ from bench.peers.cgroup import wants_cgroup
 from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
-from bench.peers.peer import Peer, Site, build_pbload
+from bench.peers.peer import Peer, Site
 from bench.peers.report import Row, Section, save, text_table, verdict
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
 from bench.peers.targets import targets
+from pybroker.perf.generator import find_generator
 
 SECTIONS: dict[str, Callable[[Run], dict[str, list[Row]]]] = {
     "throughput": throughput,
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, save; see the module's text for the status."""
     options = _options(arguments)
     sections: dict[str, Section] = {}
-    pbload = build_pbload()
+    pbload = find_generator()
     run = _shared(options, pbload, sections)
     with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
     bench = LogBench(pbload, options.data, options.backend, with_cgroup, _effort(options), options.engine)

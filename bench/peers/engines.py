@@ -23,12 +23,13 @@ from pathlib import Path
 
 from bench.peers.adapters import kafka, pybroker
 from bench.peers.cgroup import wants_cgroup
-from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, Site, build_pbload
+from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, Site
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
 from pybroker.config.broker import BROKER_KEYS
 from pybroker.config.definition import OneOf
+from pybroker.perf.generator import find_generator
 from pybroker.profiles.facts import read_machine
 from pybroker.testing.fixtures import io_uring_allowed
 
@@ -192,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backends = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
     with ExitStack() as stack:
         with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
-        run = Run(start_peers(stack, build_pbload(), options.data, with_cgroup, backends), effort)
+        run = Run(start_peers(stack, find_generator(), options.data, with_cgroup, backends), effort)
         run.fill()
         lines = []
         for line in measure(run):

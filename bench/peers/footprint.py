@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from bench.peers.adapters import pybroker
-from bench.peers.peer import Peer, Site, build_pbload
+from bench.peers.peer import Peer, Site
 from bench.peers.report import Row, text_table
+from pybroker.perf.generator import find_generator
 
 START_LIMIT_SECONDS = 0.5
 IDLE_RSS_LIMIT_BYTES = 80e6
@@ -75,7 +76,7 @@ def _idle_cpu(peer: Peer, seconds: float) -> float:
 
 def measure(backend: str, data: Path, seconds: float) -> list[Row]:
     """All rows; `theirs` is the limit itself."""
-    pbload = build_pbload()
+    pbload = find_generator()
     rows = []
 
     def add(name: str, metric: str, value: float, limit: float) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.peers.cgroup import Cgroup
-from pybroker.perf.generator import find_generator
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30
@@ -104,11 +103,6 @@ class Measurement:
     def latency_us(self, quantile: str) -> float:
         """`quantile` is p50, p90, p99, p99.9 or max."""
         return float(self.load["latency_us"][quantile])
-
-
-def build_pbload() -> Path:
-    """Build the load generator; gives its path."""
-    return find_generator()
 
 
 def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> dict[str, Any]:

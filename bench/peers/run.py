@@ -45,9 +45,10 @@ class Run:
     effort: Effort
     raw: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, peer: Peer | BareServer, shape: str, measurement: Measurement) -> Measurement:
-        """Keep a measurement for the saved report."""
-        self.raw.append({"peer": peer.name, "shape": shape, "cpu_s": measurement.cpu_seconds, "load": measurement.load})
+    def note(self, peer: Peer | BareServer, shape: str, measurement: Measurement, **more: str) -> Measurement:
+        """Keep a measurement for the saved report, and what else there is to say of it."""
+        row = {"peer": peer.name, "shape": shape, "cpu_s": measurement.cpu_seconds, "load": measurement.load}
+        self.raw.append({**row, **more})
         return measurement
 
     def fill(self) -> None:

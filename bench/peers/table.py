@@ -23,11 +23,12 @@ from bench.peers.adapters import ADAPTERS
 from bench.peers.agreement import agreement
 from bench.peers.cgroup import wants_cgroup
 from bench.peers.log_sections import recovery_overrides, restart_seconds
-from bench.peers.peer import Measurement, Peer, Site, build_pbload
+from bench.peers.peer import Measurement, Peer, Site
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.table_loads import FIGURES, TOPIC, TableLoad, loads
 from bench.peers.table_text import markdown
+from pybroker.perf.generator import find_generator
 from pybroker.results.row import LOWER
 
 ROUNDS = 6
@@ -90,8 +91,7 @@ def rounds(run: Run, figures: Figures, count: int, chosen: Sequence[TableLoad]) 
                 found = _measure(run, peer, load)
                 if number == 0:
                     continue
-                run.note(peer, f"{load.name}, durability {load.durability}", found)
-                run.raw[-1]["durability"] = load.durability
+                run.note(peer, f"{load.name}, durability {load.durability}", found, durability=load.durability)
                 for name in load.figures:
                     figure = FIGURES[name]
                     value = figure.value(found)
@@ -156,7 +156,7 @@ def _site(options: argparse.Namespace) -> Site:
     broker_cpus, load_cpus = cpu_split(sorted(os.sched_getaffinity(0)))
     options.data.mkdir(parents=True, exist_ok=True)
     return Site(
-        build_pbload(),
+        find_generator(),
         options.data,
         wants_cgroup(options.no_cgroup, options.quick),
         broker_cpus=options.broker_cpus or broker_cpus,

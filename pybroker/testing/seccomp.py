@@ -16,7 +16,7 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _RET_ERRNO, _RET_ALLOW, _RET_USER_NOTIF = 0x00050000, 0x7FFF0000, 0x7FC00000
@@ -53,15 +53,9 @@ class _Program(ctypes.Structure):
 
 def refuse(rules: Sequence[str]) -> None:
     """From now on this process, and whatever it starts, gets the errors. `rules` as on the command line."""
-    program = b"".join(_rule(each) for each in rules) + _INSTRUCTION.pack(_RETURN, 0, 0, _RET_ALLOW)
-    libc = ctypes.CDLL(None, use_errno=True)
-    filter_ = _Program(len(program) // _INSTRUCTION.size, program)
-    for arguments in (
-        (_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-        (_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0),
-    ):
-        if libc.prctl(*arguments) != 0:
-            raise OSError(ctypes.get_errno(), "prctl")
+    libc, filter_ = _prepared(_rule(each) for each in rules)
+    if libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 def call_number(name: str) -> int:
@@ -72,16 +66,21 @@ def call_number(name: str) -> int:
 def hand_over(calls: Sequence[str]) -> int:
     """From now on these calls, of any thread of this process, wait until who has the descriptor that is returned says
     what becomes of them (seccomp_unotify(2)); without anybody they fail with ENOSYS. OSError where it is forbidden."""
-    program = b"".join(_when_called(each, _INSTRUCTION.pack(_RETURN, 0, 0, _RET_USER_NOTIF)) for each in calls)
-    program += _INSTRUCTION.pack(_RETURN, 0, 0, _RET_ALLOW)
-    libc = ctypes.CDLL(None, use_errno=True)
-    filter_ = _Program(len(program) // _INSTRUCTION.size, program)
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    notify = _INSTRUCTION.pack(_RETURN, 0, 0, _RET_USER_NOTIF)
+    libc, filter_ = _prepared(_when_called(each, notify) for each in calls)
     listener = int(libc.syscall(call_number("seccomp"), _SECCOMP_SET_MODE_FILTER, _FILTER_FLAGS, ctypes.byref(filter_)))
     if listener < 0:
         raise OSError(ctypes.get_errno(), "system calls cannot be handed over: seccomp")
     return listener
+
+
+def _prepared(rules: Iterable[bytes]) -> tuple[ctypes.CDLL, _Program]:
+    """The C library, and a filter of these rules that allows the rest, which this process may now put on itself."""
+    program = b"".join(rules) + _INSTRUCTION.pack(_RETURN, 0, 0, _RET_ALLOW)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    return libc, _Program(len(program) // _INSTRUCTION.size, program)
 
 
 def _when_called(call: str, body: bytes) -> bytes:

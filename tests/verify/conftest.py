@@ -1,4 +1,5 @@
-"""Acceptance checks share the broker fixtures of the client tests, and add a broker with sanitizers in its C code."""
+"""Acceptance checks share the broker fixtures of the client tests, and add a broker with sanitizers in its C code, and
+settings of each append engine."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.fixtures import backends, started_broker
 from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.sanitizer import Sanitized
@@ -38,3 +40,11 @@ def running_broker(backend: str, tmp_path_factory: pytest.TempPathFactory) -> It
             yield broker
     finally:
         assert not sanitized.reports(), sanitized.reports()
+
+
+@pytest.fixture(params=[PACED, DIRECT])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings of each append engine."""
+    turns = EngineTurns([request.param])
+    yield turns.overrides(0)
+    turns.close()

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from bench.peers.adapters import pybroker
-from bench.peers.peer import Confinement, Peer, Site, build_pbload
+from bench.peers.peer import Confinement, Peer, Site
+from pybroker.perf.generator import find_generator
 from pybroker.testing.fixtures import io_uring_allowed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -72,7 +73,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
             "log.retention.bytes": "-1",
         }
         confinement = Confinement(1 << 30, with_io=True)
-        site = Site(build_pbload(), Path(directory), True, confinement)
+        site = Site(find_generator(), Path(directory), True, confinement)
         broker = pybroker.start(site, backend=request.param, overrides=overrides)
         try:
             fill = ("--batch-bytes", "64k", "--in-flight", "5", "--partitions", "2")

@@ -21,7 +21,6 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.protocol_client import ProtocolClient
 
@@ -48,14 +47,6 @@ def disk() -> Iterator[PowerDisk]:
     )
     with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs", size_bytes=96 << 20) as disk:
         yield disk
-
-
-@pytest.fixture(params=[PACED, DIRECT])
-def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Settings of each append engine."""
-    turns = EngineTurns([request.param])
-    yield turns.overrides(0)
-    turns.close()
 
 
 class Client:

@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.small_disk import mounted_disk
 
 DISK = "32m"
@@ -36,14 +35,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a small disk needs root, to mount")
     with mounted_disk(tmp_path / "small", DISK) as path:
         yield path
-
-
-@pytest.fixture(params=[PACED, DIRECT])
-def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Settings of each append engine."""
-    turns = EngineTurns([request.param])
-    yield turns.overrides(0)
-    turns.close()
 
 
 class Sender:

@@ -5,7 +5,6 @@ The figures are times as a scraper and the load generator see them; both share t
 
 from __future__ import annotations
 
-import json
 import shutil
 import statistics
 import subprocess
@@ -18,11 +17,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.peers.peer import run_pbload
+from pybroker.perf.generator import find_generator
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.process import free_port
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-PBLOAD = REPOSITORY / "build" / "load" / "pbload"
 TOPICS, PARTITIONS = 20, 100
 SCRAPES = 21
 SCRAPE_LIMIT_S = 0.050
@@ -32,28 +31,28 @@ P99_LIMIT = 1.25
 
 
 @pytest.fixture(scope="module")
-def watched() -> Iterator[tuple[BrokerProcess, str]]:
+def pbload() -> Path:
+    return find_generator()
+
+
+@pytest.fixture(scope="module")
+def watched(pbload: Path) -> Iterator[tuple[BrokerProcess, str]]:
     """A broker with 2,000 partitions, and where it tells metrics."""
-    subprocess.run(["make", "-C", str(REPOSITORY / "bench" / "load")], check=True, stdout=subprocess.DEVNULL)
     port = free_port()
     with BrokerProcess(overrides={"pybroker.metrics.listener": f"127.0.0.1:{port}"}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for made in admin.create_topics([NewTopic(f"t{index}", PARTITIONS, 1) for index in range(TOPICS)]).values():
             made.result(60)
-        load(broker, 1.0)
+        load(pbload, broker, 1.0)
         yield broker, f"http://127.0.0.1:{port}/metrics"
 
 
-def load(broker: BrokerProcess, seconds: float) -> float:
+def load(pbload: Path, broker: BrokerProcess, seconds: float) -> float:
     """Produce 1 KiB batches at a fixed rate; the p99 in µs."""
     arguments = ["produce", "--batch-bytes", "1024", "--rate", str(RATE), "--seconds", str(seconds), "--topic", "t0"]
-    done = subprocess.run(
-        [str(PBLOAD), *arguments, "--port", str(broker.port)], check=True, capture_output=True, text=True
-    )
-    result = json.loads(done.stdout)
-    assert not result["errors"], result
-    latency = result.get("latency_us", result)
-    return float(next(value for key, value in latency.items() if key in ("p99", "p99_us")))
+    found = run_pbload([str(pbload), *arguments, "--port", str(broker.port)], broker.cpu_seconds)
+    assert not found.load["errors"], found.load
+    return found.latency_us("p99")
 
 
 def scrape(url: str) -> tuple[float, str]:
@@ -84,11 +83,11 @@ def test_promtool_finds_nothing_to_say(watched: tuple[BrokerProcess, str]) -> No
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_producers_do_not_feel_a_scrape(watched: tuple[BrokerProcess, str]) -> None:
+def test_producers_do_not_feel_a_scrape(pbload: Path, watched: tuple[BrokerProcess, str]) -> None:
     broker, url = watched
     quiet, scraped = [], []
     for _ in range(PAIRS):
-        quiet.append(load(broker, SECONDS))
+        quiet.append(load(pbload, broker, SECONDS))
         over = threading.Event()
 
         def scrape_regularly(over: threading.Event = over) -> None:
@@ -97,7 +96,7 @@ def test_producers_do_not_feel_a_scrape(watched: tuple[BrokerProcess, str]) -> N
 
         scraper = threading.Thread(target=scrape_regularly)
         scraper.start()
-        scraped.append(load(broker, SECONDS))
+        scraped.append(load(pbload, broker, SECONDS))
         over.set()
         scraper.join()
     before, after = statistics.median(quiet), statistics.median(scraped)

@@ -20,7 +20,8 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record, RecordBatch
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import EngineTurns
-from pybroker.testing.protocol_client import ProtocolClient
+from pybroker.testing.differential.history import EndTransaction
+from pybroker.testing.differential.side import EARLIEST, LATEST, Side
 
 OVERRIDES = {
     "transaction.partition.verification.enable": "false",
@@ -30,7 +31,6 @@ OVERRIDES = {
 _TOPIC = "steps"
 _PRODUCERS = (7001, 7002, 7003)
 _VALUE_BYTES = 30_000
-_EARLIEST, _LATEST = -2, -1
 _READ_COMMITTED = 1
 
 
@@ -77,28 +77,24 @@ class LogSteps:
     """See the module. `turns` has the engines; the broker runs already."""
 
     def __init__(self, broker: BrokerProcess, turns: EngineTurns, seed: int) -> None:
+        # A broker that serves leads its partitions: nothing is asked twice.
+        self._side = Side("the broker", broker, patience_seconds=0.0)
         self._broker = broker
         self._turns = turns
         self._random = random.Random(seed)
         self._model = _Model()
         self._life = 0
-        self._client = ProtocolClient(broker.port)
-        config = m.CreateTopicsRequest.CreatableTopicConfig(name="segment.bytes", value=str(1 << 20))
-        topic = m.CreateTopicsRequest.CreatableTopic(
-            name=_TOPIC, num_partitions=1, replication_factor=1, configs=[config]
-        )
-        (row,) = self._client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7).topics
-        assert row.error_code == 0, row.error_message
+        self._side.create({_TOPIC: {"segment.bytes": str(1 << 20)}})
 
     def close(self) -> None:
         """The end; the broker goes on."""
-        self._client.close()
+        self._side.close()
 
     def live(self, step_count: int, *, kill: bool) -> None:
         """So many steps, the broker's end, and its next life; then the partition is compared."""
         for _ in range(step_count):
             self._step()
-        self._client.close()
+        self._side.close()
         if kill:
             self._broker.kill()
         else:
@@ -106,8 +102,7 @@ class LogSteps:
         self._life += 1
         self._turns.begin(self._broker, self._life)
         self._broker.start()
-        self._client = ProtocolClient(self._broker.port)
-        found = self._end(_EARLIEST)
+        found = self._end(EARLIEST)
         # What no checkpoint has told is forgotten by a kill, as in Apache Kafka.
         assert found == self._model.start_offset or (kill and found < self._model.start_offset)
         self._model.start_offset = found
@@ -151,21 +146,13 @@ class LogSteps:
         data = m.ProduceRequest.TopicProduceData(name=_TOPIC, partition_data=[partition])
         transactional_id = None if producer_id is None else f"tx-{producer_id}"
         request = m.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=5000, topic_data=[data])
-        row = self._client.call(request, 9).responses[0].partition_responses[0]
+        row = self._side.client.call(request, 9).responses[0].partition_responses[0]
         assert (row.error_code, row.base_offset) == (ErrorCode.NONE, len(model.entries))
         model.entries += [_Entry(value, transaction) for value in values]
 
     def _finish(self, producer_id: int, *, commit: bool) -> None:
-        request = m.WriteTxnMarkersRequest
-        marker = request.WritableTxnMarker(
-            producer_id=producer_id,
-            producer_epoch=0,
-            transaction_result=commit,
-            coordinator_epoch=0,
-            topics=[request.WritableTxnMarkerTopic(name=_TOPIC, partition_indexes=[0])],
-        )
-        (row,) = self._client.call(request(markers=[marker]), 1).markers
-        assert row.topics[0].partitions[0].error_code == ErrorCode.NONE
+        end = EndTransaction(producer_id, producer_epoch=0, commit=commit)
+        assert self._side.end_transactions({_TOPIC: end}) == {_TOPIC: ErrorCode.NONE}
         transaction = self._model.open.pop(producer_id)
         if commit:
             self._model.committed.add(transaction.number)
@@ -177,17 +164,13 @@ class LogSteps:
         for producer_id in list(self._model.open):
             self._finish(producer_id, commit=self._random.random() < 0.5)
         offset = max(self._model.start_offset, len(self._model.entries) - self._random.randint(0, 200))
-        request = m.DeleteRecordsRequest
-        partition = request.DeleteRecordsPartition(partition_index=0, offset=offset)
-        topic = request.DeleteRecordsTopic(name=_TOPIC, partitions=[partition])
-        (row,) = self._client.call(request(topics=[topic], timeout_ms=5000), 2).topics
-        assert (row.partitions[0].error_code, row.partitions[0].low_watermark) == (ErrorCode.NONE, offset)
+        assert self._side.delete_records({_TOPIC: offset}) == {_TOPIC: (ErrorCode.NONE, offset)}
         self._model.start_offset = offset
 
     def _read_near_the_end(self) -> None:
         end = len(self._model.entries)
         offset = self._random.randint(max(self._model.start_offset, end - 100), end)
-        row = self._client.fetch(_TOPIC, offset)
+        row = self._side.fetch(_TOPIC, offset)
         assert row.error_code == ErrorCode.NONE and row.high_watermark == end
         self._compare_values(record_batch.parse(row.records or b""), offset)
 
@@ -196,11 +179,11 @@ class LogSteps:
     def compare(self) -> None:
         """The whole partition with the model."""
         model = self._model
-        assert self._end(_LATEST) == len(model.entries)
-        assert self._end(_LATEST, _READ_COMMITTED) == model.stable_offset
+        assert self._end(LATEST) == len(model.entries)
+        assert self._end(LATEST, _READ_COMMITTED) == model.stable_offset
         offset = model.start_offset
         while offset < len(model.entries):
-            row = self._client.fetch(_TOPIC, offset)
+            row = self._side.fetch(_TOPIC, offset)
             assert row.error_code == ErrorCode.NONE
             after = self._compare_values(record_batch.parse(row.records or b""), offset)
             assert after > offset
@@ -222,7 +205,7 @@ class LogSteps:
         offset = self._model.start_offset
         aborting: set[int] = set()
         while offset < self._model.stable_offset:
-            row = self._client.fetch(_TOPIC, offset, isolation_level=_READ_COMMITTED)
+            row = self._side.fetch(_TOPIC, offset, isolation_level=_READ_COMMITTED)
             assert row.error_code == ErrorCode.NONE and row.last_stable_offset == self._model.stable_offset
             aborted = sorted(row.aborted_transactions or [], key=lambda each: each.first_offset)
             for batch in record_batch.parse(row.records or b""):
@@ -240,11 +223,6 @@ class LogSteps:
         return {key: value for key, value in values.items() if key >= self._model.start_offset}
 
     def _end(self, timestamp_ms: int, isolation_level: int = 0) -> int:
-        request = m.ListOffsetsRequest
-        wanted = request.ListOffsetsPartition(partition_index=0, timestamp=timestamp_ms, current_leader_epoch=-1)
-        topics = [request.ListOffsetsTopic(name=_TOPIC, partitions=[wanted])]
-        asked = request(replica_id=-1, isolation_level=isolation_level, topics=topics)
-        row = self._client.call(asked, 7).topics[0].partitions[0]
-        assert row.error_code == ErrorCode.NONE
-        offset: int = row.offset
-        return offset
+        place = self._side.list_offsets({_TOPIC: timestamp_ms}, isolation_level)[_TOPIC]
+        assert place.error_code == ErrorCode.NONE
+        return place.offset

@@ -62,11 +62,14 @@ _RETRY_SECONDS = 30.0
 
 
 def _led(
-    call: Callable[[Mapping[str, T]], Mapping[str, A]], wanted: Mapping[str, T], code: Callable[[A], int]
+    call: Callable[[Mapping[str, T]], Mapping[str, A]],
+    wanted: Mapping[str, T],
+    code: Callable[[A], int],
+    patience_seconds: float,
 ) -> dict[str, A]:
     """The answers of a call, asked again for topics that have no leader yet."""
     answers: dict[str, A] = {}
-    deadline = time.monotonic() + _RETRY_SECONDS
+    deadline = time.monotonic() + patience_seconds
     left = dict(wanted)
     while left:
         answers.update(call(left))
@@ -83,11 +86,14 @@ def _parts(values: Sequence[T], count: int = _TOPICS_PER_REQUEST) -> Iterator[Se
 
 
 class Side:
-    """See the module. `broker` belongs to the caller."""
+    """See the module. `broker` belongs to the caller. `patience_seconds`: for how long a topic may have no leader."""
 
-    def __init__(self, name: str, broker: BrokerProcess | KafkaBroker) -> None:
+    def __init__(
+        self, name: str, broker: BrokerProcess | KafkaBroker, *, patience_seconds: float = _RETRY_SECONDS
+    ) -> None:
         self.name = name
         self.broker = broker
+        self._patience_seconds = patience_seconds
         self._client: ProtocolClient | None = None
 
     @property
@@ -167,7 +173,7 @@ class Side:
 
     def produce(self, batches: Mapping[str, bytes]) -> dict[str, tuple[int, int]]:
         """One batch to each topic: (error code, base offset)."""
-        return _led(self._produce, batches, lambda answer: answer[0])
+        return _led(self._produce, batches, lambda answer: answer[0], self._patience_seconds)
 
     def _produce(self, batches: Mapping[str, bytes]) -> dict[str, tuple[int, int]]:
         answers = {}
@@ -188,7 +194,12 @@ class Side:
 
     def list_offsets(self, timestamps: Mapping[str, int], isolation_level: int = 0) -> dict[str, Place]:
         """Of each topic the offset of a timestamp, or of `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`."""
-        return _led(lambda left: self._list_offsets(left, isolation_level), timestamps, lambda place: place.error_code)
+        return _led(
+            lambda left: self._list_offsets(left, isolation_level),
+            timestamps,
+            lambda place: place.error_code,
+            self._patience_seconds,
+        )
 
     def _list_offsets(self, timestamps: Mapping[str, int], isolation_level: int) -> dict[str, Place]:
         answers = {}
@@ -212,7 +223,7 @@ class Side:
 
     def delete_records(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Of each topic what lies before an offset: (error code, low watermark)."""
-        return _led(self._delete_records, offsets, lambda answer: answer[0])
+        return _led(self._delete_records, offsets, lambda answer: answer[0], self._patience_seconds)
 
     def _delete_records(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         answers = {}

@@ -270,7 +270,7 @@ class Broker:
         message, descriptors = received
         if "error" in message:
             raise BrokerFailed(f"{message['error']}\n{self._tail()}")
-        return message.get("value"), descriptors
+        return message["value"], descriptors
 
     def _tail(self) -> str:
         return "\n".join(self.output.splitlines()[-_OUTPUT_LINES:])

@@ -1,7 +1,7 @@
 """A broker for tests, in a process of its own that a fork server has made: the daemon of `pybroker serve`, and a
 control socket through which the test makes things happen that do not happen otherwise.
 
-On the asyncio loop. The first message tells that it serves, `{"port": ...}`, or why it cannot, `{"error": ...}`. Each
+On the asyncio loop. The first message tells that it serves, `{"value": None}`, or why it cannot, `{"error": ...}`. Each
 command, `{"do": ..., ...}`, is answered with `{"value": ...}` or `{"error": ...}`.
 """
 
@@ -82,7 +82,7 @@ class _Served:
         await daemon.start()
         started_ms = (time.monotonic_ns() - self._started_ns) // _NS_PER_MS
         print(ready_line(daemon, started_ms), flush=True)
-        wire.send(self._control, {"port": daemon.listeners[0].port})
+        wire.send(self._control, {"value": None})
         loop.add_reader(self._control, self._on_command, daemon)
         stopping = asyncio.ensure_future(asked_to_stop.wait())
         ends: list[asyncio.Future[Any]] = [stopping, daemon.failed]

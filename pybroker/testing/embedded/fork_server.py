@@ -130,6 +130,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=int(sys.argv[1]))
+    # The parent is gone before it was answered; or somebody ends this by hand. Either way the brokers have ended.
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         ForkServer(control, int(sys.argv[2])).run()
 

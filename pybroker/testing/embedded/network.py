@@ -135,6 +135,7 @@ class Network:
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_UNDER_WAY)
         arriving = asyncio.ensure_future(self._arrive(under_way, writer))
         try:
+            # A side that resets its connection has ended it.
             with contextlib.suppress(ConnectionError):
                 while data := await reader.read(_CHUNK_BYTES):
                     await under_way.put((self._loop.time() + self._delay_seconds, data))
@@ -145,6 +146,7 @@ class Network:
             arriving.cancel()
 
     async def _arrive(self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        # Whoever should get it is gone.
         with contextlib.suppress(ConnectionError):
             while True:
                 due, data = await under_way.get()
@@ -156,6 +158,7 @@ class Network:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
+    # A connection that has ended by itself is not there to be reset.
     with contextlib.suppress(OSError):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT_AT_ALL)
     writer.transport.abort()

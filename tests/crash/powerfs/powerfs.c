@@ -124,12 +124,13 @@ static void drive_cut(drive *it, uint64_t seed, unsigned percent)
     fflush(stdout);
 }
 
-static void drive_fail(drive *it, const char *operation, int error)
+/* Have `value` for the operation from now on; `what` is the command that said so. */
+static void set_for(int values[OPERATIONS], const char *what, const char *operation, int value)
 {
     for (int i = 0; i < OPERATIONS; i++)
         if (strcmp(operation, operation_names[i]) == 0)
-            it->failing[i] = error;
-    printf("fail %d\n", error);
+            values[i] = value;
+    printf("%s %d\n", what, value);
     fflush(stdout);
 }
 
@@ -192,15 +193,6 @@ static void do_write(drive *it, uint64_t unique, const struct fuse_write_in *in,
         it->dirty[at] = 1;
     struct fuse_write_out out = {.size = in->size};
     reply(unique, 0, &out, sizeof out);
-}
-
-static void drive_slow(drive *it, const char *operation, int delay_ms)
-{
-    for (int i = 0; i < OPERATIONS; i++)
-        if (strcmp(operation, operation_names[i]) == 0)
-            it->delay_ms[i] = delay_ms;
-    printf("slow %d\n", delay_ms);
-    fflush(stdout);
 }
 
 /* true: it was refused, because such requests shall fail. Waits where they shall be slow. */
@@ -297,9 +289,9 @@ static bool obey(drive *it)
     if (sscanf(line, "cut %llu %u", &seed, &percent) == 2)
         drive_cut(it, seed, percent);
     else if (sscanf(line, "fail %15s %d", operation, &error) == 2)
-        drive_fail(it, operation, error);
+        set_for(it->failing, "fail", operation, error);
     else if (sscanf(line, "slow %15s %d", operation, &delay_ms) == 2)
-        drive_slow(it, operation, delay_ms);
+        set_for(it->delay_ms, "slow", operation, delay_ms);
     else
         fprintf(stderr, "powerfs: unknown command: %s", line);
     return true;

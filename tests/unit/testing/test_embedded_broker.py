@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ broker.start()
 print(broker.pid, broker._dir.parent, flush=True)
 sys.stdin.read()
 """
+
+
+@contextmanager
+def orphan_maker() -> Iterator[tuple[subprocess.Popen[bytes], int, int, Path]]:
+    """A process of `ORPHAN_MAKER`, those of its broker and fork server, and the dir of their files."""
+    with subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as maker:
+        assert maker.stdout is not None
+        pid, root = maker.stdout.readline().split()
+        server = int(Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[1])
+        yield maker, int(pid), server, Path(root.decode())
 
 
 def produce(broker: Broker, topic: str, value: bytes) -> None:
@@ -124,29 +135,19 @@ def test_a_broker_that_ends_by_itself_fails_the_block() -> None:
 
 
 def test_brokers_end_with_the_process_that_wanted_them_and_leave_nothing() -> None:
-    maker = subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with maker:
-        assert maker.stdout is not None
-        pid, root = maker.stdout.readline().split()
-        server = int(Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[1])
-        assert Path(root.decode()).is_dir()
+    with orphan_maker() as (maker, pid, server, root):
+        assert root.is_dir()
         maker.kill()
-        assert ended(int(pid))
+        assert ended(pid)
         assert ended(server)
-    assert not Path(root.decode()).exists()
+    assert not root.exists()
 
 
 def test_what_killed_servers_left_is_removed_by_the_next() -> None:
-    maker = subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with maker:
-        assert maker.stdout is not None
-        pid, root = maker.stdout.readline().split()
-        server = int(Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[1])
+    with orphan_maker() as (maker, pid, server, root):
         os.kill(server, signal.SIGKILL)
-        assert ended(int(pid))
-        assert Path(root.decode()).is_dir()
+        assert ended(pid)
+        assert root.is_dir()
         maker.kill()
-    with subprocess.Popen([sys.executable, "-c", ORPHAN_MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as next_:
-        assert next_.stdout is not None
-        next_.stdout.readline()
-        assert not Path(root.decode()).exists()
+    with orphan_maker():
+        assert not root.exists()
