@@ -27,7 +27,7 @@ from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, Site
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
 from pybroker import __version__
-from pybroker.config.broker import BROKER_KEYS
+from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import OneOf
 from pybroker.perf.generator import find_generator
 from pybroker.profiles.facts import read_machine

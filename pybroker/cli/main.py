@@ -8,7 +8,7 @@ from pybroker import __version__
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(cls=LazyGroup, names=("serve", "events", "log", "profile", "perf", "bench"))
+@click.group(cls=LazyGroup, names=("serve", "events", "config", "log", "profile", "perf", "bench"))
 @click.version_option(__version__, prog_name="pybroker")
 def main() -> None:
     """A broker that speaks Apache Kafka's protocol and keeps Apache Kafka's files."""

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pybroker.config.broker import NEEDS_RESTART, BrokerConfig, find_key
+from pybroker.config.broker import NEEDS_RESTART, BrokerConfig
+from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError, ConfigKey, ConfigType, UpdateMode, split_list
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, parse_topic_value
 

@@ -10,32 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pybroker.config.definition import ConfigError, ConfigKey, ConfigValue, by_name
-from pybroker.config.keys.cluster import CLUSTER_KEYS
-from pybroker.config.keys.coordinator import COORDINATOR_KEYS
-from pybroker.config.keys.group import GROUP_KEYS
-from pybroker.config.keys.log import LOG_KEYS
-from pybroker.config.keys.network import NETWORK_KEYS
-from pybroker.config.keys.own import OWN_KEYS
-from pybroker.config.keys.remote import REMOTE_KEYS
-from pybroker.config.keys.security import SECURITY_KEYS
-from pybroker.config.keys.throttle import THROTTLE_KEYS
+from pybroker.config.broker_keys import BROKER_KEYS
+from pybroker.config.definition import ConfigError, ConfigValue
 from pybroker.config.listeners import Listener
+from pybroker.config.notices import GENERATED_ID, Notice, NoticeKind, notices_of, told_at_start
 from pybroker.config.properties import read_properties
 from pybroker.config.rules import check_broker, resolve_listeners
 from pybroker.config.values import ConfigValues
-
-BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
-    LOG_KEYS,
-    NETWORK_KEYS,
-    GROUP_KEYS,
-    COORDINATOR_KEYS,
-    CLUSTER_KEYS,
-    SECURITY_KEYS,
-    REMOTE_KEYS,
-    THROTTLE_KEYS,
-    OWN_KEYS,
-)
 
 #: Kafka changes these while it runs; here sockets are opened, and their number is bounded, once, at start.
 NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map", "max.connections"})
@@ -82,25 +63,13 @@ class BrokerConfig(ConfigValues):
 
         Raises ConfigError. Things that are odd but no error are in `warnings`.
         """
-        static: dict[str, str] = {}
-        origins: dict[str, str] = {}
-        warnings: list[str] = []
-        for item in read_properties(Path(path)) if path is not None else ():
-            if item.key in static:
-                warnings.append(f"{path}:{item.line}: {item.key} is set again; the last value counts")
-            static[item.key] = item.value
-            origins[item.key] = f"{path}:{item.line}"
-        for text in overrides:
-            key, equals, value = text.partition("=")
-            if not equals or not key.strip():
-                raise ConfigError(
-                    f"{_OVERRIDE} {text!r} is not key=value; write for example {_OVERRIDE} num.partitions=3"
-                )
-            static[key.strip()] = value.strip()
-            origins[key.strip()] = _OVERRIDE
-        _link_node_id(static, origins)
-        warnings += _key_warnings(static, origins)
-        return cls(static=static, origins=origins, warnings=tuple(warnings))
+        static, origins, repeated = read_static(path, overrides)
+        warnings = told_at_start([*repeated, *notices_of(static, origins)])
+        link_node_id(static, origins)
+        try:
+            return cls(static=static, origins=origins, warnings=tuple(warnings))
+        except ConfigError as error:
+            raise error.located(origins) from None
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> BrokerConfig:
         """This configuration with other dynamic values.
@@ -155,37 +124,35 @@ class BrokerConfig(ConfigValues):
         return Path(self.get_str("metadata.log.dir"))
 
 
-def find_key(name: str) -> ConfigKey | None:
-    """The key that `name` stands for, also when it is prefixed for one listener (KIP-103); None if Kafka has none."""
-    if name in BROKER_KEYS:
-        return BROKER_KEYS[name]
-    if name.startswith("listener.name."):
-        base = name.removeprefix("listener.name.").partition(".")[2]
-        while base:
-            if base in BROKER_KEYS:
-                return replace(BROKER_KEYS[base], name=name, honoured=False)
-            base = base.partition(".")[2]
-    return None
+def read_static(
+    path: Path | str | None, overrides: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str], list[Notice]]:
+    """The settings of file and command line, the place of each, and a notice for each that was set again.
+
+    Raises ConfigError for a file or an override that cannot be read.
+    """
+    static: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    repeated = []
+    for item in read_properties(Path(path)) if path is not None else ():
+        where = f"{path}:{item.line}"
+        if item.key in static:
+            text = f"{item.key} is set again; the last value counts"
+            repeated.append(Notice(NoticeKind.REPEATED, item.key, where, text))
+        static[item.key] = item.value
+        origins[item.key] = where
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{_OVERRIDE} {text!r} is not key=value; write for example {_OVERRIDE} num.partitions=3")
+        static[key.strip()] = value.strip()
+        origins[key.strip()] = _OVERRIDE
+    return static, origins, repeated
 
 
-def _link_node_id(static: dict[str, str], origins: dict[str, str]) -> None:
+def link_node_id(static: dict[str, str], origins: dict[str, str]) -> None:
     """node.id and broker.id are two names of one number; whoever gives one means both."""
     for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
-        if given in static and other not in static:
+        if given in static and other not in static and static[given] != GENERATED_ID:
             static[other] = static[given]
             origins[other] = origins[given]
-
-
-def _key_warnings(static: Mapping[str, str], origins: Mapping[str, str]) -> list[str]:
-    """One warning per unknown key, and one for all that are known but without effect."""
-    warnings = []
-    idle = []
-    for name in static:
-        key = find_key(name)
-        if key is None:
-            warnings.append(f"{origins[name]}: {name} is not a known setting; it has no effect")
-        elif not key.honoured:
-            idle.append(name)
-    if idle:
-        warnings.append(f"accepted, no effect yet: {', '.join(sorted(idle))}")
-    return warnings

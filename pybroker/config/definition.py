@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +18,22 @@ HIDDEN = "[hidden]"
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used. The text is meant for the person who wrote the configuration."""
+    """A configuration that cannot be used. The text is meant for the person who wrote the configuration.
+
+    `keys` are the settings at fault, the one to look at first before the others; none when it is the file itself.
+    `where`, if known, is the place, file and line or an option; the text begins with it.
+    """
+
+    def __init__(self, message: str, *keys: str, where: str = "") -> None:
+        super().__init__(f"{where}: {message}" if where else message)
+        self.message = message
+        self.keys = keys
+        self.where = where
+
+    def located(self, origins: Mapping[str, str]) -> ConfigError:
+        """The same at the place of the first key that has one, unless it has a place."""
+        places = [origins[key] for key in self.keys if key in origins]
+        return ConfigError(self.message, *self.keys, where=places[0]) if places and not self.where else self
 
 
 class ConfigType(enum.IntEnum):
@@ -251,8 +266,7 @@ class ConfigKey:
         if len(text) > _SHOWN_CHARS:
             text = text[:_SHOWN_CHARS] + "…"
         shown = HIDDEN if self.sensitive else repr(text)
-        prefix = f"{where}: " if where else ""
-        return ConfigError(f"{prefix}{self.name} cannot be {shown}; accepted: {self.accepted}")
+        return ConfigError(f"{self.name} cannot be {shown}; accepted: {self.accepted}", self.name, where=where)
 
 
 def parse_value(kind: ConfigType, text: str) -> ConfigValue:

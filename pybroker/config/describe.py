@@ -10,9 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pybroker.config.broker import BROKER_KEYS, BrokerConfig, find_key
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_keys import BROKER_KEYS, base_name, find_key
 from pybroker.config.definition import ConfigError, ConfigKey, UpdateMode, format_value
-from pybroker.config.topic import SYNONYMS, TOPIC_KEYS, TopicConfig, topic_value_text
+from pybroker.config.keys.synonyms import SYNONYMS
+from pybroker.config.topic import TOPIC_KEYS, TopicConfig, topic_value_text
 
 UNKNOWN_TYPE = 0
 
@@ -148,7 +150,7 @@ def _broker_layers(name: str, broker: BrokerConfig, sensitive: bool) -> tuple[Co
     names = _BROKER_SYNONYMS.get(name, (name,))
     base = find_key(name)
     if name not in BROKER_KEYS and base is not None:
-        names = (name, _base_name(name))
+        names = (name, base_name(name))
     layers = (
         (ConfigSource.DYNAMIC_BROKER, broker.dynamic_broker),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_default),
@@ -166,11 +168,3 @@ def _broker_layers(name: str, broker: BrokerConfig, sensitive: bool) -> tuple[Co
             found.append(ConfigSynonym(synonym, None if sensitive else default, ConfigSource.DEFAULT))
     start = next((place for place, synonym in enumerate(found) if synonym.name == name), len(found))
     return tuple(found[start:])
-
-
-def _base_name(name: str) -> str:
-    """The key behind a name with the prefix of a listener, and perhaps of a SASL mechanism."""
-    base = name.removeprefix("listener.name.")
-    while base and base not in BROKER_KEYS:
-        base = base.partition(".")[2]
-    return base

@@ -54,9 +54,9 @@ def parse_protocol_map(text: str, key: str = "listener.security.protocol.map") -
         name, colon, protocol = (part.strip().upper() for part in item.partition(":"))
         if not colon or not name or protocol not in SECURITY_PROTOCOLS:
             accepted = f"NAME:PROTOCOL with a protocol of {', '.join(SECURITY_PROTOCOLS)}"
-            raise ConfigError(f"{key} has the item {item!r}; accepted: {accepted}")
+            raise ConfigError(f"{key} has the item {item!r}; accepted: {accepted}", key)
         if found.setdefault(name, protocol) != protocol:
-            raise ConfigError(f"{key} gives listener {name} two protocols; keep one")
+            raise ConfigError(f"{key} gives listener {name} two protocols; keep one", key)
     return found
 
 
@@ -66,18 +66,21 @@ def parse_listeners(key: str, items: Iterable[str], protocols: Mapping[str, str]
     for item in items:
         match = _LISTENER.fullmatch(item)
         if match is None or int(match["port"]) > MOST_PORT:
-            raise ConfigError(f"{key} has the item {item!r}; accepted: NAME://host:port, with a port from 0 to 65535")
+            raise ConfigError(
+                f"{key} has the item {item!r}; accepted: NAME://host:port, with a port from 0 to 65535", key
+            )
         name = match["name"].upper()
         if name not in protocols:
             raise ConfigError(
                 f"{key}: listener {name} has no security protocol; "
-                f"add {name}:PLAINTEXT to listener.security.protocol.map"
+                f"add {name}:PLAINTEXT to listener.security.protocol.map",
+                key,
             )
         found.append(Listener(name, match["v6"] or match["host"] or "", int(match["port"]), protocols[name]))
     names = [listener.name for listener in found]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ConfigError(f"{key} has listener {repeated[0]} twice; give each listener a name of its own")
+        raise ConfigError(f"{key} has listener {repeated[0]} twice; give each listener a name of its own", key)
     return tuple(found)
 
 
@@ -88,7 +91,8 @@ def check_ports_differ(key: str, listeners: Iterable[Listener]) -> None:
         address = (listener.host, listener.port)
         if listener.port and address in seen:
             raise ConfigError(
-                f"{key}: listeners {seen[address]} and {listener.name} share port {listener.port}; give each its own"
+                f"{key}: listeners {seen[address]} and {listener.name} share port {listener.port}; give each its own",
+                key,
             )
         seen[address] = listener.name
 
@@ -99,5 +103,7 @@ def check_served(key: str, listeners: Iterable[Listener]) -> None:
         if listener.security_protocol not in SERVED_PROTOCOLS:
             raise ConfigError(
                 f"{key}: listener {listener.name} stands for {listener.security_protocol}, which is not served; "
-                f"accepted: {', '.join(SERVED_PROTOCOLS)} (change listener.security.protocol.map)"
+                f"accepted: {', '.join(SERVED_PROTOCOLS)} (change listener.security.protocol.map)",
+                key,
+                "listener.security.protocol.map",
             )

@@ -37,9 +37,11 @@ def read_properties(path: Path) -> list[Property]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigError(f"{path}: cannot be read ({reason}); give the path of a server.properties file") from None
+        raise ConfigError(
+            f"cannot be read ({reason}); give the path of a server.properties file", where=str(path)
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+        raise ConfigError(f"byte {error.start} is not UTF-8 text; save the file as UTF-8", where=str(path)) from None
     return parse_properties(text, str(path))
 
 
@@ -110,7 +112,7 @@ def _unescape(text: str, where: str) -> str:
         if char == "u":
             digits = text[position : position + 4]
             if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
-                raise ConfigError(f"{where}: \\u{digits} is not a character; write \\u and four hexadecimal digits")
+                raise ConfigError(f"\\u{digits} is not a character; write \\u and four hexadecimal digits", where=where)
             out.append(chr(int(digits, 16)))
             position += 4
         else:

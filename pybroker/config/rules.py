@@ -6,9 +6,10 @@ Pure functions over a BrokerConfig. What can fail: ConfigError, which names the 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pybroker.config.definition import ConfigError
+from pybroker.config.definition import ConfigError, format_value
 from pybroker.config.listeners import (
     Listener,
     check_ports_differ,
@@ -16,6 +17,8 @@ from pybroker.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
+from pybroker.config.notices import GENERATED_ID
+from pybroker.config.support import REFUSALS
 
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
@@ -39,7 +42,9 @@ def resolve_listeners(config: BrokerConfig) -> tuple[Listeners, Listeners, Liste
     check_ports_differ("listeners", every)
     own = tuple(listener for listener in every if listener.name not in controllers)
     if not own:
-        raise ConfigError("listeners has only controller listeners; add one for clients, such as PLAINTEXT://:9092")
+        raise ConfigError(
+            "listeners has only controller listeners; add one for clients, such as PLAINTEXT://:9092", "listeners"
+        )
     check_served("listeners", own)
     advertised = _advertised(config, own, controllers, protocols)
     return own, advertised, _controller_listener(config, every, controllers)
@@ -53,19 +58,35 @@ def _advertised(
     if items:
         parsed = parse_listeners("advertised.listeners", items, protocols)
         advertised = tuple(listener for listener in parsed if listener.name not in controllers)
-    names = {listener.name for listener in own}
-    for listener in advertised:
-        if listener.name not in names:
-            raise ConfigError(f"advertised.listeners names {listener.name}, which is not among listeners; add it there")
+    by_name = {listener.name: listener for listener in advertised}
+    _check_advertised(by_name, [listener.name for listener in own])
+    inter_broker = config.get("inter.broker.listener.name")
+    if isinstance(inter_broker, str) and inter_broker.upper() not in by_name:
+        raise ConfigError(
+            f"inter.broker.listener.name is {inter_broker}, which is not among advertised.listeners",
+            "inter.broker.listener.name",
+            "advertised.listeners",
+        )
+    return tuple(by_name[listener.name] for listener in own)
+
+
+def _check_advertised(advertised: Mapping[str, Listener], names: list[str]) -> None:
+    key = "advertised.listeners"
+    for name, listener in advertised.items():
+        if name not in names:
+            raise ConfigError(f"{key} names {name}, which is not among listeners; add it there", key, "listeners")
         if listener.host in ("0.0.0.0", "::"):
             raise ConfigError(
-                f"advertised.listeners would tell clients to connect to {listener.host}; "
-                "set a host name or address that clients can reach"
+                f"{key} would tell clients to connect to {listener.host}; "
+                "set a host name or address that clients can reach",
+                key,
+                "listeners",
             )
-    inter_broker = config.get("inter.broker.listener.name")
-    if isinstance(inter_broker, str) and inter_broker.upper() not in {listener.name for listener in advertised}:
-        raise ConfigError(f"inter.broker.listener.name is {inter_broker}, which is not among advertised.listeners")
-    return advertised
+    for name in names:
+        if name not in advertised:
+            raise ConfigError(
+                f"{key} leaves out {name}, so who connects there would find no broker; add it", key, "listeners"
+            )
 
 
 def _controller_listener(config: BrokerConfig, every: Listeners, controllers: list[str]) -> Listener:
@@ -84,6 +105,7 @@ def _controller_listener(config: BrokerConfig, every: Listeners, controllers: li
 def check_broker(config: BrokerConfig) -> None:
     """Raises ConfigError for values that contradict each other, or that ask for a role which is not served."""
     _check_roles(config)
+    _check_refused(config)
     _check_log(config)
     _check_network(config)
     _check_order(config, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
@@ -91,57 +113,82 @@ def check_broker(config: BrokerConfig) -> None:
     _check_order(config, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms")
     for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if not 0 <= config.get_int(key) <= 4:
-            raise ConfigError(f"{key} cannot be {config.get(key)}; accepted: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd")
+            raise ConfigError(
+                f"{key} cannot be {config.get(key)}; accepted: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd", key
+            )
     if config.get_int("broker.heartbeat.interval.ms") * 2 > config.get_int("broker.session.timeout.ms"):
-        raise ConfigError("broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms")
+        raise ConfigError(
+            "broker.session.timeout.ms must be at least twice broker.heartbeat.interval.ms",
+            "broker.session.timeout.ms",
+            "broker.heartbeat.interval.ms",
+        )
 
 
 def _check_order(config: BrokerConfig, low: str, high: str) -> None:
     if config.get_int(low) > config.get_int(high):
-        raise ConfigError(f"{low} ({config.get(low)}) must not be above {high} ({config.get(high)})")
+        raise ConfigError(f"{low} ({config.get(low)}) must not be above {high} ({config.get(high)})", low, high)
 
 
 def _check_roles(config: BrokerConfig) -> None:
     if set(config.get_list("process.roles")) != {"broker", "controller"}:
         raise ConfigError(
             f"process.roles cannot be {','.join(config.get_list('process.roles'))!r}; accepted: broker,controller "
-            "(this node keeps its own metadata; joining other controllers is not served)"
+            "(this node keeps its own metadata; joining other controllers is not served)",
+            "process.roles",
         )
-    if config.is_set("broker.id") and config.get("broker.id") != config.get("node.id"):
-        raise ConfigError("broker.id and node.id differ; they are one number, so set node.id alone")
+    if config.is_set("broker.id") and config.get_int("broker.id") not in (int(GENERATED_ID), config.node_id):
+        raise ConfigError(
+            "broker.id and node.id differ; they are one number, so set node.id alone", "broker.id", "node.id"
+        )
     voters = config.get_list("controller.quorum.voters")
     if voters and [int(voter.partition("@")[0]) for voter in voters] != [config.node_id]:
         raise ConfigError(
-            f"controller.quorum.voters is {','.join(voters)}; accepted: this node alone, {config.node_id}@host:port"
+            f"controller.quorum.voters is {','.join(voters)}; accepted: this node alone, {config.node_id}@host:port",
+            "controller.quorum.voters",
+            "node.id",
         )
-    if config.get_str("authorizer.class.name"):
-        raise ConfigError(
-            "authorizer.class.name is set, but no authorizer is served: every client would be allowed everything; "
-            "remove the setting if that is meant"
-        )
+
+
+def _check_refused(config: BrokerConfig) -> None:
+    for name, refusal in REFUSALS.items():
+        text = format_value(config.get(name)) or ""
+        if text != refusal.accepted:
+            raise ConfigError(f"{name} cannot be {text[:100]!r}: {refusal.reason}; {refusal.advice}", name)
 
 
 def _check_log(config: BrokerConfig) -> None:
     for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         if config.get(key) == 0:
-            raise ConfigError(f"{key} cannot be 0; accepted: -1 for no bound, or at least 1")
+            raise ConfigError(f"{key} cannot be 0; accepted: -1 for no bound, or at least 1", key)
     for key, least in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
         value = config.get(key)
         if isinstance(value, int) and value < least:
-            raise ConfigError(f"{key} cannot be {value}; accepted: at least {least}")
+            raise ConfigError(f"{key} cannot be {value}; accepted: at least {least}", key)
     unknown = set(config.get_list("cordoned.log.dirs")) - {str(path) for path in config.log_dirs} - {"*"}
     if unknown:
-        raise ConfigError(f"cordoned.log.dirs names {sorted(unknown)[0]}, which is not among log.dirs")
+        raise ConfigError(
+            f"cordoned.log.dirs names {sorted(unknown)[0]}, which is not among log.dirs",
+            "cordoned.log.dirs",
+            "log.dirs",
+        )
     dedupe = config.get_int("log.cleaner.dedupe.buffer.size")
     if dedupe < _MIB * config.get_int("log.cleaner.threads"):
-        raise ConfigError(f"log.cleaner.dedupe.buffer.size is {dedupe}; give it at least 1 MiB per log.cleaner.threads")
+        raise ConfigError(
+            f"log.cleaner.dedupe.buffer.size is {dedupe}; give it at least 1 MiB per log.cleaner.threads",
+            "log.cleaner.dedupe.buffer.size",
+            "log.cleaner.threads",
+        )
 
 
 def _check_network(config: BrokerConfig) -> None:
     connection_overrides(config.get_str("max.connections.per.ip.overrides"))
     queued = config.get_int("queued.max.request.bytes")
     if 0 < queued < config.get_int("socket.request.max.bytes"):
-        raise ConfigError("queued.max.request.bytes must be -1 or at least socket.request.max.bytes")
+        raise ConfigError(
+            "queued.max.request.bytes must be -1 or at least socket.request.max.bytes",
+            "queued.max.request.bytes",
+            "socket.request.max.bytes",
+        )
 
 
 def connection_overrides(text: str) -> dict[str, int]:
@@ -152,7 +199,8 @@ def connection_overrides(text: str) -> dict[str, int]:
         if match is None or int(match["count"]) > _MOST_CONNECTIONS:
             raise ConfigError(
                 f"max.connections.per.ip.overrides has the item {item[:100]!r}; "
-                f"accepted: host:count pairs with a count from 0 to {_MOST_CONNECTIONS}"
+                f"accepted: host:count pairs with a count from 0 to {_MOST_CONNECTIONS}",
+                "max.connections.per.ip.overrides",
             )
         found[match["host"]] = int(match["count"])
     return found

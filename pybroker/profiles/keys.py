@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pybroker.config.broker import BROKER_KEYS, BrokerConfig
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigValue, OneOf
 
 Setting = int | str

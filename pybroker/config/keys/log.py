@@ -157,7 +157,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
               Range(1), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("num.recovery.threads.per.data.dir", INT, "2", HIGH,
               "How many threads recover each log directory at start and flush it at stop.",
-              Range(1), update_mode=CLUSTER_WIDE),
+              Range(1), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("producer.id.expiration.ms", INT, "86400000", LOW,
               "How long a partition remembers an idle idempotent producer.",
               Range(1), update_mode=CLUSTER_WIDE, honoured=True),

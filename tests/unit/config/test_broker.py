@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.config.broker import BROKER_KEYS, BrokerConfig, find_key
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_keys import BROKER_KEYS, find_key
 from pybroker.config.definition import ConfigError, ConfigKey, ConfigType, Importance, format_value
 from pybroker.config.rules import connection_overrides
 
@@ -59,7 +60,7 @@ def test_warnings_for_unknown_idle_and_repeated_keys(tmp_path: Path) -> None:
     assert config.warnings == (
         f"{path}:5: node.id is set again; the last value counts",
         f"{path}:1: nope is not a known setting; it has no effect",
-        "accepted, no effect yet: listener.name.a.ssl.key.password, num.io.threads",
+        "accepted without effect (`pybroker config check` says why): listener.name.a.ssl.key.password, num.io.threads",
     )
     assert config.get_int("num.io.threads") == 4
     assert config.node_id == 2

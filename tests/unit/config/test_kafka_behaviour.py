@@ -18,7 +18,8 @@ from pybroker.config.alter import (
     alter_broker,
     alter_topic,
 )
-from pybroker.config.broker import BROKER_KEYS, BrokerConfig
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigType
 from pybroker.config.describe import DescribedConfig, describe_broker, describe_default_broker, describe_topic
 from pybroker.config.keys.own import OWN_KEYS

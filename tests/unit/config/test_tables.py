@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import pybroker
-from pybroker.config.broker import BROKER_KEYS
+from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigError, ConfigKey, format_value
 from pybroker.config.keys.own import DURABILITY, OWN_KEYS
-from pybroker.config.topic import SYNONYMS, TOPIC_KEYS
+from pybroker.config.keys.synonyms import SYNONYMS
+from pybroker.config.topic import TOPIC_KEYS
 
 FACTS: list[dict[str, Any]] = [
     json.loads(line) for line in (Path(__file__).parent / "data/kafka-4.3.0-keys.jsonl").read_text().splitlines()

@@ -1,0 +1,113 @@
+"""`check`: everything that is wrong with, or worth saying about, a server.properties, each at its place.
+
+A start stops at the first error. Here what an error names is taken out and the rest is looked at again, until nothing
+is left to complain about. Reads the file; keeps nothing. What can fail is in the findings.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.config.broker import BrokerConfig, link_node_id, read_static
+from pybroker.config.broker_keys import find_key
+from pybroker.config.definition import ConfigError
+from pybroker.config.notices import Notice, notices_of
+
+
+class Severity(enum.Enum):
+    """`ERROR`: the broker does not start. `WARNING`: the file should be changed. `NOTE`: worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to say. `kind` is `invalid` for an error, else that of the notice; `keys` are the settings it is about.
+
+    `source` is the file or the command line option, None where there is no place; `line` counts from 1.
+    """
+
+    severity: Severity
+    kind: str
+    keys: tuple[str, ...]
+    source: str | None
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        place = [] if self.source is None else [self.source if self.line is None else f"{self.source}:{self.line}"]
+        return ": ".join([*place, self.severity.value, self.text])
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "severity": self.severity.value,
+            "kind": self.kind,
+            "keys": list(self.keys),
+            "source": self.source,
+            "line": self.line,
+            "text": self.text,
+        }
+
+
+def check(path: Path | str | None, overrides: Sequence[str] = ()) -> list[Finding]:
+    """The findings about the file with `key=value` overrides: errors first, then in the order of the lines."""
+    try:
+        static, origins, repeated = read_static(path, overrides)
+    except ConfigError as error:
+        return [of_error(error)]
+    notices = [*repeated, *notices_of(static, origins)]
+    link_node_id(static, origins)
+    findings = _errors(static, origins)
+    faulty = {key for each in findings for key in each.keys}
+    findings += [_of_notice(each) for each in notices if each.key not in faulty]
+    order = list(Severity)
+    return sorted(findings, key=lambda each: (order.index(each.severity), each.line or 0))
+
+
+def _errors(static: dict[str, str], origins: dict[str, str]) -> list[Finding]:
+    findings: list[Finding] = []
+    left = dict(static)
+    while True:
+        try:
+            BrokerConfig(static=left, origins=origins)
+        except ConfigError as error:
+            at_fault = next((key for key in error.keys if key in left), None)
+            if at_fault is not None or not findings:
+                findings.append(of_error(error.located(origins)))
+            if at_fault is None:
+                # A default that does not go with the rest: it stands for a setting that was taken out.
+                return findings
+            del left[at_fault]
+        else:
+            break
+    # A key with the prefix of a listener has no effect, but whoever wrote it meant a value of its base.
+    for name, text in left.items():
+        found = find_key(name)
+        try:
+            if found is not None:
+                found.parse(text, origins.get(name, ""))
+        except ConfigError as error:
+            findings.append(of_error(error))
+    return findings
+
+
+def of_error(error: ConfigError) -> Finding:
+    """The finding that an error is."""
+    return Finding(Severity.ERROR, "invalid", error.keys, *_split_place(error.where), error.message)
+
+
+def _of_notice(notice: Notice) -> Finding:
+    severity = Severity.WARNING if notice.kind.is_warning else Severity.NOTE
+    return Finding(severity, notice.kind.value, (notice.key,), *_split_place(notice.where), notice.text)
+
+
+def _split_place(where: str) -> tuple[str | None, int | None]:
+    """Source and line of a place."""
+    source, colon, line = where.rpartition(":")
+    return (source, int(line)) if colon and line.isdecimal() else (where or None, None)

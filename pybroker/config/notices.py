@@ -1,0 +1,158 @@
+"""What the settings of a server.properties have to be told that are no errors: old names, dead keys, misspelt ones.
+
+Pure functions over the settings as they were given. Each notice is said once, at start and by `pybroker config check`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pybroker.config.broker_keys import BROKER_KEYS, find_key
+from pybroker.config.keys.retired import PLUGIN_KEYS, RETIRED_KEYS, RETIRED_TOPIC_KEYS, RetiredKey
+from pybroker.config.keys.synonyms import SYNONYMS
+from pybroker.config.keys.topic import TOPIC_KEYS
+from pybroker.config.support import Support, support_of
+
+#: What broker.id says when the number was to be made up by the broker.
+GENERATED_ID = "-1"
+
+_TOPIC_NAMES = frozenset(key.name for key in TOPIC_KEYS)
+#: Of keys that say the same thing the first one that is set counts.
+_OVERRIDING = (
+    ("log.dirs", "log.dir"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+)
+_SIMILAR = 0.75
+#: Prefixes of settings that are handed to classes as they are.
+_HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
+
+
+class NoticeKind(enum.Enum):
+    """What a notice is about. The first four want something done, the others are worth knowing."""
+
+    REPEATED = "repeated"
+    UNKNOWN = "unknown"
+    RETIRED = "retired"
+    PLUGIN = "plugin"
+    OLD_NAME = "old name"
+    OVERRIDDEN = "overridden"
+    NO_EFFECT = "no effect"
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether the file should be changed."""
+        return self in (NoticeKind.REPEATED, NoticeKind.UNKNOWN, NoticeKind.RETIRED, NoticeKind.PLUGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to say about one key. `where` is its place: file and line, or the command line option."""
+
+    kind: NoticeKind
+    key: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+def notices_of(static: Mapping[str, str], origins: Mapping[str, str]) -> list[Notice]:
+    """What there is to say of each key, in the order in which they were given."""
+    overridden = {
+        name: strongest
+        for names in _OVERRIDING
+        for strongest in [next((each for each in names if each in static), None)]
+        for name in names
+        if strongest is not None and name != strongest
+    }
+    found = []
+    for name in static:
+        about = _about(name, static)
+        if about is None and name in overridden:
+            about = NoticeKind.OVERRIDDEN, f"{name} gives way to {overridden[name]}, which is set as well"
+        if about is not None:
+            found.append(Notice(about[0], name, origins[name], about[1]))
+    return found
+
+
+def told_at_start(notices: list[Notice]) -> list[str]:
+    """The lines of the broker's log: one for each, but one for all that have no effect."""
+    idle = sorted(each.key for each in notices if each.kind is NoticeKind.NO_EFFECT)
+    lines = [str(each) for each in notices if each.kind is not NoticeKind.NO_EFFECT]
+    if idle:
+        lines.append(f"accepted without effect (`pybroker config check` says why): {', '.join(idle)}")
+    return lines
+
+
+def _about(name: str, static: Mapping[str, str]) -> tuple[NoticeKind, str] | None:
+    if name == "broker.id":
+        return _about_broker_id(static)
+    key = find_key(name)
+    if key is not None:
+        standing = support_of(key)
+        if standing.support is Support.NO_EFFECT:
+            return NoticeKind.NO_EFFECT, f"{name} has no effect: {standing.reason}"
+        return None
+    if name in RETIRED_KEYS:
+        return NoticeKind.RETIRED, _obituary(RETIRED_KEYS[name], static)
+    if name in PLUGIN_KEYS:
+        return NoticeKind.PLUGIN, f"{name} is without effect: {PLUGIN_KEYS[name]}"
+    if name.startswith(_HANDED_ON):
+        return NoticeKind.PLUGIN, f"{name} is without effect: it is meant for a Java class, and none is loaded"
+    return NoticeKind.UNKNOWN, f"{name} is not a known setting; it has no effect{_advice(name)}"
+
+
+def _about_broker_id(static: Mapping[str, str]) -> tuple[NoticeKind, str] | None:
+    if static["broker.id"] == GENERATED_ID:
+        text = "broker.id=-1 asked for a number to be made up, which is no more; set node.id"
+    elif "node.id" in static:
+        text = "broker.id is the old name of node.id, which is set as well; remove the line"
+    else:
+        text = f"broker.id is the old name of node.id; write node.id={static['broker.id']}"
+    return NoticeKind.OLD_NAME, text
+
+
+def _obituary(retired: RetiredKey, static: Mapping[str, str]) -> str:
+    """What became of the key, and what to write for it."""
+    text = f"{retired.name} is without effect (Kafka had it until {retired.until}): {retired.fate}"
+    present = [name for name in retired.replacements if name in static]
+    if present:
+        return f"{text}; {' and '.join(present)}, which is set, stands for it: remove the line"
+    if not retired.replacements:
+        return f"{text}; remove the line"
+    address = _address(retired.replacements[0], static)
+    return f"{text}; write {address or ' and '.join(retired.replacements)} for it"
+
+
+def _address(replacement: str, static: Mapping[str, str]) -> str | None:
+    """The listener that stands for the keys of before, which had host and port apart."""
+    host, port = static.get("host.name", ""), static.get("port", "9092")
+    if replacement == "advertised.listeners":
+        host, port = static.get("advertised.host.name", host), static.get("advertised.port", port)
+    elif replacement != "listeners":
+        return None
+    return f"{replacement}=PLAINTEXT://{host}:{port}"
+
+
+def _advice(name: str) -> str:
+    if name in _TOPIC_NAMES:
+        behind = SYNONYMS.get(name)
+        instead = f"; {behind[0].name} is what topics take it from" if behind else ""
+        return f" here: it belongs to a topic{instead}"
+    if name in RETIRED_TOPIC_KEYS:
+        return f" here: it belonged to a topic until Kafka {RETIRED_TOPIC_KEYS[name].until}"
+    similar = similar_key(name)
+    return "" if similar is None else f"; is {similar} meant?"
+
+
+def similar_key(name: str) -> str | None:
+    """The key that is most likely meant by a name that is none."""
+    names = [key.name for key in BROKER_KEYS.values() if not key.internal]
+    matches = difflib.get_close_matches(name.lower().replace("_", "."), names, 1, _SIMILAR)
+    return matches[0] if matches else None
