@@ -7,8 +7,20 @@ import click
 from pybroker import __version__
 from pybroker.cli.lazy_group import LazyGroup
 
+_NAMES = (
+    "serve",
+    "topics",
+    "configs",
+    "events",
+    "config",
+    "log",
+    "profile",
+    "perf",
+    "bench",
+)
 
-@click.group(cls=LazyGroup, names=("serve", "events", "config", "log", "profile", "perf", "bench"))
+
+@click.group(cls=LazyGroup, names=_NAMES)
 @click.version_option(__version__, prog_name="pybroker")
 def main() -> None:
     """A broker that speaks Apache Kafka's protocol and keeps Apache Kafka's files."""

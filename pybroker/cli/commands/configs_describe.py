@@ -1,0 +1,68 @@
+"""`pybroker configs describe`: what is set, and where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pybroker.cli.broker_options import broker_options, connected
+from pybroker.cli.entity_options import entity, entity_options
+from pybroker.cli.output import Column, print_rows
+
+if TYPE_CHECKING:
+    from pybroker.client.configs import Resource, Setting
+
+_COLUMNS = [
+    Column("entity", "of", fold=True),
+    Column("name", "setting", fold=True),
+    Column("value", "value", fold=True),
+    Column("source", "source", fold=True),
+]
+
+
+@click.command(name="describe")
+@broker_options
+@entity_options
+@click.option("--all", "everything", is_flag=True, help="Defaults and what stands in the broker's file, too.")
+@click.option("--config", "names", multiple=True, metavar="NAME", help="Only this setting, wherever it comes from.")
+def command(
+    bootstrap: str, timeout_ms: int, as_json: bool, everything: bool, names: tuple[str, ...], **entities: Any
+) -> None:
+    """Show settings, without --all only those that were set with `pybroker configs alter` or the like.
+
+    \b
+    pybroker configs describe --topic orders --all
+    pybroker configs describe --entity-type topics
+
+    --json has synonyms as well: what would hold if the value were deleted, strongest first.
+    """
+    from pybroker.client import configs
+
+    kind, resource = entity(**entities)
+    with connected(bootstrap, timeout_ms) as cluster:
+        resources = [resource] if resource else [(kind, name) for name in configs.list_resources(cluster, kind)]
+        found = configs.describe(cluster, resources) if resources else {}
+    rows = [
+        _row(resource, each)
+        for resource, settings in sorted(found.items())
+        for each in settings
+        if (each.name in names if names else everything or each.is_own(resource))
+    ]
+    print_rows(_COLUMNS, rows, as_json)
+
+
+def _row(resource: Resource, each: Setting) -> dict[str, Any]:
+    return {
+        "entity_type": resource[0].name.lower(),
+        "entity": resource[1] or "<default>",
+        "name": each.name,
+        "value": "(sensitive)" if each.is_sensitive else each.value,
+        "source": each.source.name.lower().removesuffix("_config").replace("_", " "),
+        "read_only": each.is_read_only,
+        "sensitive": each.is_sensitive,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source.name.lower()}
+            for synonym in each.synonyms
+        ],
+    }

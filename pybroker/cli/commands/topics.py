@@ -1,0 +1,18 @@
+"""`pybroker topics`: the topics of a running broker. Its commands are beside it."""
+
+from __future__ import annotations
+
+import click
+
+from pybroker.cli.lazy_group import LazyGroup
+
+
+@click.group(name="topics", cls=LazyGroup, names=("list", "describe", "create", "alter", "delete"), prefix="topics_")
+def command() -> None:
+    """List, describe, create, alter and delete topics.
+
+    The options are those of kafka-topics.sh, and the broker may be Apache Kafka's. What was set for a topic is changed
+    by `pybroker configs`.
+
+    Exit status of all: 0, 1 the broker refused or cannot be reached, 2 the command line is wrong, 130 after Ctrl-C.
+    """
