@@ -20,6 +20,7 @@ from pybroker.config.keys.throttle import THROTTLE_KEYS
 from pybroker.config.support import Support, support_of
 from pybroker.config.topic import TOPIC_KEYS
 
+_READ_AT_SIGHUP = ("pybroker.log.format", "pybroker.log.level")
 _LARGEST = {
     "9223372036854775807": "2^63 - 1",
     "9223372036854775808": "2^63",
@@ -57,7 +58,7 @@ values are Kafka's. [configuring.md](configuring.md) says where settings are wri
 broker does not start with it, because whoever sets it relies on it. The number leads to the reason below the table.
 
 *changes* says when a new value counts: **start**, the next time the broker starts; **live**, at once, as the default of
-all brokers or of one; **per broker**, at once, for one broker.
+all brokers or of one; **per broker**, at once, for one broker; **SIGHUP**, when the process gets that signal.
 
 | settings | yes | no | refused |
 |---|---|---|---|
@@ -98,6 +99,8 @@ def _row(key: ConfigKey, of_topic: bool) -> dict[str, object]:
 
 
 def _changes(key: ConfigKey) -> str:
+    if key.name in _READ_AT_SIGHUP:
+        return "start, SIGHUP"
     if key.update_mode is UpdateMode.READ_ONLY or key.name in NEEDS_RESTART:
         return "start"
     return "live" if key.update_mode is UpdateMode.CLUSTER_WIDE else "per broker"

@@ -37,25 +37,19 @@ _COLLECTOR_THRESHOLDS = (10_000, 10, 100)
 )
 @click.option(
     "--log-format",
-    default="auto",
-    show_default=True,
     type=click.Choice(["auto", "text", "json", "journal"]),
-    help="Of the log on standard error; auto sends fields to systemd's journal when it is that, else text.",
+    help="Of the log on standard error; wins over pybroker.log.format.",
 )
-def command(properties: str | None, overrides: tuple[str, ...], log_format: str) -> None:
+def command(properties: str | None, overrides: tuple[str, ...], log_format: str | None) -> None:
     """Run a broker with the settings of a server.properties file."""
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.definition import ConfigError
-    from pybroker.observability.logging import configure_logging
+    from pybroker.observability.log_settings import apply_log_settings
     from pybroker.profiles import load_profile
 
     try:
-        configure_logging(log_format=log_format)
-    except OSError as error:
-        click.echo(f"pybroker: --log-format {log_format}: no journal can be reached: {error.strerror}", err=True)
-        sys.exit(_EXIT_FAILED)
-    try:
         config = BrokerConfig.load(properties, overrides)
+        apply_log_settings(config, log_format)
         profile = load_profile(config)
     except ConfigError as error:
         click.echo(f"pybroker: {error}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pybroker.config.definition import ConfigKey, ConfigType, ConfigValue, Importance, OneOf, Range, UpdateMode
@@ -17,6 +18,24 @@ class _Address:
     def accepts(self, value: ConfigValue) -> bool:
         return isinstance(value, str) and parse_address(value) is not None
 
+
+_LOG_LEVELS = "debug|info|warning|error"
+
+
+@dataclass(frozen=True, slots=True)
+class _LogLevels:
+    """A level for all loggers, and others for some."""
+
+    accepted: str = "debug, info, warning or error, and after commas logger:level such as pybroker.storage:debug"
+
+    def accepts(self, value: ConfigValue) -> bool:
+        if not isinstance(value, tuple) or not value or not all(re.fullmatch(_LOGGER_LEVEL, item) for item in value):
+            return False
+        loggers = [item.rpartition(":")[0] for item in value]
+        return len(set(loggers)) == len(loggers)
+
+
+_LOGGER_LEVEL = rf"([a-z_]+(\.[a-z_0-9]+)*:)?({_LOG_LEVELS})"
 
 DURABILITY_MODES = ("none", "interval", "acks")
 
@@ -68,6 +87,25 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         "Where metrics, health and events are told over HTTP, without asking who wants to know: host:port, and port 0 "
         "for nowhere. When the default is taken, as by another broker on the machine, there are none.",
         _Address(),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.log.level",
+        ConfigType.LIST,
+        "info",
+        Importance.LOW,
+        "The least important lines of the log; some loggers may have a level of their own. SIGHUP reads it again.",
+        _LogLevels(),
+        honoured=True,
+    ),
+    ConfigKey(
+        "pybroker.log.format",
+        ConfigType.STRING,
+        "auto",
+        Importance.LOW,
+        "How the log is written to standard error; auto sends fields to systemd's journal when it is that, else text. "
+        "`--log-format` wins. SIGHUP reads it again.",
+        OneOf("auto", "text", "json", "journal"),
         honoured=True,
     ),
     ConfigKey(
