@@ -142,12 +142,17 @@ def test_a_topic_takes_the_name_of_one_whose_log_is_still_being_closed(
             await client.make_topic("t")
             log = daemon.logs.logs["t", 0]
             log.hold()  # as a call does that waits for a slow disk
-            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
-            assert (await client.call(request, 6)).responses[0].error_code == OK
-            assert await produced(client, "t") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            await client.make_topic("t")
-            log.release()
-            async with asyncio.timeout(10):
+            try:
+                request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+                assert (await client.call(request, 6)).responses[0].error_code == OK
+                async with asyncio.timeout(60):  # the answer has no patience with a thread that gets no CPU
+                    while (refusal := await produced(client, "t")) == OK:
+                        await asyncio.sleep(0.01)
+                assert refusal == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                await client.make_topic("t")
+            finally:
+                log.release()
+            async with asyncio.timeout(60):
                 for index in range(2):
                     while (row := await client.produce("t", b"x", index=index)).error_code != OK:
                         assert row.error_code == OFFLINE
