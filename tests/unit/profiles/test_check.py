@@ -114,8 +114,8 @@ def test_rings_need_room_in_memory(tmp_path: Path) -> None:
     (found,) = rings("container", direct, "pybroker.tail.ring.budget.bytes=67108864")
     assert found.status is Status.OK
     # There /dev/shm is no mount of its own.
-    (found,) = rings("virtio", direct)
-    assert (found.status, found.found) == (Status.ADVICE, "ext4")
+    (found,) = rings("nvme", direct)
+    assert (found.status, found.found) == (Status.ADVICE, "devtmpfs")
 
 
 def test_a_small_board(tmp_path: Path) -> None:
