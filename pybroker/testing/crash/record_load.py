@@ -30,10 +30,14 @@ Place = tuple[str, int]
 
 @dataclass
 class Ledger:
-    """What was acknowledged: (producer, topic, partition) to the offset of each numbered record; and failures."""
+    """What was acknowledged: (producer, topic, partition) to the offset of each numbered record; and failures.
+
+    None is an offset nobody was told: when a batch has had no answer, and one sent after it is known to be in the log,
+    librdkafka takes both for acknowledged.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    acknowledged: dict[tuple[int, str, int], list[int]] = field(default_factory=dict)
+    acknowledged: dict[tuple[int, str, int], list[int | None]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[tuple[int, str, int], int]:
@@ -257,6 +261,8 @@ class RecordCheck:
         with self._ledger.lock:
             offsets = self._ledger.acknowledged.get((producer, *place), [])
             told = offsets[sequence] if sequence < len(offsets) else offset
+            if told is None:
+                offsets[sequence] = told = offset  # from now on it has to stay there
         assert told == offset, f"{place}: record {sequence} of {producer} lies at {offset}, acknowledged at {told}"
         position.expected[producer] = sequence + 1
         position.next_offset = offset + 1

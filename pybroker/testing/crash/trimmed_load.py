@@ -145,7 +145,9 @@ class TrimmedLoad:
         def delivered(error: Any, message: Any) -> None:
             with self._ledger.lock:
                 if error is None:
-                    self._ledger.acknowledged[place][number] = message.offset()
+                    # None: see `record_load.Ledger`. Then nothing is known to be compared.
+                    if message.offset() is not None:
+                        self._ledger.acknowledged[place][number] = message.offset()
                 elif not self._abandoned:
                     self._ledger.failures.append(f"{place} record {number}: {error}")
 
