@@ -1,9 +1,11 @@
-"""What can be saved when rings are not as their broker left them: one whose header is damaged, or none at all.
+"""What can be saved when a ring and its log are not as their broker left them: a ring whose header is damaged, a file
+that a failing disk has given back shorter than it was written, or no ring at all.
 
-A ring whose header cannot be believed may still have intact batches. The byte at a position of a segment lies in its
-ring at that position modulo the ring's size, and rings are emptied before another log gets them: so a batch that lies
-where the log's file ends, begins with the offset that comes next there and has the right CRC is the one that follows,
-whatever the header says, and the next one lies behind it. Blocks; fails with `OSError` and `NativeError`.
+What a ring holds has proofs of its own. The byte at a position of a segment lies in its ring at that position modulo
+the ring's size, and rings are emptied before another log gets them: so a batch that lies where the log's file ends,
+begins with the offset that comes next there and has the right CRC is the one that follows, and the next one lies behind
+it. That holds whatever the header says, and below the ring's start too: bytes that are in the file stay in the ring
+until others take their place. Blocks; fails with `OSError` and `NativeError`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from pybroker.native import crc32c
 from pybroker.native.rings import RingFile
 from pybroker.native.walk import EVERY, SegmentWalk
+from pybroker.storage.atomic import fsync_directory
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta
 _BATCH = struct.Struct(">qiibIhi")
@@ -41,19 +44,64 @@ def salvage(ring: RingFile, log: Path) -> Saved:
     if segment is None:
         return Saved(0, 0)
     position, next_offset = _end_of(segment)
+    content = _content(ring, position)
+    byte_count, end_offset = _chain(content, next_offset)
+    if byte_count > 0:
+        _write(segment, position, content[:byte_count])
+    return Saved(byte_count, end_offset - next_offset)
+
+
+def is_cut(ring: RingFile, log: Path) -> bool:
+    """Whether the log ends before the ring begins: the disk has lost what had been written and not synced."""
+    segment, newest = _segment_of(ring, log), newest_segment(log)
+    if not ring.is_sealed or (newest is not None and newest.name > segment.name):
+        return False
+    return newest != segment or segment.stat().st_size < ring.start_position
+
+
+def regain(ring: RingFile, log: Path, *, look: bool = False) -> int | None:
+    """Bring all that follows the end of a log that is cut into it, durably, up to the ring's end; how many bytes.
+    `look`: only say so. None, and nothing is changed: the ring has not all of it any more, or speaks of another log."""
+    segment, newest = _segment_of(ring, log), newest_segment(log)
+    position, next_offset = (0, ring.segment_base) if newest is None else _end_of(newest)
+    if newest != segment:
+        if next_offset != ring.segment_base:
+            return None
+        position = 0
+    wanted_bytes = ring.end_position - position
+    if not 0 <= wanted_bytes <= ring.ring_bytes:
+        return None
+    content = _content(ring, position)[:wanted_bytes]
+    if _chain(content, next_offset)[0] != wanted_bytes:
+        return None
+    if not look:
+        _write(segment, position, content)
+    return wanted_bytes
+
+
+def _segment_of(ring: RingFile, log: Path) -> Path:
+    return log / f"{ring.segment_base:020}.log"
+
+
+def _content(ring: RingFile, position: int) -> bytes:
+    """What the ring has from `position` of the segment on, if it has that."""
     with open(ring.path, "rb") as file:
         content = file.read(ring.ring_bytes)
     place = position % ring.ring_bytes
-    content = content[place:] + content[:place]
-    byte_count, end_offset = _chain(content, next_offset)
-    if byte_count > 0:
-        with open(segment, "r+b") as file:
-            file.truncate(position)
-            file.seek(position)
-            file.write(content[:byte_count])
-            file.flush()
-            os.fsync(file.fileno())
-    return Saved(byte_count, end_offset - next_offset)
+    return content[place:] + content[:place]
+
+
+def _write(segment: Path, position: int, content: bytes) -> None:
+    """The file has `content` from `position` on, and nothing behind it."""
+    is_new = not segment.exists()
+    with open(segment, "wb" if is_new else "r+b") as file:
+        file.truncate(position)
+        file.seek(position)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        fsync_directory(segment.parent)
 
 
 def newest_segment(log: Path) -> Path | None:

@@ -26,7 +26,7 @@ from pybroker.storage import partition_metadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
-from pybroker.storage.ring_salvage import salvage, without_ring
+from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +153,11 @@ class LeftRing:
         """topic-partition."""
         return f"{self.ring.topic}-{self.ring.partition}"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has all of it."""
+        return self.ring.gathered_bytes == 0 and (self.log is None or not is_cut(self.ring, self.log))
+
     def is_deleted(self, log_dir: Path) -> bool:
         """Whether the topic was deleted: a newer one has its name, or its directory is on its way out."""
         place = log_dir / self.name
@@ -254,7 +259,7 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
 def _replay_left(log_dir: Path, left: LeftRing) -> int:
     """How many bytes came in."""
     ring = left.ring
-    if ring.gathered_bytes == 0:
+    if left.is_empty:
         ring.path.unlink(missing_ok=True)
     elif left.log is not None:
         return _replay_one(left, left.log)
@@ -266,10 +271,36 @@ def _replay_left(log_dir: Path, left: LeftRing) -> int:
     return 0
 
 
+def bring_in(ring: RingFile, log: Path, *, look: bool = False) -> int:
+    """Bring what the ring holds into the log, and sync it; how many bytes that had not got. `look`: only say so. The
+    ring's file stays. NativeError with ESTALE when the log is not as the ring's writer left it, and what has become of
+    it is not a disk's loss that the ring makes good; OSError."""
+    if not is_cut(ring, log):
+        return replay_ring(ring.path, log, look=look)
+    regained_bytes = regain(ring, log, look=look)
+    if regained_bytes is None:
+        raise NativeError(
+            -errno.ESTALE,
+            f"{log}/{ring.segment_base:020}.log ends before position {ring.start_position}, up to which it was "
+            f"written, and the tail ring {ring.path} has not all that is missing",
+        )
+    if not look:
+        logger.warning(
+            "%s/%020d.log ended before position %d, up to which it was written: its disk has lost %d bytes. They were "
+            "still in the tail ring %s and came in from there",
+            log,
+            ring.segment_base,
+            ring.start_position,
+            regained_bytes - ring.gathered_bytes,
+            ring.path,
+        )
+    return regained_bytes
+
+
 def _replay_one(left: LeftRing, log: Path) -> int:
     ring = left.ring
     try:
-        moved_bytes = replay_ring(ring.path, log)
+        moved_bytes = bring_in(ring, log)
     except NativeError as error:
         if error.errno == errno.ESTALE:
             _tell_kept(left, error.text)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pybroker.native import NativeError
-from pybroker.native.rings import replay_ring
 from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import MetaProperties
@@ -55,7 +54,7 @@ def _rings(log_dir: Path, only: Path | None) -> list[LeftRing]:
     properties = MetaProperties.read(log_dir)
     if properties is None:
         return []
-    found = [each for each in tail_rings.left_rings(log_dir, properties.directory_id) if each.ring.gathered_bytes > 0]
+    found = [each for each in tail_rings.left_rings(log_dir, properties.directory_id) if not each.is_empty]
     return [each for each in found if only is None or (each.log is not None and each.log.name == only.name)]
 
 
@@ -66,7 +65,7 @@ def _check_one(left: LeftRing, report: Report) -> None:
         report.warning("tail-ring-unknown", ring.path, text)
         return
     try:
-        missing_bytes = replay_ring(ring.path, left.log, look=True)
+        missing_bytes = tail_rings.bring_in(ring, left.log, look=True)
     except NativeError as error:
         report.error("tail-ring-stale", ring.path, error.text)
         return
@@ -111,13 +110,17 @@ def rings_brought_in(target: LogDirFiles | PartitionFiles, output: Path, notes: 
 def _stage(left: LeftRing, partition: PartitionFiles, stage: Path, notes: list[str]) -> None:
     ring = left.ring
     try:
-        if replay_ring(ring.path, partition.path, look=True) == 0:
+        if tail_rings.bring_in(ring, partition.path, look=True) == 0:
             return
-        segment = next(each for each in partition.segments if each.base_offset == ring.segment_base)
-        assert segment.log is not None
+        segment = next((each for each in partition.segments if each.base_offset == ring.segment_base), None)
+        if segment is None or segment.log is None:
+            notes.append(
+                f"left out the tail ring {ring.path}: its segment is gone; a start of the broker makes it anew"
+            )
+            return
         stage.mkdir(parents=True, exist_ok=True)
         shutil.copy2(segment.log, stage)
-        moved_bytes = replay_ring(ring.path, stage)
+        moved_bytes = tail_rings.bring_in(ring, stage)
     except NativeError as error:
         if error.errno == errno.ESTALE:
             notes.append(f"left out the tail ring {ring.path}: {error.text}")
@@ -133,7 +136,7 @@ def that_can_be_brought_in(target: LogDirFiles | PartitionFiles) -> list[Path]:
     for left in _rings_of(target):
         try:
             if left.log is not None:
-                replay_ring(left.ring.path, left.log, look=True)
+                tail_rings.bring_in(left.ring, left.log, look=True)
                 found.append(left.ring.path)
         except NativeError:
             continue

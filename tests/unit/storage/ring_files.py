@@ -28,8 +28,9 @@ def write_ring(
     session: bytes = SESSION,
     boot: bytes | None = None,
     sealed: bool = True,
+    flushed_bytes: int = 0,
 ) -> None:
-    """A ring whose `content` begins at position `start` of its segment."""
+    """A ring whose `content` begins at position `start` of its segment, which has the first of these bytes already."""
     boot = boot_id() if boot is None else boot
     ids = (boot, session, directory_id, topic_id, topic.encode(), partition)
     checked = _CHECKED.pack(RING_BYTES, segment_base, start, *ids)
@@ -37,7 +38,7 @@ def write_ring(
     struct.pack_into("<8sII", head, 0, b"pb-ring", 2, crc32c(checked))
     head[16 : 16 + len(checked)] = checked
     struct.pack_into("<I", head, 512, sealed)
-    struct.pack_into("<q", head, 576, start)
+    struct.pack_into("<q", head, 576, start + flushed_bytes)
     struct.pack_into("<q", head, 640, start + len(content))
     ring = bytearray(RING_BYTES)
     for index, byte in enumerate(content):

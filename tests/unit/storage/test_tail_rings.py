@@ -44,7 +44,8 @@ def make_log(log_dir: Path, topic_id: bytes = TOPIC_ID, name: str = "t-0") -> Pa
 def leave_ring(rings: Path, name: str = "one", **changes: object) -> Path:
     path = rings / f"{name}.ring"
     values = {"start": FLUSHED, "directory_id": DIRECTORY_ID, "topic_id": TOPIC_ID, **changes}
-    write_ring(path, log_bytes()[FLUSHED:], **values)  # type: ignore[arg-type]  # named by the caller
+    content = values.pop("content", None) or log_bytes()[FLUSHED:]
+    write_ring(path, content, **values)  # type: ignore[arg-type]  # named by the caller
     return path
 
 
@@ -230,6 +231,70 @@ def test_a_ring_that_does_not_fit_is_named_and_kept(
     assert [each.levelname for each in caplog.records] == ["ERROR"]
     assert words in caplog.text
     assert str(ring) in caplog.text
+
+
+def without_segment(log: Path) -> None:
+    segment_of(log).unlink()
+
+
+def empty_segment(log: Path) -> None:
+    segment_of(log).write_bytes(b"")
+
+
+def torn_segment(log: Path) -> None:
+    segment_of(log).write_bytes(log_bytes()[:CUT])
+
+
+CUT = len(log_bytes()) // 20 * 7 + 30
+"""Within the eighth batch."""
+
+
+@pytest.mark.parametrize("flushed_count", [12, 20])
+@pytest.mark.parametrize("cut", [without_segment, empty_segment, torn_segment])
+def test_what_a_disk_has_lost_is_taken_from_the_ring_once_more(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture, cut: Callable[[Path], None], flushed_count: int
+) -> None:
+    log = make_log(tmp_path)
+    flushed_bytes = len(log_bytes()) // 20 * flushed_count
+    ring = leave_ring(rings, start=0, content=log_bytes(), flushed_bytes=flushed_bytes)
+    write_session(tmp_path, rings)
+    cut(log)
+    assert tail_rings.bring_in(read_ring(ring), log, look=True) > 0
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) > 0
+    assert segment_of(log).read_bytes() == log_bytes()
+    assert f"ended before position {flushed_bytes}, up to which it was written" in caplog.text
+    assert not ring.exists()
+
+
+def test_a_segment_that_a_disk_has_lost_has_to_go_on_where_the_one_before_ends(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch_bytes = len(log_bytes()) // 20
+    for end, is_next in ((9, False), (10, True)):
+        log = make_log(tmp_path / str(end))
+        segment_of(log).write_bytes(log_bytes()[: end * batch_bytes])
+        newest = log_bytes()[10 * batch_bytes :]
+        ring = leave_ring(rings, start=0, content=newest, flushed_bytes=len(newest), segment_base=10)
+        write_session(log.parent, rings)
+        assert tail_rings.replay(log.parent, DIRECTORY_ID) == (len(newest) if is_next else 0)
+        made = log / f"{10:020}.log"
+        assert made.exists() == is_next and ring.exists() != is_next
+        assert not is_next or made.read_bytes() == newest
+    assert "has not all that is missing" in caplog.text
+
+
+def test_a_ring_that_has_not_all_that_a_disk_has_lost_is_named_and_kept(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = make_log(tmp_path)
+    torn_segment(log)
+    before = segment_of(log).read_bytes()
+    ring = leave_ring(rings, start=CUT + 500)
+    damage(ring, CUT + 200)
+    write_session(tmp_path, rings)
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert segment_of(log).read_bytes() == before
+    assert ring.exists() and "has not all that is missing" in caplog.text
 
 
 def test_rings_that_somebody_has_cleaned_up_are_missed(
