@@ -65,10 +65,12 @@ def _make_formatter() -> logging.Formatter:
 
 
 def configure_logging(level: int = logging.INFO, log_format: str = "auto") -> None:
-    """Send every logger's lines where `log_format`, one of FORMATS, says; colours only for a terminal. Once, at start.
-    OSError when there is no journal to send them to."""
+    """Send every logger's lines where `log_format`, one of FORMATS, says; colours only for a terminal. At start, and to
+    begin anew. OSError when there is no journal to send them to; then nothing changes."""
     root = logging.getLogger()
-    root.handlers[:] = [_make_handler(log_format)]
+    before, root.handlers[:] = root.handlers[:], [_make_handler(log_format)]
+    for handler in before:
+        handler.close()
     root.setLevel(level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 

@@ -30,3 +30,9 @@ def open_file_limit() -> int:
 def resident_bytes() -> int:
     """Resident memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def read_bytes() -> int:
+    """What the process has read from files and sockets since it began, by system calls that copy."""
+    # The first line of proc_pid_io(5): "rchar: 123".
+    return int(Path("/proc/self/io").read_text().split()[1])

@@ -35,6 +35,9 @@ class OfflinePartitions:
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._partitions
 
+    def __len__(self) -> int:
+        return len(self._partitions)
+
     def was_new(self, key: TopicPartition) -> bool:
         """Whether it never had a log when opening it was tried first."""
         return self._partitions[key].is_new

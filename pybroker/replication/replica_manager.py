@@ -119,6 +119,11 @@ class ReplicaManager:
         an earlier life: partitions are opened, but not served, and followers hear nothing."""
         self._may_lead = True
 
+    @property
+    def offline_count(self) -> int:
+        """Partitions of this broker whose logs cannot be used."""
+        return len(self._offline)
+
     # ---- metadata --------------------------------------------------------------------------------------------------
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

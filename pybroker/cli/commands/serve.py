@@ -1,4 +1,4 @@
-"""`pybroker serve`: run a broker until SIGTERM or SIGINT.
+"""`pybroker serve`: run a broker until SIGTERM or SIGINT; SIGHUP reloads logging.
 
 Exit status: 0 after a clean stop, 1 when the broker cannot start or go on, 2 for a configuration that is not accepted.
 One line on standard output says that it serves; everything else goes to standard error.
@@ -14,6 +14,8 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +23,7 @@ import click
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.profiles import Profile
+    from pybroker.server.daemon import Daemon
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
 
     _raise_file_limit()
     try:
-        sys.exit(asyncio.run(_run(config, profile)))
+        sys.exit(asyncio.run(_run(config, profile, partial(_reload_logging, properties, overrides, log_format))))
     except ConfigError as error:
         # Dynamic values, which are in the metadata, may contradict those of the file.
         click.echo(f"pybroker: {error}", err=True)
@@ -82,24 +85,43 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(config: BrokerConfig, profile: Profile) -> int:
+async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[[], None]) -> int:
     """Serve until a signal or a failure; the exit status."""
-    from pybroker.observability import process
-    from pybroker.server.daemon import Daemon, ready_line
+    from pybroker.server.daemon import Daemon
+    from pybroker.service.notify import ServiceManager
+    from pybroker.service.supervision import Supervision
 
-    asked_to_stop = _on_signals()
     daemon = Daemon(config, profile)
-    starting = asyncio.create_task(daemon.start())
-    first: list[asyncio.Future[None] | asyncio.Future[int]] = [starting, asked_to_stop]
-    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        logger.info("asked to stop while starting")
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        # It may have got through all the same.
-        await daemon.stop()
-        return 0
-    starting.result()
+    async with Supervision(ServiceManager(), daemon) as supervision:
+        asked_to_stop = _on_signals(partial(supervision.reload, reload_logging))
+        starting = asyncio.create_task(daemon.start())
+        first: list[asyncio.Future[None] | asyncio.Future[int]] = [starting, asked_to_stop]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _say_ready(daemon, profile)
+            supervision.tell_ready()
+            ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            logger.info("asked to stop while starting")
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+    if not asked_to_stop.done():
+        logger.error("the broker cannot go on: %s", daemon.failed.result())
+    else:
+        logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
+    started_ns = time.monotonic_ns()
+    # Also of one that was asked to stop while it started: it may have got through all the same.
+    await daemon.stop()
+    logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
+    return 0 if asked_to_stop.done() else _EXIT_FAILED
+
+
+def _say_ready(daemon: Daemon, profile: Profile) -> None:
+    from pybroker.observability import process
+    from pybroker.server.daemon import ready_line
+
     if daemon.backend_reason is not None:
         logger.info("I/O backend %s: %s", daemon.native.backend, daemon.backend_reason)
     for note in profile.notes:
@@ -110,16 +132,18 @@ async def _run(config: BrokerConfig, profile: Profile) -> int:
     except OSError as error:
         logger.error("the ready line cannot be written: %s", error)
         _discard_output()
-    ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    if asked_to_stop.done():
-        logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
+
+
+def _reload_logging(properties: str | None, overrides: Sequence[str], log_format: str | None) -> None:
+    from pybroker.config.definition import ConfigError
+    from pybroker.observability.log_settings import reload_log_settings
+
+    try:
+        told = reload_log_settings(properties, overrides, log_format)
+    except ConfigError as error:
+        logger.error("SIGHUP: the log stays as it is: %s", error)
     else:
-        logger.error("the broker cannot go on: %s", daemon.failed.result())
-    started_ns = time.monotonic_ns()
-    await daemon.stop()
-    logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
-    return 0 if asked_to_stop.done() else _EXIT_FAILED
+        logger.info("SIGHUP: %s", told)
 
 
 def _spare_the_collector() -> None:
@@ -130,8 +154,8 @@ def _spare_the_collector() -> None:
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
 
 
-def _on_signals() -> asyncio.Future[int]:
-    """Done with the first SIGTERM or SIGINT; a second one ends the process at once."""
+def _on_signals(reload: Callable[[], None]) -> asyncio.Future[int]:
+    """Done with the first SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reloads."""
     loop = asyncio.get_running_loop()
     asked_to_stop: asyncio.Future[int] = loop.create_future()
 
@@ -143,6 +167,7 @@ def _on_signals() -> asyncio.Future[int]:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     return asked_to_stop
 
 

@@ -1,4 +1,5 @@
-"""Is the broker alive, and is it ready? On the observer's loop, so that it can be said when the broker's own stands.
+"""Is the broker alive, and is it ready? On a loop beside the broker's, so that it can be said when that stands: the
+observer's, or the watchdog's.
 
 Alive: the control loop goes round and every reactor turns, shown by asking them now. Ready: besides, everything is
 recovered and clients are served.
@@ -46,6 +47,10 @@ class Health:
         reasons = self._unready() + reasons
         return _response("ready" if not reasons else "not ready", checks, reasons)
 
+    async def standing_still(self) -> list[str]:
+        """Who does not turn: the control loop, a reactor; empty when everybody does."""
+        return (await self._ask())[1]
+
     def _unready(self) -> list[str]:
         observed = self._observed
         if observed.phase == SERVING:
@@ -56,10 +61,13 @@ class Health:
         return [_NOT_READY[observed.phase]]
 
     async def _check(self) -> tuple[dict[str, Any], list[str]]:
+        checks, reasons = await self._ask()
+        failure = self._observed.failure
+        return checks, reasons if failure is None else [f"the broker cannot go on: {failure}", *reasons]
+
+    async def _ask(self) -> tuple[dict[str, Any], list[str]]:
         loop_s, plane = await asyncio.gather(self._loop_delay(), asyncio.to_thread(self._plane))
-        reasons = [] if self._observed.failure is None else [f"the broker cannot go on: {self._observed.failure}"]
-        if loop_s is None:
-            reasons.append(f"the control loop has not turned for {self._timeout_s:g} s")
+        reasons = [] if loop_s is not None else [f"the control loop has not turned for {self._timeout_s:g} s"]
         reasons += [plane] if isinstance(plane, str) else []
         checks = {
             "phase": self._observed.phase,
