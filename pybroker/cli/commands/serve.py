@@ -107,7 +107,7 @@ async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[
             logger.info("asked to stop while starting")
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-    if not asked_to_stop.done():
+    if daemon.failed.done():
         logger.error("the broker cannot go on: %s", daemon.failed.result())
     else:
         logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
@@ -115,7 +115,8 @@ async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[
     # Also of one that was asked to stop while it started: it may have got through all the same.
     await daemon.stop()
     logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
-    return 0 if asked_to_stop.done() else _EXIT_FAILED
+    # A signal that comes while it closes, or just before, does not make a clean stop of a failure.
+    return _EXIT_FAILED if daemon.failed.done() else 0
 
 
 def _say_ready(daemon: Daemon, profile: Profile) -> None:

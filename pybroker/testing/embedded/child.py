@@ -87,11 +87,12 @@ class _Served:
         stopping = asyncio.ensure_future(asked_to_stop.wait())
         ends: list[asyncio.Future[Any]] = [stopping, daemon.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not asked_to_stop.is_set():
+        if daemon.failed.done():
             logger.error("the broker cannot go on: %s", daemon.failed.result())
         loop.remove_reader(self._control)
         await daemon.stop()
-        return _OK if asked_to_stop.is_set() else _FAILED
+        # A signal that comes while it closes, or just before, does not make a clean stop of a failure.
+        return _FAILED if daemon.failed.done() else _OK
 
     def _on_command(self, daemon: Daemon) -> None:
         received = wire.receive(self._control)

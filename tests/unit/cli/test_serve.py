@@ -16,8 +16,28 @@ import pytest
 
 from pybroker.storage import clean_shutdown
 
+# A broker that fails once it has started, and is asked to stop while it closes.
+FAILING = """
+import asyncio, os, signal, sys
+from pybroker.cli.commands.serve import command
+from pybroker.server.daemon import Daemon
+
+class Failing(Daemon):
+    async def start(self):
+        await super().start()
+        self._fail("a test wants it so")
+
+    async def stop(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        await super().stop()
+
+import pybroker.server.daemon
+pybroker.server.daemon.Daemon = Failing
+command(sys.argv[1:])
+"""
 COMMAND = [sys.executable, "-m", "pybroker", "serve"]
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 def overrides(log_dir: Path, **more: str) -> list[str]:
@@ -115,6 +135,13 @@ def test_a_signal_during_the_start_is_obeyed(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+def test_a_signal_after_a_failure_makes_no_clean_stop_of_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FAILING, *overrides(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert "the broker cannot go on: a test wants it so" in done.stderr
+    assert done.returncode == 1
 
 
 def test_a_reader_that_has_gone_does_not_end_the_broker(tmp_path: Path) -> None:
