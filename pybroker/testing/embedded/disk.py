@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import select
 import struct
 import threading
@@ -29,6 +30,8 @@ _NOTIFICATION_BYTES = 80
 _RESPONSE = struct.Struct("=QqiI")
 _GO_ON = 1
 _METADATA = "/__cluster_metadata-0/"
+#: The directory of a partition, or a file in it.
+_LOG = re.compile(r"/[^/]+-\d+(/[^/]*)?$")
 
 
 class Disk:
@@ -108,5 +111,7 @@ class Disk:
 
 
 def _of_records(pid: int, file: int) -> bool:
-    """Whether a thread's descriptor is of what a disk's failure may cost: files and directories of logs."""
-    return _METADATA not in f"{os.readlink(f'/proc/{pid}/fd/{file}')}/"
+    """Whether a thread's descriptor is of what a disk's failure may cost: files and directories of logs. A broker whose
+    only log dir cannot take a checkpoint ends, whatever is produced, and they are written from time to time."""
+    path = os.readlink(f"/proc/{pid}/fd/{file}")
+    return _METADATA not in f"{path}/" and _LOG.search(path) is not None
