@@ -11,12 +11,16 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.01
+#: Of the ports that were drawn last; their children listen on them by the time they leave.
+_RESERVATION_COUNT = 64
+_reservations: deque[socket.socket] = deque()
 
 
 class ProcessFailed(RuntimeError):
@@ -26,10 +30,13 @@ class ProcessFailed(RuntimeError):
 def free_port() -> int:
     """A loopback TCP port nobody listens on now.
 
-    It is drawn below the kernel's ephemeral range, so that no outgoing connection takes it before the child binds it.
+    It is drawn below the kernel's ephemeral range, so that no outgoing connection takes it before the child binds it,
+    and is given to no other caller, of any process of this machine, before some tens more were drawn here.
     """
     while True:
         port = 12_000 + int.from_bytes(os.urandom(2), "big") % 20_000
+        if not _reserve(port):
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -37,6 +44,20 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def _reserve(port: int) -> bool:
+    """Whether nobody else has it: its name as an abstract address of a Unix socket, which ends with this process."""
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        reservation.bind(f"\0pybroker-port-{port}")
+    except OSError:
+        reservation.close()
+        return False
+    _reservations.append(reservation)
+    if len(_reservations) > _RESERVATION_COUNT:
+        _reservations.popleft().close()
+    return True
 
 
 class ChildProcess:
@@ -114,7 +135,7 @@ class ChildProcess:
             self.kill()
             raise ProcessFailed(f"{self.describe()} did not end in {timeout_seconds} s:\n{self.tail()}") from None
 
-    def stop(self, timeout_seconds: float = 30.0) -> int:
+    def stop(self, timeout_seconds: float = 60.0) -> int:
         """SIGTERM, then wait for the exit status."""
         self.signal(signal.SIGTERM)
         return self.wait(timeout_seconds)
