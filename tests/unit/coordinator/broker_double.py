@@ -37,13 +37,13 @@ async def settle() -> None:
 
 
 class SystemClock:
-    """The machine's clocks; the wall clock can be put ahead."""
+    """The running loop's clock, and the machine's wall clock, which can be put ahead."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return int(asyncio.get_running_loop().time() * 1000)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self.ahead_ms

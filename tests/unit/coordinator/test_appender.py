@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 from broker_double import SystemClock, settle
 from memory_writer import MemoryWriter
+from virtual_time import run
 
 from pybroker.coordinator.appender import PartitionAppender
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
@@ -40,10 +40,6 @@ class Setup:
     def batches(self) -> list[list[bytes | None]]:
         data = b"".join(self.writer.logs.get(("topic", 0), []))
         return [[record.value for record in batch.records] for batch in record_batch.parse(data)]
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(test)
 
 
 def test_what_comes_in_one_turn_or_gathers_shares_a_batch() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import scenario
+import virtual_time
 from broker_double import BrokerDouble, image_with, settle
 from memory_writer import MemoryWriter
 
@@ -38,7 +39,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(20):
             await test
 
-    asyncio.run(bounded())
+    virtual_time.run(bounded())
 
 
 async def started(writer: MemoryWriter | None = None, **settings: Any) -> BrokerDouble:
