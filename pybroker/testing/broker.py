@@ -61,7 +61,7 @@ class BrokerProcess:
         command_prefix: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         module: str = "pybroker",
-        ready_timeout_seconds: float = 30.0,
+        ready_timeout_seconds: float = 60.0,
     ) -> None:
         """Start a broker.
 
@@ -134,7 +134,7 @@ class BrokerProcess:
         """Change a server property for the next start."""
         self._overrides[key] = value
 
-    def stop(self, timeout_seconds: float = 30.0) -> int:
+    def stop(self, timeout_seconds: float = 60.0) -> int:
         """SIGTERM and wait; returns the exit status (0 after a clean stop)."""
         status = self.process.stop(timeout_seconds)
         self._child = None

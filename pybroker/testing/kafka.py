@@ -143,7 +143,7 @@ def tool_command(main_class: str, *arguments: str, heap_megabytes: int = 256) ->
 
 
 def run_tool(
-    main_class: str, *arguments: str, stdin: bytes | None = None, timeout_seconds: float = 120.0, check: bool = True
+    main_class: str, *arguments: str, stdin: bytes | None = None, timeout_seconds: float = 240.0, check: bool = True
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of Kafka's main classes to its end; with `check`, a nonzero status raises `ProcessFailed`."""
     done = subprocess.run(
@@ -237,7 +237,7 @@ class KafkaBroker:
         java = _java_command("kafka.Kafka", self._heap_megabytes, "INFO", self._java_options)
         child = ChildProcess([*self._command_prefix, *java, str(self._properties_path)], self.output_path)
         try:
-            child.wait_for_line(lambda line: "Kafka Server started" in line or None, 90.0)
+            child.wait_for_line(lambda line: "Kafka Server started" in line or None, 180.0)
         except BaseException:
             child.kill()
             raise

@@ -29,7 +29,7 @@ def fetch_request(
 class ProtocolClient(Connection):
     """A connection to `port` on loopback; a context manager."""
 
-    def __init__(self, port: int, *, client_id: str = "protocol-client", timeout_seconds: float = 30.0) -> None:
+    def __init__(self, port: int, *, client_id: str = "protocol-client", timeout_seconds: float = 60.0) -> None:
         super().__init__("127.0.0.1", port, client_id=client_id, timeout_seconds=timeout_seconds)
 
     def fetch(self, topic: str, offset: int, **wanted: int) -> m.FetchResponse.PartitionData:

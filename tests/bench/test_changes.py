@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.aggregate.changes import MINIMUM_RUN, Floats, find_changes
 from bench.aggregate.history import analyse
 
+UNTIMED = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 HISTORIES = 1000
 COMMITS = 200
 DEVIATION = 0.05
@@ -96,6 +97,7 @@ def test_what_is_no_history_has_no_change(values: list[float]) -> None:
     assert find_changes(np.array(values)) == []
 
 
+@UNTIMED
 @given(st.integers(0, 2**32), st.floats(1e-9, 1e9))
 def test_units_do_not_matter(seed: int, unit: float) -> None:
     values = history(np.random.default_rng(seed), 80)
@@ -103,6 +105,7 @@ def test_units_do_not_matter(seed: int, unit: float) -> None:
     assert [each.index for each in find_changes(values * unit)] == [each.index for each in find_changes(values)]
 
 
+@UNTIMED
 @given(st.lists(st.floats(1e-6, 1e12), max_size=60))
 def test_changes_are_in_order_and_apart(values: list[float]) -> None:
     edges = [0, *(change.index for change in find_changes(np.array(values))), len(values)]

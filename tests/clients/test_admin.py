@@ -28,12 +28,12 @@ TOPIC = "administered"
 
 def _one(futures: dict[Any, Any]) -> Any:
     (future,) = futures.values()
-    return future.result(timeout=20)
+    return future.result(timeout=60)
 
 
 def _soon(look: Callable[[], bool]) -> bool:
     """Whether it comes true: Apache Kafka answers before its broker follows the metadata."""
-    for _ in range(100):
+    for _ in range(1200):
         if look():
             return True
         time.sleep(0.05)
@@ -46,7 +46,7 @@ def test_librdkafka(running_broker: BrokerProcess) -> None:
     with pytest.raises(Exception, match="TOPIC_ALREADY_EXISTS"):
         _one(admin.create_topics([NewTopic(TOPIC, 2, 1)]))
     _one(admin.create_partitions([NewPartitions(TOPIC, 3)]))
-    assert _soon(lambda: len(admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions) == 3)
+    assert _soon(lambda: len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == 3)
     longer = ConfigEntry("retention.ms", "2000000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[longer])
     _one(admin.incremental_alter_configs([resource]))
@@ -55,12 +55,12 @@ def test_librdkafka(running_broker: BrokerProcess) -> None:
     producer = Producer({"bootstrap.servers": running_broker.bootstrap, "enable.idempotence": True})
     for number in range(10):
         producer.produce(TOPIC, str(number).encode(), partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert _one(admin.delete_records([TopicPartition(TOPIC, 0, 4)])).low_watermark == 4
     assert _one(admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.earliest()})).offset == 4
-    assert len(admin.describe_cluster().result(timeout=20).nodes) == 1
+    assert len(admin.describe_cluster().result(timeout=60).nodes) == 1
     _one(admin.delete_topics([TOPIC]))
-    assert _soon(lambda: TOPIC not in admin.list_topics(timeout=20).topics)
+    assert _soon(lambda: TOPIC not in admin.list_topics(timeout=60).topics)
 
 
 def test_kafka_python(running_broker: BrokerProcess) -> None:

@@ -19,12 +19,13 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill() -> None:
 
 
 def test_the_check_notices_a_lost_record() -> None:
-    with BrokerProcess() as broker:
+    # With direct the ring has what the file lost.
+    with BrokerProcess(overrides={"pybroker.append.engine": PACED}) as broker:
         places = [("t", 0)]
         load = RecordLoad(broker.bootstrap, places, producer_count=1)
         load.start()
         try:
-            load.wait_for_progress(20)
+            load.wait_for_progress(60)
         finally:
             load.stop()
         broker.kill()

@@ -46,7 +46,7 @@ def test_what_was_in_rings_is_found_and_comes_back(tmp_path: Path, turns: Engine
         load.start()
         try:
             # The first writes make the log hot; what comes then is in the ring, and little of it in the file.
-            load.wait_for_progress(20, count=500)
+            load.wait_for_progress(60, count=500)
         finally:
             load.stop()
         broker.kill()

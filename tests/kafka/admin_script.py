@@ -46,7 +46,7 @@ class Session:
 
     def topic_id(self, name: str) -> bytes:
         """The id of a topic; asked for until the broker knows it."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while name not in self.topic_ids:
             topic = m.MetadataRequest.MetadataRequestTopic(name=name)
             found = self.client.call(m.MetadataRequest(topics=[topic], allow_auto_topic_creation=False), 12).topics[0]
@@ -60,7 +60,7 @@ class Session:
         batch = build(0, -1, [Record(b"key", b"value")] * count, timestamp_ms=1_700_000_000_000, **producer)
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=batch)
         topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             answer = self.client.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), 9)
             error = answer.responses[0].partition_responses[0].error_code

@@ -15,7 +15,7 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
 
-_CATCH_UP_SECONDS = 3.0
+_CATCH_UP_SECONDS = 30.0
 
 
 def _difference(ours: Any, kafkas: Any) -> str:

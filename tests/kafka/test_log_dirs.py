@@ -61,7 +61,7 @@ def _write(broker: AnyBroker, work_dir: Path) -> None:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     for future in admin.create_topics([NewTopic(TOPIC, 1, 1, config=TOPIC_CONFIG)]).values():
-        future.result(timeout=30)
+        future.result(timeout=60)
     values = _values()
     variants = [Variant("none", "all"), Variant("lz4", "all", idempotent=True), Variant("zstd", "all")]
     share = -(-len(values) // len(variants))
@@ -86,7 +86,7 @@ def _verify(broker: AnyBroker, appended: int) -> None:
     assert checksum(read) == checksum(expected), f"{len(read)} of {len(expected)} records, or other ones"
     assert read == expected, "the records are there, but in another order"
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP, "log_level": 3})
-    (committed,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    (committed,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=60)
     consumer.close()
     assert committed.offset == COMMITTED
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 3})

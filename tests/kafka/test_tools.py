@@ -161,7 +161,7 @@ def moves(tools: Tools, paths: list[Path], tmp_path: Path) -> None:
     executed = tools.run(*command, "--execute", "--replica-alter-log-dirs-throttle", "100000000")
     assert "Successfully started partition reassignment for story-0" in executed
     assert f"started moving log directory to {target} for replica story-0 with broker 1" in executed
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "Reassignment of replica story-0-1 completed successfully" not in tools.run(*command, "--verify"):
         assert time.monotonic() < deadline
     assert set(described_dirs(tools)[target]) >= {"story-0"}

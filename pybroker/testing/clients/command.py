@@ -14,7 +14,7 @@ from pathlib import Path
 
 # A rebalance is learnt by heartbeat: the default of 3 s would make each join and leave of a test that slow.
 HEARTBEAT_INTERVAL_MS = 300
-SESSION_TIMEOUT_MS = 10_000
+SESSION_TIMEOUT_MS = 30_000
 LINGER_MS = 5
 
 

@@ -25,8 +25,8 @@ from pybroker.testing.process import ChildProcess, ProcessFailed
 
 PARTITION_COUNT = 6
 MEMBER_COUNT = 3
-_WAIT_SECONDS = 60.0
-_STOP_SECONDS = 20.0
+_WAIT_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 
 
 def checksum(values: Iterable[bytes]) -> str:
@@ -117,7 +117,7 @@ class Scenario:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
         self.sent: list[bytes] = []
         for future in self._admin.create_topics([NewTopic(topic, PARTITION_COUNT, 1)]).values():
-            future.result(timeout=30)
+            future.result(timeout=60)
         # Records sent with acks=0 to a leader that is not there yet are lost, and rightly so.
         _wait(self._leaderless)
 
@@ -127,7 +127,7 @@ class Scenario:
         latest = {TopicPartition(self._topic, index): end for index in range(PARTITION_COUNT)}
         for partition, future in self._admin.list_offsets(latest).items():
             try:
-                future.result(timeout=30)
+                future.result(timeout=60)
             except KafkaException as error:
                 return f"{partition} has no leader that answers: {error}"
         return None
@@ -150,7 +150,7 @@ class Scenario:
         """None when every group is stable with all members in it."""
         described = self._admin.describe_consumer_groups([group.group_id for group in groups])
         for group_id, future in described.items():
-            group = future.result(timeout=30)
+            group = future.result(timeout=60)
             if group.state != ConsumerGroupState.STABLE or len(group.members) != MEMBER_COUNT:
                 return f"group {group_id} is {group.state} with {len(group.members)} members"
         return None

@@ -198,7 +198,7 @@ class ControlLoad:
         """Ask the broker for all of it. The load may go on meanwhile."""
         assert not self.failures, self.failures
         admin = AdminClient({"bootstrap.servers": self._bootstrap, **_CLIENT})
-        found = admin.list_topics(timeout=20).topics
+        found = admin.list_topics(timeout=60).topics
         now = self.promises().topics
         for name, topic in promised.topics.items():
             if topic.created and not now[name].deletion_tried:
@@ -214,7 +214,7 @@ class ControlLoad:
 
     def _check_config(self, admin: AdminClient, promised: _Value) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self._subject)
-        entries: Any = admin.describe_configs([resource])[resource].result(20)
+        entries: Any = admin.describe_configs([resource])[resource].result(60)
         found = int(entries["retention.ms"].value) - 86_400_000
         tried = self.promises().config.tried
         if promised.acknowledged >= 0:
@@ -227,7 +227,7 @@ class ControlLoad:
             return
         consumer = self._consumer(group)
         try:
-            found = consumer.committed([TopicPartition(self._subject, 0)], timeout=20)[0].offset
+            found = consumer.committed([TopicPartition(self._subject, 0)], timeout=60)[0].offset
         finally:
             consumer.close()
         tried = self.promises().offsets[group].tried

@@ -118,7 +118,7 @@ class KillRun:
             for name, config in trimmed_load.TOPICS.items()
         ]
         for future in admin.create_topics(wanted).values():
-            future.result(10)
+            future.result(60)
         self._load = RecordLoad(bootstrap, self._places, records_per_second=self._rate)
         self._control = ControlLoad(bootstrap, _SMALL, self._seed)
         self._check = RecordCheck(bootstrap, self._places, self._load.ledger)
@@ -141,7 +141,7 @@ class KillRun:
 
     def kill(self, aim: str) -> None:
         """Kill at the next change that `aim` names (or soon, when there is none), restart, check."""
-        self._load.wait_for_progress(20)
+        self._load.wait_for_progress(60)
         hit = self._wait_for(aim)
         records = self._load.ledger.counts()
         trimmed = self._trimmed_ledger.ends()

@@ -222,7 +222,7 @@ class RecordCheck:
         )
         try:
             ends = {
-                place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=20)[1] for place in self._places
+                place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=60)[1] for place in self._places
             }
             for place, position in self._positions.items():
                 assert ends[place] >= position.next_offset, (
@@ -235,7 +235,7 @@ class RecordCheck:
 
     def _read_to(self, consumer: Consumer, ends: Mapping[Place, int]) -> int:
         count = 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while any(self._positions[place].next_offset < ends[place] for place in self._places):
             assert time.monotonic() < deadline, f"not read to {ends}: {self._positions}"
             for message in consumer.consume(2000, timeout=0.5):

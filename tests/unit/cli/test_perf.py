@@ -2,8 +2,8 @@
 
 import json
 import os
+import queue
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pybroker.cli.main import main
 from pybroker.perf.generator import find_generator
-from pybroker.perf.histogram import upper_edge_ns
-from pybroker.perf.load import Load, RunningLoad
+from pybroker.perf.histogram import Histogram, upper_edge_ns
+from pybroker.perf.load import Interval, Load, RunningLoad
 from pybroker.results.context import Context
 from pybroker.results.reader import read
 from pybroker.results.row import Row
@@ -26,8 +26,10 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.fixtures import OVERRIDES
 from pybroker.testing.process import ChildProcess, free_port
 
-QUICK = ("--seconds", "0.4", "--warmup", "0.1", "--interval", "0.1", "--quiet")
+SECONDS = 1
+QUICK = ("--seconds", SECONDS, "--warmup", "0.1", "--interval", "0.25", "--quiet")
 PARTITIONS = 3
+TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def check_load(load: dict[str, Any]) -> None:
 def consumed(broker: BrokerProcess, topic: str, partition: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "checker"})
     consumer.assign([TopicPartition(topic, partition, 0)])
-    messages = consumer.consume(count, 10)
+    messages = consumer.consume(count, TIMEOUT_S)
     consumer.close()
     return [(message.key(), message.value()) for message in messages]
 
@@ -93,7 +95,7 @@ def test_keyed_producers_of_real_text(broker: BrokerProcess, tmp_path: Path) -> 
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random", "linger.ms": 0})
     for key in keys:
         producer.produce("keyed", b"", key, on_delivery=lambda _, m: placed.update({m.key(): m.partition()}))
-    producer.flush(10)
+    producer.flush(TIMEOUT_S)
     assert placed == keys
 
 
@@ -105,7 +107,7 @@ def test_a_rate_is_kept_and_told(broker: BrokerProcess, tmp_path: Path) -> None:
     assert "p99.9 ms" in done.stdout
     result = json.loads(output.read_text())["loads"][0]["result"]
     assert result["rate"] == 200
-    assert result["requests"] + result["unsent"] >= 80
+    assert result["requests"] + result["unsent"] >= 200 * SECONDS
     assert hdr.read_text().count("Tag=produce,") >= 4
     rows = list(read([output], Context(machine="here"), datetime.now(UTC)))
     assert all(isinstance(row, Row) for row in rows), rows
@@ -151,7 +153,7 @@ def bare(tmp_path: Path) -> Iterator[tuple[ChildProcess, list[str]]]:
     """A server that answers and does nothing else, and the words that put producers on it."""
     program, port = str(find_generator()), str(free_port())
     server = ChildProcess([program, "bare", "--port", port], tmp_path / "bare")
-    server.wait_for_line(lambda line: True if "listens" in line else None, 10)
+    server.wait_for_line(lambda line: True if "listens" in line else None, TIMEOUT_S)
     yield server, [program, "produce", "--port", port, "--batch-bytes", "1k"]
     server.kill()
 
@@ -160,24 +162,40 @@ def test_a_stall_is_charged_to_all_that_waited(bare: tuple[ChildProcess, list[st
     """Open loop: while the server stands still for half a second, what is due then waits, and is counted as waiting.
     A generator that waits with it would count one slow request."""
     (server, words), rate, stall_s = bare, 400, 0.5
-    options = ["--rate", str(rate), "--seconds", "1.2", "--interval", "10"]
-    load = subprocess.Popen([*words, *options], stdout=subprocess.PIPE, text=True)
-    time.sleep(0.4)
+    intervals: queue.Queue[Interval] = queue.Queue()
+    command = [*words, "--rate", str(rate), "--seconds", "600", "--interval", "0.05"]
+    load = RunningLoad(Load("produce", command), lambda _, interval: intervals.put(interval))
+    wait_until_prompt(intervals, 0.0)
     os.kill(server.pid, signal.SIGSTOP)
     time.sleep(stall_s)
     os.kill(server.pid, signal.SIGCONT)
-    output, _ = load.communicate(timeout=30)
-    result = json.loads(output.splitlines()[-1])
-    waited = sum(count for bucket, count in result["histogram"] if upper_edge_ns(bucket) > 100_000_000)
-    assert waited >= 0.8 * rate * (stall_s - 0.1)
-    assert result["latency_us"]["max"] >= 400_000
+    wait_until_prompt(intervals, time.time())
+    load.end_early()
+    found = load.finish()
+    assert late_count(found.histogram) >= 0.8 * rate * (stall_s - 0.1)
+    assert found.result["latency_us"]["max"] >= 400_000
+
+
+def late_count(histogram: Histogram) -> int:
+    """How many requests waited for more than a tenth of a second."""
+    return sum(count for bucket, count in histogram.pairs() if upper_edge_ns(bucket) > 100_000_000)
+
+
+def wait_until_prompt(intervals: queue.Queue[Interval], after_s: float) -> None:
+    """Return after an interval that began later than that, and in which nobody waited long for an answer."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        interval = intervals.get(timeout=TIMEOUT_S)
+        if interval.start_s > after_s and interval.requests > 0 and late_count(interval.histogram) == 0:
+            return
+        assert time.monotonic() < deadline, "nobody is answered promptly"
 
 
 def test_a_load_that_is_ended_early_keeps_what_it_measured(bare: tuple[ChildProcess, list[str]]) -> None:
     told = threading.Event()
-    load = RunningLoad(Load("produce", [*bare[1], "--seconds", "60", "--interval", "0.05"]), lambda *_: told.set())
-    assert told.wait(10)
+    load = RunningLoad(Load("produce", [*bare[1], "--seconds", "600", "--interval", "0.05"]), lambda *_: told.set())
+    assert told.wait(TIMEOUT_S)
     load.end_early()
     result = load.finish().result
     assert result["requests"] > 0
-    assert result["elapsed_s"] < 30
+    assert result["elapsed_s"] < 300

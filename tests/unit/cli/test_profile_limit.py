@@ -72,7 +72,7 @@ def test_ctrl_c_deletes_the_topic(broker: BrokerProcess) -> None:
             while not topics(broker):
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
-            errors = process.communicate(timeout=60)[1]
+            errors = process.communicate(timeout=120)[1]
         finally:
             process.kill()
     assert process.returncode == 130

@@ -65,7 +65,7 @@ def test_ctrl_c_and_kill_leave_nothing_behind(tmp_path: Path, number: signal.Sig
             assert process.poll() is None
         process.send_signal(number)
         try:
-            errors = process.communicate(timeout=60)[1]
+            errors = process.communicate(timeout=120)[1]
         finally:
             process.kill()
     assert process.returncode == status

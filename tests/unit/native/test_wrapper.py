@@ -84,7 +84,7 @@ def wait_for_appends(broker: NativeBroker, count: int) -> list[tuple[int, int, i
     """(ticket, offset, error) of that many APPENDED events."""
     found: list[tuple[int, int, int]] = []
     while len(found) < count:
-        assert select.select([broker.event_fd], [], [], 10)[0], "no event came"
+        assert select.select([broker.event_fd], [], [], 60)[0], "no event came"
         found += [(event[2], event[3], event[1]) for event in broker.take_events() if event[0] == EVENT_APPENDED]
     return found
 

@@ -28,7 +28,7 @@ def server() -> Iterator[HttpServer]:
 
 
 def ask(server: HttpServer, request: bytes) -> tuple[int, bytes]:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(request)
         answer = b""
         while piece := connection.recv(65536):

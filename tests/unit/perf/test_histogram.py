@@ -3,11 +3,12 @@
 import base64
 import zlib
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.perf.histogram import HIGHEST_NS, Histogram, bucket_of, log_lines, upper_edge_ns
 
+UNTIMED = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 # What HdrHistogram 2.2.2 for Java encodes for these values: new Histogram(1, 2^40 - 1, 2), encodeIntoByteBuffer.
 VALUES = (0, 5, 5, 127, 128, 255, 256, 300, 1000, 123456, 999999, 50000000, HIGHEST_NS)
 ENCODED = (
@@ -16,6 +17,7 @@ ENCODED = (
 )
 
 
+@UNTIMED
 @given(st.integers(0, HIGHEST_NS))
 def test_a_value_lies_in_its_bucket(value: int) -> None:
     bucket = bucket_of(value)

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.results.intervals import median_interval
 from pybroker.results.row import Reason, Rejection, Row, check
 
+UNTIMED = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 GOOD: dict[str, Any] = {
     "suite": "load",
@@ -106,6 +107,7 @@ def test_the_interval_has_the_ranks_of_the_binomial_distribution(count: int, ran
     assert median_interval([float(value) for value in range(count, 0, -1)]) == ranks
 
 
+@UNTIMED
 @given(st.lists(st.floats(-1e9, 1e9), min_size=6, max_size=300))
 def test_the_interval_holds_the_median(values: list[float]) -> None:
     interval = median_interval(values)

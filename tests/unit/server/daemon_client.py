@@ -19,7 +19,7 @@ from pybroker.server.daemon import Daemon
 from pybroker.testing.protocol_client import FETCH_VERSION, fetch_request
 
 CLIENT_ID = "test-client"
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def config_for(log_dir: Path, **overrides: str) -> BrokerConfig:

@@ -91,7 +91,7 @@ def consume(port: int, topic: str, end_offset: int) -> list[tuple[int, bytes, by
     }
     consumer = Consumer(settings)
     found: list[tuple[int, bytes, bytes | None]] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         while time.monotonic() < deadline:
@@ -104,7 +104,7 @@ def consume(port: int, topic: str, end_offset: int) -> list[tuple[int, bytes, by
                 return found
     finally:
         consumer.close()
-    raise AssertionError(f"no end of the partition within 20 s, only {len(found)} records")
+    raise AssertionError(f"no end of the partition within 60 s, only {len(found)} records")
 
 
 def size_of(path: Path) -> int:
@@ -116,11 +116,11 @@ def size_of(path: Path) -> int:
 
 
 async def until(what: str, condition: Any) -> None:
-    for _ in range(1000):
+    for _ in range(3000):
         if await condition():
             return
         await asyncio.sleep(0.02)
-    raise AssertionError(f"not within 20 s: {what}")
+    raise AssertionError(f"not within 60 s: {what}")
 
 
 def test_only_the_last_value_of_each_key_stays(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_the_rate_counts_at_once_and_a_stop_does_not_wait(tmp_path: Path) -> Non
             for number in range(40):
                 await produce(client, "t", (b"k%d" % (number % 3), b"w" * 200))
             await until("a pass", lambda: is_running(daemon))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await daemon.stop()
         async with running(config) as daemon, connected(daemon) as client:
             latest = {each.key: each.value for each in await read(client, "t")}

@@ -35,7 +35,7 @@ def test_a_failed_write_is_repaired(tmp_path: Path) -> None:
             with file_size_bound(8192):
                 refused = await client.produce("t", bytes(100_000))
             assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            for _ in range(500):
+            for _ in range(6000):
                 again = await client.produce("t", b"after")
                 if again.error_code == 0:
                     break

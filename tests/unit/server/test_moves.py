@@ -69,7 +69,7 @@ async def read_all(client: Client, end: int) -> list[bytes]:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    for _ in range(2000):
+    for _ in range(12_000):
         if reached():
             return
         await asyncio.sleep(0.005)
@@ -104,12 +104,15 @@ def test_a_log_moves_while_records_come(tmp_path: Path) -> None:
         async with filled(tmp_path, produced, pybroker_durability="acks") as (daemon, client):
             async with connected(daemon) as mover:
                 for target in ("b", "a"):
-                    await throttle(mover, 10_000_000)
+                    # So slow that it is looked at on its way, and then so fast that it catches up with the records.
+                    await throttle(mover, 100_000)
                     assert await alter(mover, tmp_path / target) == OK
                     source = place(daemon)
                     assert source != target
                     seen: list[Any] = []
                     while place(daemon) != target:
+                        if sum("+" + target in each for each in seen) == 10:
+                            await throttle(mover, 10**9)
                         answer = await client.produce("t", value(produced))
                         assert (answer.error_code, answer.base_offset) == (OK, produced), "nobody notices"
                         produced += 1

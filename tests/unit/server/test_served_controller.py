@@ -57,7 +57,7 @@ def test_an_answer_waits_until_it_is_in_effect() -> None:
 def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
     async def run() -> None:
         controller = served(Replicas())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             created = await controller.create_topics(m.CreateTopicsRequest(timeout_ms=timeout_ms), 7)
             assert created.throttle_time_ms == 7
             await controller.delete_topics(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6)
@@ -70,7 +70,7 @@ def test_changes_of_configurations_wait_a_while(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(served_controller, "_ALTERED_MS", 20)
 
     async def run() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             answer = await served(Replicas()).incremental_alter_configs(m.IncrementalAlterConfigsRequest())
         assert answer.throttle_time_ms == 9
 
@@ -96,7 +96,7 @@ def test_the_first_step_of_an_answer_needs_no_task() -> None:
             answers.put_nowait(done.value.value)
 
         asyncio.get_running_loop().call_soon(step)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             assert (await answers.get()).throttle_time_ms == 7
 
     asyncio.run(run())

@@ -37,7 +37,7 @@ async def fill(client: Client) -> int:
 
 
 async def until_taken(client: Client, topic: str) -> None:
-    for _ in range(2000):
+    for _ in range(12_000):
         if (await client.produce(topic, bytes(200_000), timestamp_ms=2**40)).error_code == ErrorCode.NONE:
             return
         await asyncio.sleep(0.005)
@@ -110,7 +110,7 @@ def test_a_log_moves_away_from_a_full_disk(small_disk: Path, tmp_path: Path, mon
         dirs = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(log_dir), topics=topics)]
         answer = await client.call(m.AlterReplicaLogDirsRequest(dirs=dirs), 2)
         assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
-        for _ in range(2000):
+        for _ in range(12_000):
             if (log_dir / f"{topic}-0").is_dir():
                 return
             await asyncio.sleep(0.005)

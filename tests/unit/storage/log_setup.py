@@ -55,7 +55,7 @@ class Setup:
     async def append(self, log: PartitionLog, timestamp_ms: int = 0, size_bytes: int = 10) -> None:
         batch = record_batch.build(0, 0, [Record(None, bytes(size_bytes))], timestamp_ms=timestamp_ms or 1)
         log.native.append(batch, 1)
-        for _ in range(1000):
+        for _ in range(60_000):
             events = [event for event in self.native.take_events() if event[0] == EVENT_APPENDED]
             if events:
                 assert [event[1] for event in events] == [0]

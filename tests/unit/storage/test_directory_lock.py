@@ -24,7 +24,7 @@ except StorageError as error:
 
 def _try_elsewhere(directory: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _TRY, str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_second_broker_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:

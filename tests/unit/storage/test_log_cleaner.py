@@ -132,11 +132,11 @@ class Setup:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(4000):
+    for _ in range(12_000):
         if condition():
             return
         await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that within 20 s")
+    raise AssertionError("it did not come to that within 60 s")
 
 
 def test_the_filthiest_log_goes_first(tmp_path: Path) -> None:

@@ -298,11 +298,11 @@ def test_a_call_whose_caller_is_cancelled_keeps_the_handle_open(tmp_path: Path) 
 
             def slow() -> int:
                 entered.set()
-                assert leave.wait(10)
+                assert leave.wait(60)
                 return log.native.state.log_end_offset
 
             reading = asyncio.create_task(log.run(slow))
-            assert await asyncio.to_thread(entered.wait, 10)
+            assert await asyncio.to_thread(entered.wait, 60)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             assert reading.cancelled()
@@ -323,11 +323,11 @@ def test_upkeep_that_is_cancelled_keeps_the_handles_open(tmp_path: Path, monkeyp
 
             def slow(native: NativePartition, now_ms: int, purge_before_ms: int) -> None:
                 entered.set()
-                assert leave.wait(10)
+                assert leave.wait(60)
 
             monkeypatch.setattr(NativePartition, "upkeep", slow)
             upkeep = asyncio.create_task(made.maintenance.upkeep())
-            assert await asyncio.to_thread(entered.wait, 10)
+            assert await asyncio.to_thread(entered.wait, 60)
             upkeep.cancel()
             await asyncio.gather(upkeep, return_exceptions=True)
             closing = asyncio.create_task(made.manager.delete(log))
@@ -354,12 +354,12 @@ def test_a_log_is_closed_while_others_are_synced(tmp_path: Path, monkeypatch: py
             def slow(native: NativePartition) -> None:
                 if native is not logs[0].native:
                     entered.set()
-                    assert leave.wait(10)
+                    assert leave.wait(60)
                 sync(native)
 
             monkeypatch.setattr(NativePartition, "sync", slow)
             syncing = asyncio.create_task(getattr(made.maintenance, work)())
-            assert await asyncio.to_thread(entered.wait, 10)
+            assert await asyncio.to_thread(entered.wait, 60)
             await made.manager.delete(logs[0])
             await made.manager.delete(logs[2])
             leave.set()

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pybroker.testing import Broker, BrokerFailed
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 # Starts a broker, says where it is, and waits to be killed.
 ORPHAN_MAKER = """

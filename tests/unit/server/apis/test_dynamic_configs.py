@@ -80,7 +80,7 @@ def test_retention_follows_the_topic(tmp_path: Path) -> None:
             assert (await client.produce("t", b"1", b"2", timestamp_ms=now_ms)).error_code == 0
             assert (await client.offset("t", -2)).offset == 0
             await alter(client, TOPIC, "t", "retention.ms", "1")
-            for _ in range(500):
+            for _ in range(3000):
                 if (await client.offset("t", -2)).offset == 2:
                     break
                 await asyncio.sleep(0.02)

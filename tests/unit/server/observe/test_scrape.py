@@ -17,10 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.definition import ConfigError
+from pybroker.native.metrics import ping
 from pybroker.profiles import load_profile
 from pybroker.protocol import messages as m
 from pybroker.server.daemon import Daemon, ready_line
-from pybroker.server.observe import observer
+from pybroker.server.observe import health, observer
 from pybroker.server.observe.catalogue import METRICS
 from pybroker.server.observe.health import Health
 from pybroker.server.observe.observer import LISTENER_KEY
@@ -38,7 +39,7 @@ async def get(daemon: Daemon, path: str) -> tuple[int, str]:
     assert daemon.observer.address is not None
     reader, writer = await asyncio.open_connection(*daemon.observer.address)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return int(head.split()[1]), body
@@ -99,7 +100,7 @@ async def commit(client: Any, group: str, topic: str, offset: int) -> None:
     row = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[row])]
     request = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=topics)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             response = await client.call(request, 8)
             code = response.topics[0].partitions[0].error_code
@@ -169,6 +170,8 @@ def test_a_control_loop_that_stands_still_is_told_by_another_thread(
 ) -> None:
     monkeypatch.setattr(Health.__init__, "__defaults__", (0.05,))
     monkeypatch.setattr(observer, "_SNAPSHOT_TIMEOUT_S", 0.05)
+    # The data plane does turn, however late on a busy machine.
+    monkeypatch.setattr(health, "ping", lambda native, _: ping(native, 60_000))
     answers: list[tuple[int, str]] = []
 
     def ask(daemon: Daemon, over: threading.Event) -> None:
@@ -180,12 +183,12 @@ def test_a_control_loop_that_stands_still_is_told_by_another_thread(
         async with running(observed_config(tmp_path)) as daemon:
             over = threading.Event()
             threading.Thread(target=ask, args=(daemon, over)).start()
-            assert over.wait(20), "while this loop does nothing else"
+            assert over.wait(60), "while this loop does nothing else"
 
     asyncio.run(run())
-    (health_status, health), (metrics_status, metrics) = answers
+    (health_status, alive), (metrics_status, metrics) = answers
     assert health_status == 503
-    assert json.loads(health)["reasons"] == ["the control loop has not turned for 0.05 s"]
+    assert json.loads(alive)["reasons"] == ["the control loop has not turned for 0.05 s"]
     assert metrics_status == 503
     assert "the control loop has not answered" in metrics
 
@@ -201,7 +204,7 @@ def test_events_are_told_with_their_reasons(tmp_path: Path, caplog: pytest.LogCa
             await client.make_topic("t")
             for _ in range(3):
                 assert (await client.produce("t", b"x" * 600_000)).error_code == 0
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(found := (await get_json(daemon, "/events?kind=roll"))[1]["events"]) < 2:
                 assert time.monotonic() < deadline
             assert found[0]["text"] == "t-0 begins a segment at offset 1: segment.bytes is reached"
