@@ -9,6 +9,7 @@ from pybroker.cli.lazy_group import LazyGroup
 
 _NAMES = (
     "serve",
+    "service",
     "topics",
     "configs",
     "events",

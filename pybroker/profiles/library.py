@@ -16,15 +16,17 @@ TUNED_PROFILE = Path("etc/pybroker/profile.toml")
 #: Below the machine's root: what was measured by root, or by a service.
 SYSTEM_MEASUREMENT = Path("var/lib/pybroker/measurement.json")
 
-_IN_A_CHECKOUT = "hw-profiles"
-_IN_AN_INSTALLATION = "share/pybroker/hw-profiles"
+_PROFILES = "hw-profiles"
+_IN_AN_INSTALLATION = "share/pybroker"
 
 
 def shipped_profiles() -> list[ProfileDocument]:
     """The profiles that come with pybroker, by name. ConfigError."""
-    paths = {path.stem: path for directory in reversed(_directories()) for path in directory.glob("*.toml")}
+    paths = {
+        path.stem: path for directory in reversed(shipped_directories(_PROFILES)) for path in directory.glob("*.toml")
+    }
     if GENERIC not in paths:
-        raise ConfigError(f"{_IN_AN_INSTALLATION}/{GENERIC}.toml is missing; install pybroker again")
+        raise ConfigError(f"{_IN_AN_INSTALLATION}/{_PROFILES}/{GENERIC}.toml is missing; install pybroker again")
     return [read_document(paths[name]) for name in sorted(paths)]
 
 
@@ -59,9 +61,8 @@ def measurement_paths(root: Path) -> list[Path]:
     return [*([user_measurement()] if root == Path("/") else []), root / SYSTEM_MEASUREMENT]
 
 
-def _directories() -> list[Path]:
-    """Beside the package in a checkout; below the prefix that the package was installed in."""
-    places = [
-        parent / each for parent in Path(__file__).resolve().parents for each in (_IN_A_CHECKOUT, _IN_AN_INSTALLATION)
-    ]
+def shipped_directories(name: str) -> list[Path]:
+    """Where files of this name's directory come with pybroker, the first one counts: beside the package in a checkout,
+    below the prefix that the package was installed in."""
+    places = [parent / each / name for parent in Path(__file__).resolve().parents for each in ("", _IN_AN_INSTALLATION)]
     return [place for place in places if place.is_dir()]
