@@ -168,7 +168,7 @@ class EventPump:
                 self._awaited.add(waits_for)
                 waits_for.add_done_callback(partial(self._go_on, handle, context, handling))
             else:
-                self._in_background(self._finish(handle, context, handling, waits_for))
+                self._finish_in_background(handle, context, handling, waits_for)
             return
         self._answer(handle, context, response)
 
@@ -186,7 +186,7 @@ class EventPump:
         except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
             self._fail(handle, context, error)
         else:
-            self._in_background(self._finish(handle, context, handling, waits_for))
+            self._finish_in_background(handle, context, handling, waits_for)
 
     def _find_host(self, connection_id: int, handle: int) -> str:
         if len(self._hosts) >= _MAX_KNOWN_HOSTS:
@@ -194,14 +194,22 @@ class EventPump:
         host = self._hosts[connection_id] = self._native.client_host(handle)
         return host
 
+    def _finish_in_background(
+        self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], waits_for: Any
+    ) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            # Not for the coroutine to do: cancelled before its first turn, it never runs, and a request that has no end
+            # keeps the data plane from stopping.
+            if task.cancelled():
+                self._native.close_request(handle)
+
+        self._in_background(self._finish(handle, context, handling, waits_for)).add_done_callback(ended)
+
     async def _finish(
         self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], waits_for: Any
     ) -> None:
         try:
             response = await _resume(handling, waits_for)
-        except asyncio.CancelledError:
-            self._native.close_request(handle)
-            raise
         except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
             self._fail(handle, context, error)
         else:
@@ -231,10 +239,11 @@ class EventPump:
         logger.error("%s failed, connection closed", _described(context), exc_info=error)
         self._native.close_request(handle)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 @types.coroutine

@@ -347,6 +347,28 @@ def test_stop_closes_what_waits_and_what_comes_after(in_a_task: bool) -> None:
     assert pumped(handler, scenario).replies == {}
 
 
+def test_stop_closes_what_has_only_just_begun() -> None:
+    pumps: list[EventPump] = []
+    stops: list[asyncio.Task[None]] = []
+    begun = asyncio.Event()
+
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        # Its turn comes before that of the task which goes on with this request.
+        stops.append(asyncio.get_running_loop().create_task(pumps[0].stop()))
+        begun.set()
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        pumps.append(pump)
+        native.request(1, BODY)
+        await begun.wait()
+        await stops[0]
+        assert native.closed == [1]
+
+    assert pumped(handler, scenario).replies == {}
+
+
 def test_a_client_without_id() -> None:
     async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
         assert context.client_id is None
