@@ -28,6 +28,8 @@ _CRC_END = 21
 _MAGIC = 2
 #: A hot log has blocks ahead of its end, others have hardly any.
 _AHEAD_BYTES = 256 << 10
+#: Has blocks ahead as well, for a disk that is full, and never a ring.
+_METADATA = "__cluster_metadata-0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ def _chain(content: bytes, next_offset: int) -> tuple[int, int]:
 def without_ring(log_dir: Path, with_ring: Collection[Path]) -> Iterator[Path]:
     """The logs below `log_dir` that look as if they had a ring when their broker ended, and are not in `with_ring`."""
     for log in sorted(each for each in log_dir.iterdir() if each.is_dir() and each not in with_ring):
+        if log.name == _METADATA:
+            continue
         segment = newest_segment(log)
         if segment is None:
             continue

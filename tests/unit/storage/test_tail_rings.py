@@ -21,6 +21,7 @@ from pybroker.storage import partition_metadata, tail_rings
 from pybroker.storage.errors import StorageError
 
 DIRECTORY_ID = bytes([1]) * 16
+METADATA = "__cluster_metadata-0"
 FLUSHED = 100
 """How much of the log the ended broker had brought into the segment."""
 
@@ -168,9 +169,9 @@ def test_a_ring_that_does_not_say_whose_it_is_goes_into_no_log(
 def test_a_log_whose_ring_is_gone_is_named(
     tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture, gone: str
 ) -> None:
-    for name, topic_id in (("t-0", TOPIC_ID), ("u-0", b"u" * 16), ("cold-0", b"c" * 16)):
+    for name, topic_id in (("t-0", TOPIC_ID), ("u-0", b"u" * 16), ("cold-0", b"c" * 16), (METADATA, b"m" * 16)):
         make_log(tmp_path, topic_id, name)
-    for name in ("t-0", "u-0"):
+    for name in ("t-0", "u-0", METADATA):
         with open(segment_of(tmp_path / name), "r+b") as file:
             keep_size(file.fileno(), 1 << 20)
     leave_ring(rings)
@@ -178,6 +179,7 @@ def test_a_log_whose_ring_is_gone_is_named(
     tail_rings.replay(tmp_path, DIRECTORY_ID)
     assert f"{tmp_path / 'u-0'} was written through a tail ring" in caplog.text
     assert "cold-0" not in caplog.text
+    assert METADATA not in caplog.text
     assert (f"{tmp_path / 't-0'} was written" in caplog.text) == (gone == "all rings")
 
 
