@@ -146,6 +146,7 @@ class LogCleaner:
         self._retain = retain
         self._rate = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
         self._running: dict[PartitionLog, _Pass] = {}
         self._candidates: list[_Candidate] = []
         self._uncleanable: dict[PartitionLog, str] = {}
@@ -167,6 +168,7 @@ class LogCleaner:
 
     async def stop(self) -> None:
         """End the passes under way and return when nothing of it is left."""
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         for each in list(self._running.values()):
@@ -205,13 +207,14 @@ class LogCleaner:
     # ---- rounds ----------------------------------------------------------------------------------------------------
 
     async def _clean_regularly(self) -> None:
-        while True:
+        # A task group that is cancelled in the moment in which one of its tasks fails tells of the failure only.
+        while not self._stopping:
             has_progressed = False
             try:
                 has_progressed = await self.run_round()
             except Exception:
                 logger.exception("cleaning logs failed; it is tried again after log.cleaner.backoff.ms")
-            if not has_progressed:
+            if not has_progressed and not self._stopping:
                 await self._back_off()
 
     async def _back_off(self) -> None:

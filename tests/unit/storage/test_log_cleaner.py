@@ -348,6 +348,29 @@ def test_it_works_by_itself_and_stops_at_once(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_failure_in_the_moment_of_the_stop_does_not_outlast_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        made = Setup(tmp_path)
+        begun = asyncio.Event()
+
+        async def round_that_fails() -> bool:
+            begun.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                raise OSError(errno.EIO, "while it is cancelled")
+
+        monkeypatch.setattr(made.cleaner, "run_round", round_that_fails)
+        made.cleaner.start()
+        await begun.wait()
+        await asyncio.wait_for(made.cleaner.stop(), 60)
+
+    asyncio.run(run())
+    assert "while it is cancelled" in caplog.text
+
+
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     async def run() -> None:
         made = Setup(tmp_path, "log.cleaner.enable=false", "log.cleaner.backoff.ms=0")
