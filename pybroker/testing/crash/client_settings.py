@@ -11,7 +11,7 @@ PRODUCING: dict[str, Any] = {
     **RECONNECTING,
     "enable.idempotence": True,
     "linger.ms": 2,
-    "message.timeout.ms": 120_000,
+    "message.timeout.ms": 600_000,
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
