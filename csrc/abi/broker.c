@@ -90,6 +90,11 @@ void pb_broker_close(pb_broker *broker)
     pb_broker_destroy(broker);
 }
 
+void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections)
+{
+    atomic_store_explicit(&broker->settings.max_connections, max_connections, memory_order_relaxed);
+}
+
 const char *pb_broker_backend(const pb_broker *broker)
 {
     return broker->io->ops->name;

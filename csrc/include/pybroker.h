@@ -49,7 +49,7 @@ typedef struct pb_broker_options {
     int32_t spin_us;             /* busy wait before sleeping; 0 = never */
     int64_t buffer_budget_bytes; /* receive buffers over all connections; above it producers are held back */
     int32_t max_request_bytes;   /* socket.request.max.bytes */
-    int32_t max_connections;
+    int32_t max_connections;     /* pb_broker_limit_connections changes it */
     int64_t connections_max_idle_ms;
     int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;     /* fetch.max.bytes */
@@ -65,6 +65,10 @@ int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure);
 void pb_broker_stop(pb_broker *broker);
 /* Free. All partitions must be closed. */
 void pb_broker_close(pb_broker *broker);
+/* How many connections may be open (max.connections); one more is refused. At once, any thread; those that are open
+ * stay.
+ */
+void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections);
 /* "io_uring" or "epoll". Lives as long as the broker. */
 const char *pb_broker_backend(const pb_broker *broker);
 /* 0 when this process may use the backend, else why not, -errno and in words. Any thread, also without a broker. */

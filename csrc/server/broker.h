@@ -36,7 +36,7 @@ typedef struct pb_broker_settings {
     int64_t spin_ns;
     int64_t buffer_budget_bytes;
     uint32_t max_request_bytes;
-    int32_t max_connections;
+    _Atomic int32_t max_connections; /* changes while it runs: any thread */
     int64_t idle_close_ns;
     int32_t fetch_session_slots;
     int32_t fetch_max_bytes;

@@ -37,7 +37,8 @@ static void take_over(pb_task *task, pb_reactor *reactor)
 
 static bool over_limit(pb_broker *broker)
 {
-    return atomic_load(&broker->connections) >= broker->settings.max_connections;
+    return atomic_load(&broker->connections) >=
+           atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed);
 }
 
 static void accept_next(pb_listener *listener)
@@ -82,7 +83,7 @@ static void accepted(pb_op *op, int64_t result)
         broker->io->ops->socket_close(first->loop, &refused);
         atomic_fetch_add(&broker->connections_refused, 1);
         pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open",
-                         broker->settings.max_connections);
+                         atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed));
         free(given);
     } else if (result >= 0) {
         int64_t turn = atomic_fetch_add(&broker->connections_accepted, 1);

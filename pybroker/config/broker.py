@@ -18,8 +18,11 @@ from pybroker.config.properties import read_properties
 from pybroker.config.rules import check_broker, resolve_listeners
 from pybroker.config.values import ConfigValues
 
-#: Kafka changes these while it runs; here sockets are opened, and their number is bounded, once, at start.
-NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map", "max.connections"})
+#: Kafka changes these while it runs; here sockets are opened once, at start.
+NEEDS_RESTART = frozenset({"listeners", "listener.security.protocol.map"})
+
+#: May be changed while the broker runs, as in Kafka, and counts when it starts.
+COUNTS_AT_START = frozenset({"num.recovery.threads.per.data.dir"})
 
 _OVERRIDE = "--override"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pybroker.config.broker import NEEDS_RESTART
+from pybroker.config.broker import COUNTS_AT_START, NEEDS_RESTART
 from pybroker.config.definition import ConfigKey, UpdateMode
 from pybroker.config.keys.cluster import CLUSTER_KEYS
 from pybroker.config.keys.coordinator import COORDINATOR_KEYS
@@ -101,7 +101,7 @@ def _row(key: ConfigKey, of_topic: bool) -> dict[str, object]:
 def _changes(key: ConfigKey) -> str:
     if key.name in _READ_AT_SIGHUP:
         return "start, SIGHUP"
-    if key.update_mode is UpdateMode.READ_ONLY or key.name in NEEDS_RESTART:
+    if key.update_mode is UpdateMode.READ_ONLY or key.name in NEEDS_RESTART | COUNTS_AT_START:
         return "start"
     return "live" if key.update_mode is UpdateMode.CLUSTER_WIDE else "per broker"
 

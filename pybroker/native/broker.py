@@ -147,6 +147,10 @@ class NativeBroker:
         lib.pb_notice_release(notice)
         return words
 
+    def limit_connections(self, max_connections: int) -> None:
+        """How many connections may be open; one more is refused. At once; those that are open stay."""
+        lib.pb_broker_limit_connections(self.handle, max_connections)
+
     def limit_cleaning(self, bytes_per_second: int) -> None:
         """What all log cleaners together read and write per second at most; 0: no limit. At once."""
         lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)

@@ -206,7 +206,8 @@ class Daemon:
         if not directories:
             reasons = "; ".join(f"{path}: {why}" for path, why in log_dirs.offline.items())
             raise StorageError(f"none of log.dirs can be used: {reasons}")
-        logs = LogManager(self.native, directories, self.config, self.clock, LogFailures(log_dirs.offline))
+        # With the dynamic values of before: how many threads recover is among them.
+        logs = LogManager(self.native, directories, controller.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
         self.append_engine = self.observed.append_engine = await asyncio.to_thread(
@@ -259,7 +260,7 @@ class Daemon:
         groups = GroupCoordinatorPublisher(services.groups, self.config.node_id)
         services.replicas.add_follower(groups)
         services.replicas.add_reopening_listener(groups.on_reopened)
-        services.replicas.add_follower(_ConfigPublisher(services, lambda: controller.config))
+        services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
         controller.subscribe(services.replicas)
 
     async def _register(self, controller: Controller, logs: LogManager, watch: LogDirWatch) -> None:
@@ -299,15 +300,24 @@ class Daemon:
 
 
 class _ConfigPublisher:
-    """Keeps `BrokerServices.config` at the newest dynamic values."""
+    """Keeps `BrokerServices.config`, and what the data plane was told of it, at the newest dynamic values."""
 
-    def __init__(self, services: BrokerServices, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, services: BrokerServices, native: NativeBroker, config: Callable[[], BrokerConfig]) -> None:
         self._services = services
+        self._native = native
         self._config = config
+        self._apply()
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         del delta, image
-        self._services.config = self._config()
+        if self._services.config is not self._config():
+            self._apply()
+
+    def _apply(self) -> None:
+        config = self._services.config = self._config()
+        self._native.limit_connections(config.get_int("max.connections"))
+        for warning in config.warnings if config.dynamic_broker or config.dynamic_default else ():
+            logger.warning("%s", warning)
 
 
 async def _assign_directory(controller: Controller, key: TopicPartition, topic_id: bytes, directory_id: bytes) -> None:

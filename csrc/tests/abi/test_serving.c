@@ -172,6 +172,34 @@ static int64_t connections_of(served *it)
     return stats.connections;
 }
 
+/* Whether a client that connects now gets an answer; one that is refused finds its connection closed. */
+static bool is_let_in(served *it, mini_client *client)
+{
+    size_t length = mini_batch(batch, sizeof batch, 1, 10);
+    mini_client_open(client, it->port);
+    mini_client_send_produce(client, 9, 1, "t", 0, batch, length);
+    return mini_client_receive(client);
+}
+
+TEST(the_limit_on_connections_changes_while_it_serves)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client first, second, third;
+        pb_broker_limit_connections(it.broker, 1);
+        CHECK(is_let_in(&it, &first));
+        CHECK(!is_let_in(&it, &second));
+        pb_broker_limit_connections(it.broker, 2);
+        CHECK(is_let_in(&it, &third));
+        CHECK_INT(connections_of(&it), 2);
+        mini_client_close(&first);
+        mini_client_close(&second);
+        mini_client_close(&third);
+        stop(&it);
+    }
+}
+
 TEST(a_client_that_sends_and_leaves_is_served_and_forgotten)
 {
     for (int b = 0; b < 2; b++) {

@@ -8,6 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from pybroker.cli.main import main
+from pybroker.testing import Broker
 
 ZOOKEEPER = Path(__file__).parents[1] / "config/data/zookeeper.properties"
 
@@ -61,6 +62,24 @@ def test_diff(tmp_path: Path) -> None:
     found = json.loads(run("diff", "--json", str(ZOOKEEPER)).output)["differences"]
     assert {each["name"] for each in found} >= {"node.id", "log.dirs"}
     assert run("diff", "--override", "num.partitions=0").exit_code == 2
+
+
+def test_diff_of_a_running_broker() -> None:
+    with Broker({"num.io.threads": "3", "log.retention.hours": "168", "ssl.key.password": "hush"}) as broker:
+        admin = ("configs", "alter", "--bootstrap-server", broker.bootstrap_servers)
+        altered = CliRunner().invoke(main, [*admin, "--broker-defaults", "--add-config", "log.retention.ms=5"])
+        found = run("diff", "--json", "--bootstrap-server", broker.bootstrap_servers)
+    assert altered.exit_code == 0, altered.output
+    rows = {each["name"]: (each["value"], each["where"]) for each in json.loads(found.output)["differences"]}
+    assert rows["num.io.threads"] == ("3", "broker 1, its file")
+    assert rows["ssl.key.password"] == ("[hidden]", "broker 1, its file")
+    assert rows["log.retention.ms"] == ("5", "broker 1, dynamic default")
+    assert "log.retention.hours" not in rows
+
+
+def test_diff_takes_a_file_or_brokers() -> None:
+    assert run("diff", str(ZOOKEEPER), "--bootstrap-server", "127.0.0.1:1").exit_code == 2
+    assert run("diff", "--bootstrap-server", "127.0.0.1:1").exit_code == 1
 
 
 def test_docs(tmp_path: Path) -> None:

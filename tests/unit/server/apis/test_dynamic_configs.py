@@ -90,6 +90,26 @@ def test_retention_follows_the_topic(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_the_bound_on_connections_follows(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
+            await alter(client, BROKER, "", "max.connections", "1")
+            async with connected(daemon) as refused:
+                assert await refused.is_closed()
+            await alter(client, BROKER, str(daemon.config.node_id), "max.connections", "2")
+            async with connected(daemon) as second:
+                await second.make_topic("t")
+        async with (
+            running(config_for(tmp_path)) as daemon,
+            connected(daemon),
+            connected(daemon),
+            connected(daemon) as refused,
+        ):
+            assert await refused.is_closed(), "it outlives a restart"
+
+    asyncio.run(run())
+
+
 def test_settings_outlive_a_restart(tmp_path: Path) -> None:
     async def first() -> None:
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
