@@ -11,6 +11,7 @@ enum {
     AHEAD_RUNNING = PB_COLD_THREADS / 2, /* so that what is due finds a thread */
     AHEAD_WAITING = 64,
     FOLLOWED_BYTES = 32 * 1024, /* less comes at the tail, where there is nothing ahead */
+    WARM_BYTES = 16 << 20,      /* who finds so much in a row in memory is not read ahead of any more */
     CACHE_MIN_BYTES = 32 << 20,
 };
 
@@ -226,11 +227,13 @@ bool pb_cold_reads_resident(pb_cold_reads *reads, const pb_segment *segment, int
            !is_being_read(reads, segment, position, length);
 }
 
-int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
-                           int64_t length)
+/* *found: it was in memory. */
+static int bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                    int64_t length, bool *found)
 {
-    if (reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
-        !is_being_read(reads, slice->segment, position, length))
+    *found = reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
+             !is_being_read(reads, slice->segment, position, length);
+    if (*found)
         return 0;
     make_room(reads, length);
     pb_cold_reading *reading = begin_reading(reads, slice->segment, position, length);
@@ -243,6 +246,13 @@ int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const 
     return 0;
 }
 
+int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
+                           int64_t length)
+{
+    bool found;
+    return bring_in(reads, partition, slice, position, length, &found);
+}
+
 /* ---- read ahead ---- */
 
 typedef struct ahead_read {
@@ -250,14 +260,31 @@ typedef struct ahead_read {
     pb_cold_reads *reads;
     pb_partition *partition; /* retained */
     pb_log_slice slice;      /* what is to be read; pinned */
+    pb_cold_stream *stream;  /* for which it is read; it may be another one's by now */
 } ahead_read;
+
+/* Forget a stream whose reader finds in memory whatever it comes to: to look ahead of it, for ever, would cost more
+ * than the one wait after which it is followed again. */
+static void note_found(pb_cold_reads *reads, const ahead_read *ahead, int64_t length, bool found)
+{
+    pb_cold_stream *stream = ahead->stream;
+    pthread_mutex_lock(&reads->lock);
+    if (stream->partition == ahead->partition && stream->segment_base == ahead->slice.segment->base_offset) {
+        stream->found_bytes = found ? stream->found_bytes + length : 0;
+        if (stream->found_bytes >= WARM_BYTES)
+            *stream = (pb_cold_stream){0};
+    }
+    pthread_mutex_unlock(&reads->lock);
+}
 
 static bool ahead_piece(pb_cold_read *read)
 {
     ahead_read *ahead = PB_CONTAINER(read, ahead_read, read);
     pb_log_slice *slice = &ahead->slice;
     int64_t length = pb_cold_piece_bytes(slice->position, slice->length);
-    int result = pb_cold_reads_bring_in(ahead->reads, ahead->partition, slice, slice->position, length);
+    bool found;
+    int result = bring_in(ahead->reads, ahead->partition, slice, slice->position, length, &found);
+    note_found(ahead->reads, ahead, length, found);
     slice->position += length;
     slice->length -= length;
     if (result == 0 && slice->length > 0) /* who comes here meets the same error */
@@ -285,7 +312,13 @@ static pb_cold_stream *find_stream(pb_cold_reads *reads, const pb_partition *par
     }
     if (make) {
         int64_t end_position = slice->position + slice->length;
-        *oldest = (pb_cold_stream){partition, segment_base, end_position, end_position, ++reads->use_count};
+        *oldest = (pb_cold_stream){
+            .partition = partition,
+            .segment_base = segment_base,
+            .next_position = end_position,
+            .ahead_position = end_position,
+            .used = ++reads->use_count,
+        };
     }
     return NULL;
 }
@@ -309,8 +342,8 @@ static int64_t plan_ahead(pb_cold_reads *reads, pb_cold_stream *stream, const pb
     return end_position;
 }
 
-static void read_ahead(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
-                       int64_t end_position)
+static void read_ahead(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, pb_cold_stream *stream,
+                       int64_t position, int64_t end_position)
 {
     ahead_read *ahead = calloc(1, sizeof *ahead);
     if (ahead != NULL) {
@@ -322,6 +355,7 @@ static void read_ahead(pb_cold_reads *reads, pb_partition *partition, const pb_l
         ahead->slice = *slice;
         ahead->slice.position = position;
         ahead->slice.length = end_position - position;
+        ahead->stream = stream;
     }
     pthread_mutex_lock(&reads->lock);
     if (ahead != NULL)
@@ -345,7 +379,7 @@ bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const p
         end_position = plan_ahead(reads, stream, slice, &position);
     pthread_mutex_unlock(&reads->lock);
     if (end_position > 0)
-        read_ahead(reads, partition, slice, position, end_position);
+        read_ahead(reads, partition, slice, stream, position, end_position);
     return stream != NULL;
 }
 

@@ -40,6 +40,7 @@ typedef struct pb_cold_stream {
     int64_t segment_base;
     int64_t next_position;  /* behind what it has read */
     int64_t ahead_position; /* behind what has been or is being read ahead */
+    int64_t found_bytes;    /* of that, what was in memory since something was not */
     uint64_t used;
 } pb_cold_stream;
 

@@ -287,6 +287,37 @@ TEST(who_reads_in_order_is_read_ahead_of_in_bounds)
     end(&it);
 }
 
+TEST(who_finds_all_in_memory_is_not_looked_ahead_of_any_more)
+{
+    fixture it;
+    begin(&it);
+    come_to(&it, 10 * MIB, MIB, true);
+    CHECK(come_to(&it, 11 * MIB, MIB, true));
+    CHECK_INT(brought_count, 3); /* up to 15 MiB */
+    resident_below_position = 40LL * MIB;
+    int64_t position = 12 * MIB;
+    while (position < 60LL * MIB && come_to(&it, position, MIB, false))
+        position += MIB;
+    CHECK_INT(position, 28 * MIB); /* 16 MiB from 15 MiB on, found while 3 MiB behind them was read */
+    CHECK_INT(brought_count, 3);
+    CHECK(!come_to(&it, 40LL * MIB, MIB, true)); /* followed again from the first wait on */
+    CHECK(come_to(&it, 41LL * MIB, MIB, true));
+    CHECK_INT(brought_count, 6);
+    end(&it);
+}
+
+TEST(what_is_not_in_memory_now_and_then_is_looked_for)
+{
+    fixture it;
+    begin(&it);
+    come_to(&it, 10 * MIB, MIB, true);
+    int64_t position = 11 * MIB;
+    for (; position < 100LL * MIB && come_to(&it, position, MIB, false); position += MIB)
+        resident_below_position = position % (10 * MIB) == 0 ? 0 : INT64_MAX;
+    CHECK_INT(position, 100LL * MIB);
+    end(&it);
+}
+
 TEST(nothing_is_read_ahead_behind_what_may_be_read)
 {
     fixture it;
