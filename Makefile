@@ -38,7 +38,7 @@ $(VENV)/.created: | bootstrap-run
 # `build` makes the extension; an error in C leaves the environment usable.
 $(VENV)/.run $(VENV)/.dev $(VENV)/.bench: export PYBROKER_WITHOUT_EXTENSION := 1
 $(VENV)/.run: pyproject.toml setup.py $(VENV)/.created
-	$(PIP) --no-build-isolation -e .
+	$(PIP) --no-build-isolation -e '.[tools]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test

@@ -12,12 +12,17 @@ _NAMES = (
     "service",
     "topics",
     "configs",
+    "groups",
+    "produce",
+    "consume",
+    "metadata",
     "events",
     "config",
     "log",
     "profile",
     "perf",
     "bench",
+    "completion",
 )
 
 

@@ -47,6 +47,13 @@ def _look_up(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[Topi
     return found
 
 
+def with_leader(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those that have a leader to ask: a group's offsets outlive a topic for a while."""
+    topics = cluster.metadata({topic for topic, _ in partitions}).topics
+    led = {(topic.name, each.partition_index) for topic in topics for each in topic.partitions if each.leader_id >= 0}
+    return [partition for partition in partitions if partition in led]
+
+
 def ends(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """The first offset of each, and the one behind its last."""
     first = look_up(cluster, dict.fromkeys(partitions, EARLIEST))

@@ -19,7 +19,7 @@ from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import LogDirState
 from pybroker.storage.offline.findings import Report
-from pybroker.storage.offline.layout import PartitionFiles
+from pybroker.storage.offline.layout import MetadataSnapshot, PartitionFiles
 from pybroker.storage.offline.partition_state import PartitionState
 
 
@@ -37,8 +37,7 @@ def replay(files: PartitionFiles) -> Replayed:
     snapshot = max(files.metadata_snapshots, key=lambda each: each.end_offset, default=None)
     start, epoch, end = 0, -1, 0
     if snapshot is not None and snapshot.end_offset > 0:
-        for data in log_files.read_snapshot_batches(snapshot.path):
-            replayer.replay(records.decode_batch(data, str(snapshot.path)))
+        _replay_snapshot(replayer, snapshot)
         start, epoch, end = snapshot.end_offset, snapshot.epoch, snapshot.end_offset
     for base_offset, path in files.logs:
         for data in _batches(path, base_offset):
@@ -47,6 +46,18 @@ def replay(files: PartitionFiles) -> Replayed:
                 replayer.replay(batch)
                 epoch, end = batch.epoch, batch.next_offset
     return Replayed(replayer.finish(end, epoch), epoch)
+
+
+def read_snapshot(snapshot: MetadataSnapshot) -> MetadataImage:
+    """The metadata of one snapshot. MetadataError names the record that cannot be replayed."""
+    replayer = BatchReplayer(empty_image(""))
+    _replay_snapshot(replayer, snapshot)
+    return replayer.finish(snapshot.end_offset, snapshot.epoch)
+
+
+def _replay_snapshot(replayer: BatchReplayer, snapshot: MetadataSnapshot) -> None:
+    for data in log_files.read_snapshot_batches(snapshot.path):
+        replayer.replay(records.decode_batch(data, str(snapshot.path)))
 
 
 def _batches(path: Path, base_offset: int) -> Iterator[bytes]:

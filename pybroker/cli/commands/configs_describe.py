@@ -8,7 +8,7 @@ import click
 
 from pybroker.cli.broker_options import broker_options, connected
 from pybroker.cli.entity_options import entity, entity_options
-from pybroker.cli.output import Column, print_rows
+from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_rows
 
 if TYPE_CHECKING:
     from pybroker.client.configs import Resource, Setting
@@ -49,7 +49,12 @@ def command(
         for each in settings
         if (each.name in names if names else everything or each.is_own(resource))
     ]
-    print_rows(_COLUMNS, rows, as_json)
+    columns = _COLUMNS
+    if resource is not None and is_terminal() and not as_json:
+        print_heading(configs.text_of(resource), plural(len(rows), "setting"))
+        columns = _COLUMNS[1:]
+    if rows or not is_terminal():
+        print_rows(columns, rows, as_json)
 
 
 def _row(resource: Resource, each: Setting) -> dict[str, Any]:

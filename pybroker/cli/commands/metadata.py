@@ -1,0 +1,26 @@
+"""`pybroker metadata`: what the cluster knows of itself, by path. Its commands are beside it."""
+
+from __future__ import annotations
+
+import click
+
+from pybroker.cli.lazy_group import LazyGroup
+
+
+@click.group(name="metadata", cls=LazyGroup, names=("ls", "cat"), prefix="metadata_")
+def command() -> None:
+    """Look up the cluster's metadata by path, as people did in ZooKeeper's shell.
+
+    \b
+    /brokers/1                       a broker, its address
+    /cluster                         the cluster's id, its controller
+    /configs/topics/NAME/SETTING     what was set; brokers, groups, client-metrics too
+    /features/metadata.version       levels of features
+    /groups/NAME                     a group, members and offsets (of running brokers)
+    /quorum                          who leads the metadata log
+    /topics/NAME/0                   a partition, its leader and replicas
+
+    The source is a broker that runs, ours or Apache Kafka's, or with --snapshot the files of a stopped one.
+
+    Exit status of all: 0, 1 no such path, or the source cannot be read, 2 the command line is wrong, 130 after Ctrl-C.
+    """
