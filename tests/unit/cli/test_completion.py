@@ -17,7 +17,8 @@ ENVIRONMENT = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(sys.execut
 def bash(*lines: str) -> list[list[str]]:
     """What bash offers for the last word of each line."""
     asks = "".join(
-        f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}; _pybroker_completion pybroker; echo ${{COMPREPLY[*]}}\n"
+        f"COMPREPLY=(); COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}\n"
+        "_pybroker_completion pybroker; echo ${COMPREPLY[*]}\n"
         for line in lines
     )
     script = f'eval "$(pybroker completion bash)"\ncomplete -p pybroker >/dev/null || exit 1\n{asks}'
