@@ -110,6 +110,16 @@ def test_the_readmes_commands_with_kcat(address: str) -> None:
     assert done.stdout == "1000\n"
 
 
+def test_the_readmes_own_commands(address: str) -> None:
+    (block,) = [block for block in _readme_blocks("sh") if "pybroker produce" in block]
+    script = block.replace(".venv/bin", str(Path(sys.executable).parent))
+    environment = {**os.environ, "PYBROKER_BOOTSTRAP_SERVER": address}
+    done = subprocess.run(
+        ["bash", "-euc", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout == "1000\n"
+
+
 def test_the_readmes_program(address: str) -> None:
     (program,) = _readme_blocks("python")
     done = subprocess.run(
