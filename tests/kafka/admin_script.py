@@ -62,7 +62,7 @@ class Session:
         topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
         deadline = time.monotonic() + 60
         while True:
-            answer = self.client.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), 9)
+            answer = self.client.call(m.ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics), 9)
             error = answer.responses[0].partition_responses[0].error_code
             if error == 0:
                 return
@@ -147,7 +147,7 @@ def _topic(
 
 
 def _create(name: str, version: int, *topics: m.CreateTopicsRequest.CreatableTopic, validate: bool = False) -> Step:
-    request = m.CreateTopicsRequest(topics=list(topics), timeout_ms=10_000, validate_only=validate)
+    request = m.CreateTopicsRequest(topics=list(topics), timeout_ms=60_000, validate_only=validate)
     return Step(f"create: {name}", version, _always(request))
 
 
@@ -194,7 +194,7 @@ def create_partitions() -> Iterator[Step]:
             )
             for topic, count, replicas in topics
         ]
-        request = m.CreatePartitionsRequest(topics=wanted, timeout_ms=10_000, validate_only=only)
+        request = m.CreatePartitionsRequest(topics=wanted, timeout_ms=60_000, validate_only=only)
         return Step(f"partitions: {name}", version, _always(request))
 
     for version in range(4):
@@ -364,7 +364,7 @@ def records() -> Iterator[Step]:
                 )
                 for topic, index, offset in partitions
             ],
-            timeout_ms=10_000,
+            timeout_ms=60_000,
         )
 
     for version in range(3):
@@ -502,15 +502,15 @@ def delete_topics() -> Iterator[Step]:
     def by_id(*names: str) -> Callable[[Session], m.Message]:
         state = m.DeleteTopicsRequest.DeleteTopicState
         return lambda session: m.DeleteTopicsRequest(
-            topics=[state(name=None, topic_id=session.topic_id(name)) for name in names], timeout_ms=10_000
+            topics=[state(name=None, topic_id=session.topic_id(name)) for name in names], timeout_ms=60_000
         )
 
     def states(*names: str) -> Callable[[Session], m.Message]:
         state = m.DeleteTopicsRequest.DeleteTopicState
-        return _always(m.DeleteTopicsRequest(topics=[state(name=name) for name in names], timeout_ms=10_000))
+        return _always(m.DeleteTopicsRequest(topics=[state(name=name) for name in names], timeout_ms=60_000))
 
     for version in range(1, 6):
-        request = m.DeleteTopicsRequest(topic_names=[f"v{version + 1}", "absent"], timeout_ms=10_000)
+        request = m.DeleteTopicsRequest(topic_names=[f"v{version + 1}", "absent"], timeout_ms=60_000)
         yield Step(f"delete: version {version}", version, _always(request))
     yield Step("delete: by id", 6, by_id("v7"))
     yield Step("delete: by name", 6, states("configured", "absent", "a b", ""))
@@ -519,8 +519,8 @@ def delete_topics() -> Iterator[Step]:
     neither = m.DeleteTopicsRequest.DeleteTopicState(name=None)
     unknown = m.DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"\x09")
     for name, state in (("name and id", both), ("neither", neither), ("unknown id", unknown)):
-        yield Step(f"delete: {name}", 6, _always(m.DeleteTopicsRequest(topics=[state], timeout_ms=10_000)))
-    yield Step("delete: nothing", 6, _always(m.DeleteTopicsRequest(timeout_ms=10_000)))
+        yield Step(f"delete: {name}", 6, _always(m.DeleteTopicsRequest(topics=[state], timeout_ms=60_000)))
+    yield Step("delete: nothing", 6, _always(m.DeleteTopicsRequest(timeout_ms=60_000)))
 
 
 def prepare() -> Iterator[Step]:

@@ -26,6 +26,6 @@ def jars() -> None:
 def test_a_sample_ends_as_apache_kafkas(tmp_path: Path) -> None:
     """One round, a kill with torn tails, and what recovery makes of it when all is closed and cleaned once more."""
     wanted = [replace(each, rounds=each.rounds[:1]) for each in histories(7, COUNT, transactions=True)]
-    with DifferentialRun(tmp_path, still_seconds=0.6) as run:
+    with DifferentialRun(tmp_path, still_seconds=0.3) as run:
         failures = run.play([*wanted, *map(h.load, SAVED)], restarts=("kill",), settles=1)
     assert not failures, "\n".join(map(str, failures))

@@ -141,7 +141,7 @@ TEST(the_mode_changes_while_it_is_served)
     CHECK(before.exposed_bytes == 10 * (int64_t)small_length);
     configure(&it, PB_DURABILITY_ACKS);
     CHECK_INT(state_of(&it).high_watermark, 10); /* never back */
-    for (int i = 0; i < 500 && state_of(&it).durable_offset < 10; i++)
+    for (int i = 0; i < 6000 && state_of(&it).durable_offset < 10; i++)
         usleep(10000); /* what had gathered is synced at once */
     CHECK_INT(state_of(&it).durable_offset, 10);
     writer writers[WRITERS];

@@ -213,7 +213,7 @@ TEST(a_client_that_sends_and_leaves_is_served_and_forgotten)
             mini_client_close(&client);
         }
         pb_partition_state state = {0};
-        for (int i = 0; i < 500 && (connections_of(&it) > 0 || state.high_watermark < 5); i++) {
+        for (int i = 0; i < 6000 && (connections_of(&it) > 0 || state.high_watermark < 5); i++) {
             usleep(10000);
             pb_partitions_state(&it.partition, 1, &state);
         }

@@ -175,8 +175,17 @@ class Player:
     # ---- rest ------------------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
+        """Until nothing changes for a while, and for another round of retention: a broker that gets no CPU is still as
+        well, but then the round does not come."""
         deadline = time.monotonic() + _REST_TIMEOUT_SECONDS
         self._fence.pass_through(deadline)
+        seen: object = None
+        while (now := self._when_still(deadline)) != seen:
+            seen = now
+            self._fence.pass_through(deadline)
+
+    def _when_still(self, deadline: float) -> object:
+        """What the logs are once they have not changed for a while."""
         last: object = None
         still_since = time.monotonic()
         while time.monotonic() - still_since < self._still_seconds:
@@ -187,6 +196,7 @@ class Player:
                 last, still_since = now, time.monotonic()
             # Looking at many logs takes its time too, which the brokers need.
             time.sleep(max(0.1, 2 * (time.monotonic() - looked)))
+        return last
 
     def _observe(self, when: str) -> None:
         for topic, seen in observe(self._side, list(self._histories), self._start_ms).items():

@@ -104,7 +104,7 @@ class Client:
         records = record_batch.build(0, -1, [Record(None, value) for value in values], timestamp_ms=timestamp_ms)
         partition = m.ProduceRequest.PartitionProduceData(index=index, records=records)
         data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-        response = await self.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
+        response = await self.call(m.ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data]), 9)
         return response.responses[0].partition_responses[0]
 
     async def fetch(self, topic: str, offset: int, **wanted: int) -> Any:

@@ -32,7 +32,7 @@ async def create(client: Client, name: str, configs: dict[str, str]) -> None:
         replication_factor=1,
         configs=[configs_of(name=key, value=value) for key, value in configs.items()],
     )
-    response = await client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+    response = await client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     assert response.topics[0].error_code == 0
 
 
@@ -53,7 +53,7 @@ async def produce(client: Client, topic: str, *pairs: tuple[bytes, bytes | None]
     batch = record_batch.build(0, -1, records, timestamp_ms=time.time_ns() // 1_000_000)
     partition = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-    response = await client.call(m.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
+    response = await client.call(m.ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data]), 9)
     row = response.responses[0].partition_responses[0]
     assert row.error_code == 0, row.error_message
     offset: int = row.base_offset

@@ -34,7 +34,7 @@ def names(log_dir: Path) -> list[str]:
 
 
 async def delete_topic(client: Any, name: str) -> None:
-    request = m.DeleteTopicsRequest(topic_names=[name], timeout_ms=5000)
+    request = m.DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000)
     assert (await client.call(request, 5)).responses[0].error_code == 0
 
 

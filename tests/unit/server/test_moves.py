@@ -157,7 +157,8 @@ def test_a_move_ends_when_it_is_not_wanted(tmp_path: Path) -> None:
             # A deleted topic takes its move along.
             assert await alter(client, tmp_path / "b") == OK
             await until(lambda: bool(daemon.services.mover.futures()))
-            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+            deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="t")]
+            request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
             assert (await client.call(request, 6)).responses[0].error_code == OK
             await until(lambda: not daemon.services.mover._tasks)
             assert not list((tmp_path / "b").glob("t-0*"))
@@ -179,7 +180,8 @@ def test_moves_that_wait_for_others_hold_nobody_up(tmp_path: Path) -> None:
                 assert {each.key for each in mover.futures()} == {("t", 0), ("u", 0)}
                 first = list((tmp_path / target).glob("u-0.*-future"))
                 assert len(first) == 1, "of a deleted topic nothing is left"
-                request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="u")])
+                deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="u")]
+                request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
                 assert (await client.call(request, 6)).responses[0].error_code == OK
             await client.make_topic("u")
             target = {"a": "b", "b": "a"}[daemon.logs.logs["u", 0].directory.path.name]

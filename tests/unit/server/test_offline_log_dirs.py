@@ -356,7 +356,8 @@ def test_what_could_not_be_opened_is_tried_again(
             full = True
             await client.make_topic("gone")
             assert await produced(client, "gone") == OFFLINE
-            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="gone")])
+            deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="gone")]
+            request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
             answer = await client.call(request, 6)
             assert answer.responses[0].error_code == OK
             assert await produced(client, "gone") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -432,7 +433,8 @@ def test_a_directory_that_somebody_removed_costs_only_itself(tmp_path: Path) -> 
             for topic in topics:
                 await client.make_topic(topic)
             shutil.rmtree(tmp_path / "a" / "t0-0")
-            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t0")])
+            deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="t0")]
+            request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
             assert (await client.call(request, 6)).responses[0].error_code == OK
             assert await produced(client, "t1") == OK
             assert await described(client) == {"a": OK}

@@ -65,14 +65,15 @@ def test_deletions_make_room_on_a_full_disk(small_disk: Path, monkeypatch: pytes
             await client.make_topic("late")
             partition = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=end - 5)
             topics = [m.DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[partition])]
-            answer = await client.call(m.DeleteRecordsRequest(topics=topics, timeout_ms=5000), 2)
+            answer = await client.call(m.DeleteRecordsRequest(topics=topics, timeout_ms=60_000), 2)
             assert answer.topics[0].partitions[0].low_watermark == end - 5
             await until_taken(client, "t")
             await until_taken(client, "late")
             await fill(client)
         async with running(config) as daemon, connected(daemon) as client:
             await fill(client)
-            request = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(name="t")])
+            deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="t")]
+            request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
             assert (await client.call(request, 6)).responses[0].error_code == ErrorCode.NONE
             await until_taken(client, "late")
 

@@ -52,7 +52,7 @@ async def produce_records(
     )
     partition = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
     data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-    request = m.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=5000, topic_data=[data])
+    request = m.ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=60_000, topic_data=[data])
     return (await client.call(request, 9)).responses[0].partition_responses[0]
 
 
