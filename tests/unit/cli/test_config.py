@@ -65,15 +65,16 @@ def test_diff(tmp_path: Path) -> None:
 
 
 def test_diff_of_a_running_broker() -> None:
-    with Broker({"num.io.threads": "3", "log.retention.hours": "168", "ssl.key.password": "hush"}) as broker:
+    written = {"num.io.threads": "3", "log.retention.hours": "168", "ssl.key.password": "hush"}
+    with Broker({**written, "broker.id": "4", "zookeeper.connect": "zoo:2181", "port": "1"}) as broker:
         admin = ("configs", "alter", "--bootstrap-server", broker.bootstrap_servers)
         altered = CliRunner().invoke(main, [*admin, "--broker-defaults", "--add-config", "log.retention.ms=5"])
         found = run("diff", "--json", "--bootstrap-server", broker.bootstrap_servers)
     assert altered.exit_code == 0, altered.output
     rows = {each["name"]: (each["value"], each["where"]) for each in json.loads(found.output)["differences"]}
-    assert rows["num.io.threads"] == ("3", "broker 1, its file")
-    assert rows["ssl.key.password"] == ("[hidden]", "broker 1, its file")
-    assert rows["log.retention.ms"] == ("5", "broker 1, dynamic default")
+    assert rows["num.io.threads"] == ("3", "broker 4, its file")
+    assert rows["ssl.key.password"] == ("[hidden]", "broker 4, its file")
+    assert rows["log.retention.ms"] == ("5", "broker 4, dynamic default")
     assert "log.retention.hours" not in rows
 
 
