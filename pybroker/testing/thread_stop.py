@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,14 +25,24 @@ def thread_id(process_id: int, name: str) -> int:
 
 
 @contextmanager
-def stopped_thread(thread: int) -> Iterator[None]:
-    """Within it the thread does nothing. Entered and left by the same thread of this process."""
+def stopped_thread(thread: int) -> Iterator[Callable[[], bool]]:
+    """Within it the thread does nothing. The function says whether it has been killed; unless it is asked, nobody else
+    is told that its process has ended. All by the same thread of this process."""
     libc = ctypes.CDLL(None, use_errno=True)
     _ptrace(libc, _PTRACE_SEIZE, thread)
+    ended = False
+
+    def has_ended() -> bool:
+        nonlocal ended
+        if not ended:
+            found, status = os.waitpid(thread, _WAIT_FOR_ANY_CHILD | os.WNOHANG)
+            ended = found == thread and not os.WIFSTOPPED(status)
+        return ended
+
     try:
         _ptrace(libc, _PTRACE_INTERRUPT, thread)
         os.waitpid(thread, _WAIT_FOR_ANY_CHILD)
-        yield
+        yield has_ended
     finally:
         # Of a thread that has been killed meanwhile there is nothing to let go.
         libc.ptrace(_PTRACE_DETACH, thread, None, None)
