@@ -2,7 +2,8 @@
 
 A log that is only deleted from: everything. A compacted one: what is kept of each key, and where; look-ups by time may
 lead to another place only where the cleaner's grouping of segments decides. Markers and batches stamped by the broker
-carry its own clock.
+carry its own clock. What a broker compresses anew has a size of its own, which decides where its segments end, and so
+how far it is cleaned, until it has settled.
 """
 
 from __future__ import annotations
@@ -45,11 +46,13 @@ def _seen(history: History, ours: Observation, theirs: Observation, unsettled: b
         one, other = getattr(ours, name), getattr(theirs, name)
         if one != other:
             found.append(f"{name} is {_only(one, other)}, Apache Kafka's {_only(other, one)}")
+    found += _producers(ours, theirs)
+    if unsettled and _is_compressed_anew(history) and _active(ours) != _active(theirs):
+        return found
     # Of a log that is all deleted one may have been cleaned and the other not.
     cleaned = [max(each.cleaned_offset or 0, theirs.start_offset) for each in (ours, theirs)]
     if cleaned[0] != cleaned[1]:
         found.append(f"cleaned up to {ours.cleaned_offset}, Apache Kafka up to {theirs.cleaned_offset}")
-    found += _producers(ours, theirs)
     # How many passes a cleaner that works all the time has made, and so whether the window of a tombstone is over,
     # depends on the moment, until enough of them have been made.
     passing = _tombstones(ours) ^ _tombstones(theirs) if unsettled and history.live else set()
@@ -58,6 +61,15 @@ def _seen(history: History, ours: Observation, theirs: Observation, unsettled: b
         found += _lookups(ours, theirs)
     kept = [[record for record in each.records if record.offset not in passing] for each in (ours, theirs)]
     return found + _records(kept[0], kept[1], with_timestamps=with_timestamps)
+
+
+def _is_compressed_anew(history: History) -> bool:
+    return history.setting("compression.type", "producer") not in ("producer", "uncompressed")
+
+
+def _active(observation: Observation) -> int:
+    """The first offset of the segment that is written to."""
+    return max((base_offset for base_offset, _ in observation.segments), default=-1)
 
 
 def _tombstones(observation: Observation) -> set[int]:

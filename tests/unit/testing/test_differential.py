@@ -104,6 +104,11 @@ def test_what_need_not_be_equal() -> None:
     tombstone = _observation(_record(0), _record(3, None), _record(4))
     assert _differences(tombstone, whole, COMPACT) != []
     assert _differences(tombstone, whole, replace(COMPACT, live=True)) == []
+    cleaned = replace(_observation(_record(4)), segments=((0, 10), (3, 5)), cleaned_offset=3)
+    anew = replace(COMPACT, config=(*COMPACT.config, ("compression.type", "zstd")))
+    assert _differences(cleaned, whole, anew) == []
+    assert _differences(cleaned, whole, COMPACT) != []
+    assert _differences(replace(cleaned, segments=whole.segments), whole, anew) != []
 
 
 def test_answers_are_compared() -> None:
