@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.testing.kafka import KafkaBroker
@@ -66,6 +66,20 @@ def transact(broker: KafkaBroker, round_number: int) -> None:
         (second.abort_transaction if turn == 1 else second.commit_transaction)()
 
 
+def commit(consumer: Consumer, offset: int) -> None:
+    """As soon as the broker has loaded the group's partition."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition("plain", 0, offset)], asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
 def one_round(broker: KafkaBroker, round_number: int) -> None:
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         produce(broker, "plain", round_number * 5 + number, codec, 12)
@@ -73,7 +87,7 @@ def one_round(broker: KafkaBroker, round_number: int) -> None:
     produce(broker, "trimmed", round_number, "none", 15)
     transact(broker, round_number)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers"})
-    consumer.commit(offsets=[TopicPartition("plain", 0, round_number + 1)], asynchronous=False)
+    commit(consumer, round_number + 1)
     consumer.subscribe(["plain"])
     consumer.poll(5)
     consumer.close()
