@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,7 @@ class ControlLoad:
         self._bootstrap = bootstrap
         self._lock = threading.Lock()
         self._promises = _Promises()
+        self._life = self._begun_life = 0
         self._serial = 0
         self._stopping = threading.Event()
         self._running = threading.Event()
@@ -101,6 +103,7 @@ class ControlLoad:
         try:
             while not self._stopping.is_set():
                 self._running.wait()
+                self._begin()
                 operation = self._random.choices(
                     (self._create, self._delete, self._grow, self._alter), weights=(3, 2, 1, 4)
                 )[0]
@@ -119,6 +122,16 @@ class ControlLoad:
         finally:
             for consumer in committers.values():
                 consumer.close()
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._begun_life = self._life
+
+    def _keep(self, promise: Callable[[], None]) -> None:
+        """An operation was acknowledged, which counts if there was no cut since it began: see `forget_since`."""
+        with self._lock:
+            if self._begun_life == self._life:
+                promise()
 
     def _consumer(self, group: str) -> Consumer:
         return Consumer(
@@ -140,8 +153,7 @@ class ControlLoad:
             self._promises.topics[name] = topic
         request = NewTopic(name, count, 1, config={"retention.ms": "86400000", "segment.ms": "200"})
         admin.create_topics([request], operation_timeout=_TIMEOUT_SECONDS)[name].result(_TIMEOUT_SECONDS)
-        with self._lock:
-            topic.created = True
+        self._keep(lambda: setattr(topic, "created", True))
 
     def _delete(self, admin: AdminClient) -> None:
         names = self._alive()
@@ -151,8 +163,7 @@ class ControlLoad:
         with self._lock:
             self._promises.topics[name].deletion_tried = True
         admin.delete_topics([name], operation_timeout=_TIMEOUT_SECONDS)[name].result(_TIMEOUT_SECONDS)
-        with self._lock:
-            self._promises.topics[name].deleted = True
+        self._keep(lambda: setattr(self._promises.topics[name], "deleted", True))
 
     def _grow(self, admin: AdminClient) -> None:
         names = self._alive()
@@ -164,8 +175,7 @@ class ControlLoad:
         with self._lock:
             topic.partitions_tried = wanted
         admin.create_partitions([NewPartitions(name, wanted)])[name].result(_TIMEOUT_SECONDS)
-        with self._lock:
-            topic.partitions_acknowledged = wanted
+        self._keep(lambda: setattr(topic, "partitions_acknowledged", wanted))
 
     def _alter(self, admin: AdminClient) -> None:
         value = self._promises.config.tried + 1
@@ -174,8 +184,7 @@ class ControlLoad:
         entry = ConfigEntry("retention.ms", str(86_400_000 + value), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self._subject, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(_TIMEOUT_SECONDS)
-        with self._lock:
-            self._promises.config.acknowledged = value
+        self._keep(lambda: setattr(self._promises.config, "acknowledged", value))
 
     def _commit(self, committers: dict[str, Consumer]) -> None:
         group = self._random.choice(_GROUPS)
@@ -184,8 +193,7 @@ class ControlLoad:
         with self._lock:
             promise.tried = offset
         committers[group].commit(offsets=[TopicPartition(self._subject, 0, offset)], asynchronous=False)
-        with self._lock:
-            promise.acknowledged = offset
+        self._keep(lambda: setattr(promise, "acknowledged", offset))
 
     # ---- check -----------------------------------------------------------------------------------------------------
 
@@ -193,6 +201,19 @@ class ControlLoad:
         """What is acknowledged now: to be taken before a crash and given to `check`."""
         with self._lock:
             return copy.deepcopy(self._promises)
+
+    def forget_since(self, promised: _Promises) -> None:
+        """The power was cut when this was promised, and no broker runs now. What was acknowledged since then was so by
+        a drive that pretended; whether what was under way is acknowledged by that one or the next nobody can tell."""
+        with self._lock:
+            self._life += 1
+            self._promises.config.acknowledged = promised.config.acknowledged
+            for group, value in self._promises.offsets.items():
+                value.acknowledged = promised.offsets[group].acknowledged
+            for name, topic in self._promises.topics.items():
+                before = promised.topics.get(name, _Topic())
+                topic.created, topic.deleted = before.created, before.deleted
+                topic.partitions_acknowledged = before.partitions_acknowledged
 
     def check(self, promised: _Promises) -> None:
         """Ask the broker for all of it. The load may go on meanwhile."""

@@ -184,6 +184,7 @@ class PowerRun:
             reader.stop()
             trimmed.abandon()
         self.report.cuts.append(cut)
+        self._control.forget_since(promised)
         self._restore(number)
         self._control.check(promised)
         self._check(seen)
