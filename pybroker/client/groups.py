@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pybroker.client.cluster import Cluster
 from pybroker.client.errors import NotServed, RequestError, check
@@ -68,15 +69,17 @@ class Group:
 
 def list_groups(cluster: Cluster) -> list[Listed]:
     """All groups of all brokers, by name."""
-    found = []
-    for node in cluster.nodes():
-        answer = cluster.call(m.ListGroupsRequest(), node=node, versions=_LIST_VERSIONS)
-        check(f"groups of broker {node}", answer.error_code)
-        found += [
-            Listed(each.group_id, each.group_state, (each.group_type or CLASSIC).lower(), each.protocol_type, node)
-            for each in answer.groups
-        ]
+    found = [each for node in cluster.nodes() for each in cluster.retry(partial(_list_groups_of, cluster, node))]
     return sorted(found, key=lambda each: each.name)
+
+
+def _list_groups_of(cluster: Cluster, node: int) -> list[Listed]:
+    answer = cluster.call(m.ListGroupsRequest(), node=node, versions=_LIST_VERSIONS)
+    check(f"groups of broker {node}", answer.error_code)
+    return [
+        Listed(each.group_id, each.group_state, (each.group_type or CLASSIC).lower(), each.protocol_type, node)
+        for each in answer.groups
+    ]
 
 
 def describe(cluster: Cluster, name: str) -> Group:

@@ -34,9 +34,8 @@ def fill(broker: Broker, topic: str) -> None:
 @contextmanager
 def member(broker: Broker, group: str, topic: str) -> Iterator[Consumer]:
     """In the group, with both partitions; leaves it in the end."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
-    )
+    config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(config)
     try:
         consumer.subscribe([topic])
         deadline = time.monotonic() + 60

@@ -120,7 +120,7 @@ def test_what_goes_wrong(run: Run, kafka_topic: str) -> None:
     keyed = run("produce", "--topic", kafka_topic, "--key-separator", "=", stdin=b"a=b\nc\n", status=1)
     assert "line 2" in keyed.stderr
     assert f"1 record to {kafka_topic}" in keyed.stderr
-    assert "not acknowledged" in run("produce", "--topic", kafka_topic, "--partition", "9", stdin=b"x", status=1).stderr
+    assert "nknown partition" in run("produce", "--topic", kafka_topic, "--partition", "9", stdin=b"x", status=1).stderr
     assert "UNKNOWN_TOPIC" in run("consume", "--topic", "cli-no-such-topic", status=1).stderr
     assert "no topic matches" in run("consume", "--include", "cli-no-such-topic", status=1).stderr
     assert "nonsense" in run("consume", "--topic", kafka_topic, "--command-property", "nonsense=1", status=1).stderr
