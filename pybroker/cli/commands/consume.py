@@ -245,8 +245,8 @@ class _Reader:
             return
         if self._open is not None and partition not in self._open:
             return
-        output.write(self._write(_record(message)))
         self._count += 1
+        output.write(self._write(_record(message)))
         self._at(partition, message.offset() + 1)
         if self._commits:
             self._consumer.store_offsets(message)
