@@ -14,7 +14,7 @@ _VARIABLE = "_PYBROKER_COMPLETE"
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script for a shell that completes what is typed behind `pybroker`.
+    """Print a script for completion in bash, zsh or fish.
 
     \b
     bash, in ~/.bashrc:  eval "$(pybroker completion bash)"

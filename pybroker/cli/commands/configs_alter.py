@@ -50,7 +50,7 @@ def command(
     """Change settings; what is not named stays. Either all is accepted or nothing is changed.
 
     \b
-    pybroker configs alter --topic orders --add-config cleanup.policy=[compact,delete]
+    pybroker configs alter --topic t --add-config cleanup.policy=[compact,delete]
     pybroker configs alter --broker-defaults --delete-config log.cleaner.threads
     """
     from pybroker.client import configs as client

@@ -29,7 +29,9 @@ _COLUMNS = [
 def command(
     bootstrap: str, timeout_ms: int, as_json: bool, everything: bool, names: tuple[str, ...], **entities: Any
 ) -> None:
-    """Show settings, without --all only those that were set with `pybroker configs alter` or the like.
+    """Show settings, and where each value comes from.
+
+    Without --all, only those that were set with `pybroker configs alter` or the like.
 
     \b
     pybroker configs describe --topic orders --all

@@ -95,12 +95,14 @@ def command(
     properties: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Print records, one a line: what comes from now on, until Ctrl-C.
+    """Print records, one a line.
+
+    Those that come from now on, until Ctrl-C, unless it is told where to begin and to end.
 
     \b
     pybroker consume --topic orders --from-beginning --keys --timestamps
     pybroker consume --topic orders --offset -10 --until-end --json
-    pybroker consume --topic orders --from-time 2026-01-31T14:00 --max-messages 100
+    pybroker consume --topic orders --from-time 2026-01-31T14:00
     pybroker consume --topic orders --group readers
 
     Needs confluent-kafka. Where it begins: --offset, --from-beginning or --from-time; with --group, at the group's

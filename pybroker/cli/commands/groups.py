@@ -11,7 +11,7 @@ _NAMES = ("list", "describe", "members", "reset-offsets", "delete", "delete-offs
 
 @click.group(name="groups", cls=LazyGroup, names=_NAMES, prefix="groups_")
 def command() -> None:
-    """Look at groups of consumers, how far behind they are, and move or delete their offsets.
+    """See how far behind groups are; move or delete their offsets.
 
     The options are those of kafka-consumer-groups.sh, and the broker may be Apache Kafka's.
 

@@ -16,7 +16,7 @@ from pybroker.cli.output import print_json
 @broker_options
 @groups_option
 def command(bootstrap: str, timeout_ms: int, as_json: bool, names: tuple[str, ...]) -> None:
-    """Delete groups that have no members, with all their offsets."""
+    """Delete groups that have no members."""
     from pybroker.client import groups
     from pybroker.client.errors import RequestError
 

@@ -17,7 +17,10 @@ from pybroker.cli.output import print_json
 @group_option
 @click.option("--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", help="Of these partitions.")
 def command(bootstrap: str, timeout_ms: int, as_json: bool, group: str, topics: tuple[str, ...]) -> None:
-    """Delete a group's offsets of topics that none of its members is subscribed to."""
+    """Let a group forget what it has read.
+
+    Only of topics that none of its members is subscribed to.
+    """
     from pybroker.client import groups
 
     with connected(bootstrap, timeout_ms) as cluster:

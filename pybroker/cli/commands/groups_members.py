@@ -29,7 +29,7 @@ _MEMBER_ID = Column("member_id", "member", fold=True)
 def command(
     bootstrap: str, timeout_ms: int, as_json: bool, names: tuple[str, ...], all_groups: bool, verbose: bool
 ) -> None:
-    """Show the members of groups, and the partitions that each reads."""
+    """Show members, and the partitions that each reads."""
     from pybroker.client import groups
 
     check_names(names, all_groups)

@@ -64,7 +64,7 @@ def command(
     """Move the offsets that a group goes on from. The group must have no members.
 
     \b
-    pybroker groups reset-offsets --group g --topic t --to-datetime 2026-01-31T14:00
+    pybroker groups reset-offsets --group g --topic t --to-datetime 2026-01-31
     pybroker groups reset-offsets --group g --all-topics --shift-by -100 --execute
 
     Nothing is changed without --execute. An offset below the first record or behind the last is brought to that end.

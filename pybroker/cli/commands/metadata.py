@@ -9,14 +9,16 @@ from pybroker.cli.lazy_group import LazyGroup
 
 @click.group(name="metadata", cls=LazyGroup, names=("ls", "cat"), prefix="metadata_")
 def command() -> None:
-    """Look up the cluster's metadata by path, as people did in ZooKeeper's shell.
+    """Look up the cluster's metadata by path.
+
+    Much of it has the place that people know from ZooKeeper's shell.
 
     \b
     /brokers/1                       a broker, its address
     /cluster                         the cluster's id, its controller
-    /configs/topics/NAME/SETTING     what was set; brokers, groups, client-metrics too
+    /configs/topics/NAME/SETTING     what was set; also of brokers, groups
     /features/metadata.version       levels of features
-    /groups/NAME                     a group, members and offsets (of running brokers)
+    /groups/NAME                     a group that is there, with its offsets
     /quorum                          who leads the metadata log
     /topics/NAME/0                   a partition, its leader and replicas
 

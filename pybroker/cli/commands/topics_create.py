@@ -35,7 +35,7 @@ def command(
     """Create a topic.
 
     \b
-    pybroker topics create --topic orders --partitions 6 --config retention.ms=60000
+    pybroker topics create --topic t --partitions 6 --config retention.ms=60000
     """
     from pybroker.client import topics
     from pybroker.client.errors import RequestError
