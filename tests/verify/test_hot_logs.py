@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pybroker.native.errors import NativeError
+from pybroker.native.rings import read_ring
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.crash.log_steps import OVERRIDES, LogSteps
-from pybroker.testing.crash.record_load import Ledger, RecordCheck, RecordLoad
+from pybroker.testing.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
 
 TIMEOUT_S = 60
-LOST = re.compile(r"(\d+) tail rings in \S+ were removed or replaced")
+LOST = re.compile(r"(\d+) tail rings in \S+ were removed or replaced(?:.*\(and (\d+) times more\))?")
 
 
 @pytest.fixture
@@ -75,7 +77,21 @@ def test_hundreds_of_logs_take_turns_with_three_rings(tmp_path: Path, turns: Eng
 
 def lost_count(broker: BrokerProcess) -> int:
     """How many rings the broker has seen to be gone."""
-    return sum(map(int, LOST.findall(broker.output_path.read_text())))
+    found = LOST.findall(broker.output_path.read_text())
+    return sum(int(count) * (1 + int(more or 0)) for count, more in found)
+
+
+def logs_with_rings(directory: Path) -> set[Place]:
+    """Those that are written through a ring now."""
+    found = set()
+    for path in directory.rglob("*.ring"):
+        try:
+            ring = read_ring(path)
+        except NativeError:
+            continue  # is being made, or was replaced by us
+        if ring.is_sealed:
+            found.add((ring.topic, ring.partition))
+    return found
 
 
 def wait_until(count: Callable[[], int], wanted: int, otherwise: str) -> None:
