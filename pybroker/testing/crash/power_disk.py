@@ -18,7 +18,7 @@ from types import TracebackType
 
 from pybroker.testing.process import ProcessFailed
 
-_RETRY_SECONDS = 5.0
+_RETRY_SECONDS = 60.0
 _PROGRAMS = ("losetup", "mkfs.ext4", "e2fsck", "mount", "umount")
 
 
