@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,6 +63,29 @@ def moves(
     ends = offsets.ends(cluster, partitions)
     by_time = offsets.look_up(cluster, dict.fromkeys(partitions, target.value)) if target.kind == "time" else {}
     return [_move(target, each, committed.get(each), ends[each], by_time.get(each)) for each in partitions]
+
+
+def moves_to(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
+) -> list[Move]:
+    """One for each partition, to an offset of its own. ClientError when one is not there."""
+    ends = offsets.ends(cluster, wanted)
+    return [
+        _move(Target("offset", offset), each, committed.get(each), ends[each], None) for each, offset in wanted.items()
+    ]
+
+
+def read_file(path: Path) -> dict[TopicPartition, int]:
+    """Kafka's form, topic,partition,offset in each line; a usage error names the line that is none."""
+    found = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.reader(file), 1):
+            try:
+                topic, partition, offset = row
+                found[topic, int(partition)] = int(offset)
+            except ValueError:
+                raise click.UsageError(f"{path}:{number}: a line is TOPIC,PARTITION,OFFSET") from None
+    return found
 
 
 def _move(

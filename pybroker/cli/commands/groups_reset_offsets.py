@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,9 @@ _TARGETS = [
     click.option("--to-offset", type=click.IntRange(0), metavar="OFFSET", help="To this offset."),
     click.option("--to-datetime", type=Time(), metavar="TIME", help="To the first record of that time or later."),
     click.option("--by-duration", type=Duration(), metavar="DURATION", help="The same, so long ago: P1DT2H or 1d2h."),
+    click.option(
+        "--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="To what --export printed."
+    ),
     click.option("--shift-by", type=int, metavar="N", help="N records on, or back if negative."),
 ]
 
@@ -50,6 +54,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_target_options
 @click.option("--dry-run", is_flag=True, help="Only show what would change: the default.")
 @click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--export", is_flag=True, help="Print lines of topic,partition,new offset and nothing else.")
 def command(
     bootstrap: str,
     timeout_ms: int,
@@ -59,6 +64,7 @@ def command(
     all_topics: bool,
     dry_run: bool,
     execute: bool,
+    export: bool,
     **targets: Any,
 ) -> None:
     """Move the offsets that a group goes on from. The group must have no members.
@@ -70,11 +76,14 @@ def command(
     Nothing is changed without --execute. An offset below the first record or behind the last is brought to that end.
     Times are UTC unless they say otherwise.
     """
-    from pybroker.cli.offset_targets import moves, target_of
+    from pybroker.cli.offset_targets import moves, moves_to, read_file, target_of
     from pybroker.client import groups, offsets
 
     target = target_of(targets)
-    if bool(topics) == all_topics:
+    from_file = read_file(targets["from_file"]) if targets["from_file"] is not None else None
+    if from_file is not None and (topics or all_topics):
+        raise click.UsageError("--from-file says which partitions: without --topic and --all-topics")
+    if from_file is None and bool(topics) == all_topics:
         raise click.UsageError("say which partitions: either --topic or --all-topics")
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute contradict each other")
@@ -82,12 +91,19 @@ def command(
         committed = groups.committed(cluster, group)
         _refuse_active(cluster, group)
         wanted = offsets.with_leader(cluster, sorted(committed)) if all_topics else partitions_of(cluster, topics)
-        if not wanted:
+        if from_file is None and not wanted:
             fail(f"group {group} has committed no offsets of topics that are there: name its topics with --topic")
-        found = moves(cluster, target, wanted, committed)
+        if from_file is not None:
+            found = moves_to(cluster, from_file, committed)
+        else:
+            found = moves(cluster, target, wanted, committed)
         if execute:
             groups.commit(cluster, group, {each.partition: each.new_offset for each in found})
-    _show(found, group, execute, as_json)
+    if export:
+        for each in found:
+            click.echo(f"{each.partition[0]},{each.partition[1]},{each.new_offset}")
+    else:
+        _show(found, group, execute, as_json)
 
 
 def _refuse_active(cluster: Any, group: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,24 @@ def test_a_dry_run_says_so(run: Run, kafka_broker: Broker, moved_topic: str) -> 
     result = run("groups", "reset-offsets", "--group", "cli-dry", "--topic", f"{moved_topic}:1", "--shift-by", "-9")
     assert result.stdout.splitlines()[1:] == [f"{moved_topic}\t1\t4\t0\t-4\t-5 is before the first record"]
     assert "nothing was changed" in result.stderr
+
+
+def test_offsets_go_to_a_file_and_come_back(
+    run: Run, lines_of: Lines, kafka_broker: Broker, moved_topic: str, tmp_path: Path
+) -> None:
+    commit(kafka_broker, "cli-file", moved_topic, 4)
+    reset = ("groups", "reset-offsets", "--group", "cli-file")
+    exported = run(*reset, "--all-topics", "--to-current", "--export").stdout
+    assert exported == f"{moved_topic},0,4\n{moved_topic},1,4\n"
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported)
+    run(*reset, "--all-topics", "--to-latest", "--execute")
+    assert offsets(lines_of, "cli-file") == [10, 10]
+    run(*reset, "--from-file", str(file), "--execute")
+    assert offsets(lines_of, "cli-file") == [4, 4]
+    run(*reset, "--from-file", str(file), "--all-topics", status=2)
+    file.write_text(f"{moved_topic},0\n")
+    assert "offsets.csv:1" in run(*reset, "--from-file", str(file), status=2).stderr
 
 
 def test_a_group_can_begin_with_offsets(run: Run, lines_of: Lines, moved_topic: str) -> None:
