@@ -20,6 +20,7 @@ _NAMES = (
     "config",
     "log",
     "profile",
+    "doctor",
     "perf",
     "bench",
     "completion",

@@ -6,6 +6,7 @@ POSIX locks belong to a process, not to a file descriptor, hence the set of lock
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 from types import TracebackType
 
@@ -14,10 +15,29 @@ from pybroker.storage.errors import StorageError
 FILE_NAME = ".lock"
 
 _held_here: set[tuple[int, int]] = set()
+#: struct flock of a 64 bit Linux: type, whence, start, length, pid.
+_FLOCK = struct.Struct("@hhqqi4x")
 
 
 class DirectoryInUse(StorageError):
     """Another broker has the log dir."""
+
+
+def holder(log_dir: Path) -> int | None:
+    """The process that holds a log dir, which must not be this one; None when nobody does, or nobody may look. A
+    process outside of this pid namespace has the number 0 or less."""
+    try:
+        descriptor = os.open(log_dir / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    except OSError:
+        return None  # a file system without locks
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else int(pid)
 
 
 class DirectoryLock:

@@ -1,0 +1,91 @@
+"""`pybroker doctor`: what is wrong with a broker, why it matters, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from pybroker.cli.common import address_of
+from pybroker.cli.profile_options import config_options
+
+if TYPE_CHECKING:
+    from pybroker.doctor.finding import Finding
+
+_EXIT_FINDINGS = 1
+_EXIT_BAD_CONFIG = 2
+_COLOURS = {"error": "red", "warning": "yellow", "advice": "cyan", "note": "white"}
+
+
+@click.command(name="doctor")
+@config_options
+@click.option("--bootstrap", metavar="HOST:PORT", help="Where the broker is, if its listeners do not say it.")
+@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
+def command(properties: str | None, overrides: tuple[str, ...], bootstrap: str | None, as_json: bool) -> None:
+    """Look at a running or stopped broker: what is wrong, why it matters, what to do. Changes nothing.
+
+    Takes what `pybroker serve` takes, and is best run on the broker's machine, as its user or as root. An error is
+    something that does not work or is damaged, a warning a risk; advice costs time, a note is worth knowing.
+
+    Exit status: 0 nothing is wrong (advice and notes do not count), 1 there are errors or warnings, 2 the
+    configuration is not accepted.
+    """
+    address = None if bootstrap is None else address_of("--bootstrap", bootstrap)
+    try:
+        findings = _examine(properties, overrides, address)
+    except ImportError as error:
+        findings = [_of_extension(error)]
+    faults = [each for each in findings if each.severity.is_fault]
+    if as_json:
+        click.echo(json.dumps({"healthy": not faults, "findings": [each.as_dict() for each in findings]}, indent=2))
+    else:
+        _print(findings, len(faults))
+    sys.exit(_EXIT_FINDINGS if faults else 0)
+
+
+def _examine(properties: str | None, overrides: tuple[str, ...], address: tuple[str, int] | None) -> list[Finding]:
+    from pybroker.config.broker import BrokerConfig
+    from pybroker.config.definition import ConfigError
+    from pybroker.doctor.examine import examine
+    from pybroker.doctor.subject import make_subject
+
+    try:
+        config = BrokerConfig.load(properties, overrides)
+        return examine(make_subject(config, properties, overrides, address))
+    except ConfigError as error:
+        click.echo(f"pybroker: {error}", err=True)
+        sys.exit(_EXIT_BAD_CONFIG)
+
+
+def _of_extension(error: ImportError) -> Finding:
+    from pybroker.doctor.finding import Finding, Severity
+
+    return Finding(
+        Severity.ERROR,
+        "extension",
+        f"Python {sys.version.split()[0]}, {sys.executable}",
+        str(error),
+        "the broker does not start, and the rest cannot be examined: package, extension and Python do not fit together",
+        "install it anew into this Python (`pip install --force-reinstall pybroker`); in a checkout, `make build`",
+    )
+
+
+def _print(findings: list[Finding], fault_count: int) -> None:
+    for each in findings:
+        name = click.style(each.severity.value, fg=_COLOURS[each.severity.value], bold=True)
+        click.echo(f"{name} {click.style(each.kind, bold=True)}: {each.subject}")
+        for title, text in (("what", each.what), ("why", each.why), ("do", each.remedy)):
+            if text:
+                click.echo(click.wrap_text(text, _width(), f"  {title + ':':6}", " " * 8))
+        click.echo()
+    others = len(findings) - fault_count
+    summary = "nothing is wrong" if fault_count == 0 else f"{fault_count} found"
+    click.echo(summary + (f"; {others} worth knowing" if others else ""))
+
+
+def _width() -> int:
+    import shutil
+
+    return min(120, shutil.get_terminal_size((100, 24)).columns)

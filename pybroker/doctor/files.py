@@ -1,0 +1,254 @@
+"""What lies in the log dirs of a stopped broker: how it stopped, what is damaged, what was kept aside, what waits in
+tail rings, and whether its metadata can be read. Of a running one only names are looked at: its files change meanwhile.
+
+Everything is read, up to `_MOST_BYTES`; of larger log dirs the metadata log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pybroker.doctor.finding import Finding, Severity
+from pybroker.doctor.subject import Subject
+from pybroker.metadata import features, log_files
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.offline import check_metadata, replay
+from pybroker.profiles.sizes import format_bytes
+from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage.errors import StorageError
+from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
+from pybroker.storage.offline.check import check
+from pybroker.storage.offline.findings import Finding as FileFinding
+from pybroker.storage.offline.findings import Report
+from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
+
+_MOST_BYTES = 4 << 30
+_DAMAGED = "damaged"
+_REPAIR = "the next start serves what is intact; `pybroker log repair` saves it to another directory before that"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """What a kind of `pybroker log check` means to who runs the broker."""
+
+    severity: Severity
+    kind: str
+    why: str
+    remedy: str
+
+
+_BATCH = _Cause(
+    Severity.ERROR,
+    "damaged-batch",
+    "bytes have changed that were written: a disk, its cable or memory, or a program that is no broker. Those records "
+    "cannot be read",
+    f"look for errors of the disk (`dmesg`, `smartctl -a`); {_REPAIR}",
+)
+_TORN = _Cause(
+    Severity.WARNING,
+    "torn-tail",
+    "the broker was killed, or the power failed, in the middle of a write: nothing that was flushed is in it",
+    "nothing: the next start cuts it off, and keeps the bytes beside the log",
+)
+_INDEX = _Cause(
+    Severity.WARNING,
+    "damaged-index",
+    "with a wrong index reads begin at the wrong place; it can be made again from the log",
+    "nothing, if the log is intact: the next start makes it again. To be sure, stop the broker and remove the file",
+)
+_CHECKPOINT = _Cause(
+    Severity.WARNING,
+    "damaged-checkpoint",
+    "without it the broker reads logs from their beginning, and retention and cleaning start over",
+    "remove the file while the broker is stopped: the next start writes it again",
+)
+_METADATA = _Cause(
+    Severity.ERROR,
+    "metadata-damaged",
+    "which topics and settings there are is written there: the broker does not start, or without some of them",
+    "restore __cluster_metadata-0 from a backup, or see with `pybroker metadata ls --path` what can be read of it",
+)
+_RING = _Cause(
+    Severity.WARNING,
+    "tail-ring-left",
+    "the broker was killed: its last acknowledged records are in memory alone, until a start brings them in",
+    "start the broker before this machine is restarted, and let nothing clean that directory up",
+)
+_LOST_RING = _Cause(
+    Severity.ERROR,
+    "tail-rings-lost",
+    "something else removed or damaged them while the broker was down: what was acknowledged last may be gone",
+    "put them back if you can, before a start; then keep tmpfiles, cron jobs and containers away from that directory",
+)
+_STRAY = _Cause(
+    Severity.WARNING,
+    "stray-partition",
+    "it takes room, and no broker reads or removes it",
+    "remove it once you know that nobody misses the topic",
+)
+_OTHER = _Cause(
+    Severity.WARNING,
+    "inconsistent-files",
+    "files of a log dir contradict each other: somebody changed them, or they come from different times",
+    f"`pybroker log check` has all of it; {_REPAIR}",
+)
+_UNREADABLE = _Cause(
+    Severity.ERROR,
+    "unreadable",
+    "the disk, or the rights of this user, do not give it out",
+    "look for errors of the disk (`dmesg`, `smartctl -a`), and run the doctor as the broker's user",
+)
+_CAUSES = {
+    **dict.fromkeys(("crc", "garbage", "header", "records", "offset-order", "base-offset", "offset-range"), _BATCH),
+    "torn-tail": _TORN,
+    **dict.fromkeys(("index-entry", "index-size", "index-missing", "orphan-index"), _INDEX),
+    **dict.fromkeys(("time-index-entry", "time-index-short", "transaction-index"), _INDEX),
+    **dict.fromkeys(("checkpoint-offset", "checkpoint-partition", "malformed"), _CHECKPOINT),
+    **dict.fromkeys(("metadata", "metadata-topic", "quorum-state", "snapshot"), _METADATA),
+    **dict.fromkeys(("tail-ring", "tail-ring-unknown"), _RING),
+    **dict.fromkeys(("tail-rings-lost", "tail-ring-damaged", "tail-ring-stale"), _LOST_RING),
+    "left-over-stray": _STRAY,
+    "unreadable": _UNREADABLE,
+}
+#: Told by other checks, with more to say.
+_ELSEWHERE = ("left-over-damaged",)
+
+
+def _stopped(subject: Subject) -> Iterator[Path]:
+    """The log dirs that nobody writes to."""
+    return (path for path in subject.log_dirs if path not in subject.holders and (path / META_PROPERTIES).is_file())
+
+
+def _unclean(subject: Subject) -> Iterator[Finding]:
+    """The mark of a stop in order."""
+    for path in _stopped(subject):
+        if clean_shutdown.read(path) is not None:
+            continue
+        unflushed_bytes = _unflushed_bytes(path)
+        yield Finding(
+            Severity.WARNING,
+            "unclean-stop",
+            str(path),
+            "its broker was not stopped in order (killed, crashed, or the power failed): "
+            f"{format_bytes(unflushed_bytes)} of its logs had not been flushed",
+            "after a loss of power some of that may be gone; without one, everything acknowledged is there",
+            "nothing: the next start checks these bytes and cuts what is torn. Find out who killed it: "
+            "`journalctl -u pybroker`, `dmesg` for an end by lack of memory",
+        )
+
+
+def _unflushed_bytes(path: Path) -> int:
+    """Of segments that reach beyond the recovery points."""
+    try:
+        flushed = offset_checkpoint.read(path / offset_checkpoint.RECOVERY_POINT)
+    except StorageError:
+        flushed = {}
+    total_bytes = 0
+    for partition in LogDirFiles.of(path).partitions:
+        recovery_point = flushed.get((partition.topic, partition.index), 0)
+        ends = [base_offset for base_offset, _ in partition.logs[1:]]
+        for (_, log), end in zip(partition.logs, [*ends, None], strict=True):
+            if not partition.is_metadata_log and (end is None or end > recovery_point):
+                total_bytes += log.stat().st_size
+    return total_bytes
+
+
+def _contents(subject: Subject) -> Iterator[Finding]:
+    """What `pybroker log check` finds."""
+    for path in _stopped(subject):
+        files = LogDirFiles.of(path)
+        size_bytes = sum(log.stat().st_size for partition in files.partitions for _, log in partition.logs)
+        targets: list[LogDirFiles | PartitionFiles] = [files]
+        if size_bytes > _MOST_BYTES:
+            targets = [each for each in files.partitions if each.is_metadata_log]
+            what = f"its logs have {format_bytes(size_bytes)}, and were not read"
+            why = "reading them takes long; damage in them is not known"
+            yield Finding(Severity.NOTE, "not-read", str(path), what, why, f"`pybroker log check {path}` reads them")
+        report = Report()
+        for target in targets:
+            check(target, report, deep=False, check_metadata=check_metadata)
+        yield from _told(report.faults)
+
+
+def _told(faults: Iterable[FileFinding]) -> Iterator[Finding]:
+    """One finding for all of a cause in a directory."""
+    together: dict[tuple[str, Path], list[FileFinding]] = {}
+    causes = {}
+    for each in faults:
+        if (
+            each.kind in _ELSEWHERE
+            or _is_unused(each)
+            or each.path.name == META_PROPERTIES
+            or each.text.startswith("there is no meta.prop")
+        ):
+            continue
+        cause = _METADATA if _is_metadata(each) else _CAUSES.get(each.kind, _OTHER)
+        causes[cause.kind] = cause
+        together.setdefault((cause.kind, each.path.parent), []).append(each)
+    for (kind, _), found in together.items():
+        cause, first = causes[kind], found[0]
+        place = str(first.path) if first.position is None else f"{first.path}@{first.position}"
+        what = first.text + (f" (and {len(found) - 1} more in that directory)" if len(found) > 1 else "")
+        yield Finding(cause.severity, kind, place, what, cause.why, cause.remedy)
+
+
+def _is_unused(each: FileFinding) -> bool:
+    """Whether a file is missing that the first start of a broker makes."""
+    return (
+        each.kind == "file-missing"
+        and each.path.name == log_files.PARTITION_DIRECTORY
+        and not any(log.stat().st_size for log in each.path.glob("*.log"))
+    )
+
+
+def _is_metadata(each: FileFinding) -> bool:
+    inside = log_files.PARTITION_DIRECTORY in each.path.parts
+    return inside and _CAUSES.get(each.kind) not in (_TORN, _INDEX, _UNREADABLE)
+
+
+def _kept(subject: Subject) -> Iterator[Finding]:
+    """Bytes that a broker took off a log because they were damaged."""
+    for path in subject.log_dirs:
+        if not path.is_dir():
+            continue
+        for partition in LogDirFiles.of(path).partitions:
+            kept = [each for why, each in partition.aside if why == _DAMAGED]
+            if kept:
+                size_bytes = sum(each.stat().st_size for each in kept)
+                yield Finding(
+                    Severity.WARNING,
+                    "damage-kept",
+                    str(kept[0]),
+                    f"{len(kept)} files with {format_bytes(size_bytes)} that a start cut off {partition.name} because "
+                    "they were damaged",
+                    "records may be in them that consumers do not get any more; no broker reads them",
+                    "`pybroker log dump` shows what is in them; remove them when they are not missed, and see to the "
+                    "disk (`dmesg`, `smartctl -a`)",
+                )
+
+
+def _levels(subject: Subject) -> Iterator[Finding]:
+    """Features of the cluster that this broker does not serve."""
+    path = subject.config.metadata_log_dir
+    directory = path / log_files.PARTITION_DIRECTORY
+    if path in subject.holders or not directory.is_dir():
+        return
+    try:
+        image = replay(PartitionFiles.of(directory)).image
+    except MetadataError:
+        return  # `_contents` says so
+    for name, level in features.unserved(image.feature_levels).items():
+        most = features.SUPPORTED.get(name, (0, 0))[1]
+        yield Finding(
+            Severity.WARNING,
+            "unserved-feature",
+            str(directory),
+            f"the cluster has {name} at level {level}, and this broker serves it up to {most}",
+            "the broker starts and serves what it knows: clients that count on the feature fail",
+            "with the broker that wrote it, `kafka-features.sh downgrade`; or a newer pybroker",
+        )
+
+
+CHECKS = (_unclean, _contents, _kept, _levels)

@@ -1,0 +1,213 @@
+"""`pybroker doctor` on log dirs: whose they are, whether they can be used, and what lies in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from patients import Examine, faults
+
+from pybroker.metadata.bootstrap import open_log_dirs
+from pybroker.protocol.uuids import random_uuid
+from pybroker.storage import clean_shutdown
+from pybroker.storage.meta_properties import FILE_NAME, MetaProperties
+
+NOT_ROOT = 65_534
+
+
+def test_nothing_is_wrong_with_a_new_dir_nor_with_none(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    assert faults(examined(f"log.dirs={new_dir}")) == set()
+    found = examined(f"log.dirs={tmp_path / 'none'}")
+    assert faults(found) == set()
+    assert "log-dir-new" in found
+
+
+def test_features_that_are_not_served(examined: Examine, kafka_dir: Path) -> None:
+    found = examined(f"log.dirs={kafka_dir}")
+    assert faults(found) == {"unserved-feature"}
+    assert "this broker serves it up to 0" in found["unserved-feature"].what
+
+
+def test_another_node(examined: Examine, new_dir: Path) -> None:
+    found = examined(f"log.dirs={new_dir}", "node.id=7")
+    assert faults(found) == {"foreign-node-id"}
+    assert "node.id=1, and the setting node.id is 7" in found["foreign-node-id"].what
+
+
+def test_another_cluster(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    MetaProperties(1, "another-cluster", random_uuid()).write(other)
+    clean_shutdown.write(other, 1)
+    found = examined(f"log.dirs={new_dir},{other}")
+    assert faults(found) == {"foreign-cluster-id"}
+    assert found["foreign-cluster-id"].subject == str(other / FILE_NAME)
+
+
+def test_a_copy_beside_its_original(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(new_dir, copy)
+    shutil.rmtree(copy / "__cluster_metadata-0")
+    assert "copied-log-dir" in examined(f"log.dirs={new_dir},{copy}")
+
+
+def test_one_dir_by_two_names(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(new_dir)
+    found = examined(f"log.dirs={new_dir},{tmp_path / 'link'}")
+    assert "log-dir-twice" in found
+    assert "copied-log-dir" not in found
+
+
+def test_two_dirs_on_one_disk(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    found = examined(f"log.dirs={new_dir},{tmp_path / 'second'}")
+    assert faults(found) == set()
+    assert "log-dirs-on-one-disk" in found
+
+
+def test_a_dir_that_is_not_mounted(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    assert faults(examined(f"log.dirs={new_dir},{tmp_path / 'gone'}")) == {"log-dir-missing"}
+
+
+def test_a_file_in_the_place_of_a_dir(examined: Examine, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert faults(examined(f"log.dirs={tmp_path / 'file'}")) == {"log-dir-no-directory"}
+
+
+def test_the_zookeeper_age(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    (new_dir / FILE_NAME).write_text("version=0\nbroker.id=1\ncluster.id=abc\n")
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={new_dir}\nzookeeper.connect=here:2181\nlog.retention.huors=2\n")
+    found = examined(properties=properties)
+    assert {"log-dir-format", "retired-setting", "unknown-setting"} <= faults(found)
+    assert found["retired-setting"].subject == f"{properties}:2"
+
+
+def test_identity_that_is_damaged_or_gone(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / FILE_NAME).write_text("version=1\nnode.id=x\ncluster.id=c\ndirectory.id=d\n")
+    assert "identity-damaged" in examined(f"log.dirs={kafka_dir}")
+    (kafka_dir / FILE_NAME).unlink()
+    assert "identity-missing" in examined(f"log.dirs={kafka_dir}")
+
+
+def test_metadata_that_is_elsewhere(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    (new_dir / "__cluster_metadata-0").rename(tmp_path / "__cluster_metadata-0")
+    assert "metadata-missing" in faults(examined(f"log.dirs={new_dir}"))
+
+
+def test_a_dir_of_another_user(examined: Examine, new_dir: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(new_dir / FILE_NAME, NOT_ROOT, NOT_ROOT)
+    found = examined(f"log.dirs={new_dir}")
+    assert faults(found) == {"log-dir-owner"}
+    assert FILE_NAME in found["log-dir-owner"].what
+
+
+def test_a_dir_that_may_not_be_written_to(new_dir: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("as another user, which root can become")
+    new_dir.chmod(0o755)
+    for parent in list(new_dir.parents)[:3]:
+        parent.chmod(0o755)
+    script = (
+        "import os, sys; from pybroker.config.broker import BrokerConfig\n"
+        "from pybroker.doctor import log_dirs; from pybroker.doctor.subject import make_subject\n"
+        f"os.setuid({NOT_ROOT}); config = BrokerConfig.load(None, ['log.dirs=' + sys.argv[1]])\n"
+        "print(*[each.kind for each in log_dirs._usable(make_subject(config, None, [], None))])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(new_dir)], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["log-dir-not-writable"], done.stderr
+
+
+def test_an_unclean_stop(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / clean_shutdown.FILE_NAME).unlink()
+    (kafka_dir / "recovery-point-offset-checkpoint").unlink()
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "unclean-stop" in faults(found)
+    assert "had not been flushed" in found["unclean-stop"].what
+
+
+def test_a_torn_tail(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / clean_shutdown.FILE_NAME).unlink()
+    log = sorted((kafka_dir / "plain-0").glob("*.log"))[-1]
+    log.write_bytes(log.read_bytes()[:-3])
+    assert "torn-tail" in faults(examined(f"log.dirs={kafka_dir}"))
+
+
+def test_a_damaged_batch(examined: Examine, kafka_dir: Path) -> None:
+    log = sorted((kafka_dir / "plain-0").glob("*.log"))[0]
+    _flip(log, 70)
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "damaged-batch" in faults(found)
+    assert found["damaged-batch"].subject.startswith(str(log))
+
+
+def test_a_damaged_index(examined: Examine, kafka_dir: Path) -> None:
+    index = next(each for each in sorted(kafka_dir.glob("*-0/*.index")) if each.stat().st_size >= 16)
+    _flip(index, 6)
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "damaged-index" in faults(found)
+    assert str(index) in found["damaged-index"].subject
+
+
+def test_a_damaged_checkpoint(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / "recovery-point-offset-checkpoint").write_text("0\nmany\n")
+    assert "damaged-checkpoint" in faults(examined(f"log.dirs={kafka_dir}"))
+
+
+def test_damaged_metadata(examined: Examine, kafka_dir: Path) -> None:
+    log = kafka_dir / "__cluster_metadata-0" / f"{0:020}.log"
+    _flip(log, log.stat().st_size // 2)
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "metadata-damaged" in faults(found)
+    assert "damaged-batch" not in found
+
+
+def test_bytes_that_a_start_kept_aside(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / "plain-0" / f"{0:020}.log.damaged-4096").write_bytes(b"x" * 5000)
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "damage-kept" in faults(found)
+    assert "4.9 KiB" in found["damage-kept"].what
+
+
+def test_a_stray_partition(examined: Examine, kafka_dir: Path) -> None:
+    shutil.copytree(kafka_dir / "plain-0", kafka_dir / f"plain-0.{'a' * 32}-stray")
+    assert "stray-partition" in faults(examined(f"log.dirs={kafka_dir}"))
+
+
+def test_files_of_the_future(examined: Examine, kafka_dir: Path) -> None:
+    log = sorted((kafka_dir / "plain-0").glob("*.log"))[0]
+    later_s = time.time() + 86_400
+    os.utime(log, (later_s, later_s))
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "clock-behind-files" in faults(found)
+    assert found["clock-behind-files"].subject == str(log)
+
+
+def test_a_dir_that_another_broker_has(examined: Examine, new_dir: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from pybroker.storage.directory_lock import DirectoryLock\n"
+        "lock = DirectoryLock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(new_dir)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        found = examined(f"log.dirs={new_dir}")
+        assert faults(found) == {"log-dir-in-use"}
+        assert f"process {other.pid}" in found["log-dir-in-use"].what
+        other.communicate()
+    assert faults(examined(f"log.dirs={new_dir}")) == set()
+    open_log_dirs([new_dir], 1, 1_700_000_000_000).release()
+
+
+def _flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x40
+    path.write_bytes(data)
