@@ -80,6 +80,7 @@ typedef enum pb_step (*pb_step_fn)(void *context);
 enum pb_thread_rank {
     PB_RANK_USUAL,
     PB_RANK_URGENT, /* works in short bursts that others wait for: let in as soon as it wakes */
+    PB_RANK_FIRST,  /* the same, with so little to do that it goes before all ordinary threads */
     PB_RANK_BEHIND, /* gets on with what others leave, and a tenth of a CPU where they leave nothing */
 };
 

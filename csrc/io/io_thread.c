@@ -66,11 +66,22 @@ static void step_behind(void)
     (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + BEHIND_NICE);
 }
 
+/* A short slice does not help while others are owed more of the CPU, or are in the kernel: a thread that waits for a
+ * disk 1,500 times a second was let in 3 to 10 ms late once in a hundred times. Without the right it is urgent. */
+static void go_before(void)
+{
+    const struct sched_param lowest = {.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_RR, &lowest) < 0)
+        shorten_slice();
+}
+
 static void *run(void *argument)
 {
     pb_thread *thread = argument;
     if (thread->rank == PB_RANK_URGENT)
         shorten_slice();
+    else if (thread->rank == PB_RANK_FIRST)
+        go_before();
     else if (thread->rank == PB_RANK_BEHIND)
         step_behind();
     for (;;) {

@@ -10,7 +10,10 @@
 #include "base/assert.h"
 #include "log/state.h"
 
-enum { SMALL_FILE_MAX_BYTES = 64 << 20 };
+enum {
+    SMALL_FILE_MAX_BYTES = 64 << 20,
+    ALLOCATE_BYTES = 64 << 20,
+};
 
 int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what)
 {
@@ -25,10 +28,16 @@ void pb_log_make_spare(pb_log *log, int64_t active_base, int64_t allocate_bytes)
     int file = ops->file_make_unnamed(log->io, log->directory);
     if (file < 0)
         return;
-    /* A disk that is full says so to the roll. */
-    if (allocate_bytes > 0)
-        (void)ops->file_allocate(log->io, file, 0, allocate_bytes);
+    /* In pieces, so that a disk that is nearly full gives what it has. It says so to the roll. */
+    int64_t allocated = 0;
+    while (allocated < allocate_bytes) {
+        int64_t length = allocate_bytes - allocated < ALLOCATE_BYTES ? allocate_bytes - allocated : ALLOCATE_BYTES;
+        if (ops->file_allocate(log->io, file, allocated, length) != 0)
+            break;
+        allocated += length;
+    }
     int none = -1;
+    log->spare_bytes = allocated;
     if (!atomic_compare_exchange_strong(&log->spare_file, &none, file))
         ops->file_close(log->io, file);
 }
@@ -45,10 +54,12 @@ static int open_new(pb_log *log, const char *path)
 {
     const pb_io_ops *ops = log->io->ops;
     int file = atomic_exchange(&log->spare_file, -1);
+    log->made_bytes = file >= 0 ? log->spare_bytes : 0;
     if (file >= 0 && ops->file_name(log->io, file, path) == 0)
         return file;
     if (file >= 0)
         ops->file_close(log->io, file);
+    log->made_bytes = 0;
     return ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_TRUNCATE);
 }
 

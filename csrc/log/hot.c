@@ -12,7 +12,7 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 1 << 20,         /* one write takes no more: writers wait for its end */
+    FLUSH_BYTES = 2 << 20,         /* one write takes no more: writers wait for its end */
     ROLL_BYTES = 2 << 20,          /* and no more is in the ring when a segment ends */
     ALLOCATE_BYTES = 64 << 20,     /* blocks are taken in pieces of this size, */
     AHEAD_BYTES = 24 << 20,        /* when fewer than these are left ahead: more than a ring */
@@ -89,18 +89,13 @@ static int allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
     return rc;
 }
 
-/* Blocks ahead of what may be taken into the ring, and for the segment that comes next. A disk that is full keeps the
- * writer waiting, and then cools. */
-static int allocate_ahead(pb_log *log, pb_hot *hot)
+/* Blocks ahead of what may be taken into the ring, where the file was not made with them (upkeep.c). A disk that is
+ * full keeps the writer waiting, and then cools. */
+static int allocate_ahead(const pb_log *log, pb_hot *hot)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
-    int64_t bound = atomic_load(&hot->bound);
-    if (allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
+    if (allocated >= atomic_load(&hot->bound) || allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
         return 0;
-    if (allocated >= bound) {
-        pb_log_make_spare(log, hot->segment->base_offset, bound < ALLOCATE_BYTES ? bound : ALLOCATE_BYTES);
-        return 0;
-    }
     return allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
 }
 
@@ -330,16 +325,18 @@ static int open_direct(const pb_log *log, int64_t base_offset)
     return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
 }
 
-/* Point `hot` to a segment of which `size_bytes` are in its file. The last block, when it is not full, comes into the
- * ring. */
+/* Point `hot` to a segment of which `size_bytes` are in its file, which has `made_bytes` of blocks. The last block,
+ * when it is not full, comes into the ring. */
 static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *hot, pb_segment *segment,
-                         int64_t size_bytes)
+                         int64_t size_bytes, int64_t made_bytes)
 {
     int64_t block = pb_block_floor(size_bytes);
     pb_log_lock(guard);
     atomic_store(&hot->bound, pb_block_floor(log->config.segment_bytes + PB_DIRECT_BLOCK_BYTES - 1));
     pb_log_unlock(guard);
     int64_t length = allocation_bytes(hot, block);
+    if (length < made_bytes - block)
+        length = made_bytes - block;
     int file = open_direct(log, segment->base_offset);
     if (file < 0)
         return file;
@@ -378,7 +375,7 @@ static int heat_held(pb_log *log, const pb_log_guard *guard)
         free(hot);
         return rc;
     }
-    rc = enter_segment(log, guard, hot, active, active->size_bytes);
+    rc = enter_segment(log, guard, hot, active, active->size_bytes, 0);
     if (rc != 0) {
         pb_ring_pool_give(log->rings, hot->ring);
         free(hot);
@@ -459,6 +456,7 @@ static void end_hot(pb_log *log, const pb_log_guard *guard)
     PB_ASSERT(hot->segment == NULL);
     pb_ring_pool_give(log->rings, hot->ring);
     free(hot);
+    pb_log_drop_spare(log); /* a cold log has no use for its blocks */
 }
 
 /* Under flush_lock, all flushed. */
@@ -520,7 +518,8 @@ static int roll_held(pb_log *log, const pb_log_guard *guard, pb_hot *hot, int64_
     bool begun = pb_log_make_segment(log, roll->base_offset, log->write_preallocate_bytes, &segment) == 0;
     if (begun) {
         log->rolling = segment;
-        begun = pb_ring_pool_has(log->rings, hot->ring) && enter_segment(log, guard, hot, segment, 0) == 0;
+        begun =
+            pb_ring_pool_has(log->rings, hot->ring) && enter_segment(log, guard, hot, segment, 0, log->made_bytes) == 0;
     }
     if (!begun) {
         end_hot(log, guard);

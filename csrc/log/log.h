@@ -362,9 +362,10 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard);
 /* Bring what has gathered into the file, but no more than one write takes: a writer may wait behind it. Blocking; one
  * thread at a time does it, others wait. After a failure the log has failed. */
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
-/* True when enough has been written since the last pacing. [lock] */
+/* True when enough has been written since the last pacing, or the next segment's file of a hot log is due. [lock] */
 bool pb_log_needs_pacing(const pb_log *log);
-/* Let the append engine start writeback. Blocking; one thread at a time, beside anything else. */
+/* Let the append engine start writeback, and make the next segment's file ahead. Blocking; one thread at a time, beside
+ * anything else. */
 int pb_log_pace(pb_log *log, const pb_log_guard *guard);
 /* Background upkeep: flush index buffers, epochs, expire producers, producer snapshot when one is due. Blocking. */
 int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_failure *failure);

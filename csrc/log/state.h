@@ -121,8 +121,10 @@ struct pb_log {
     uint32_t next_write_hint;
     uint32_t next_read_hint;
 
-    _Atomic int spare_file;     /* of the next segment, without a name yet; -1: none. Whoever exchanges it owns it */
-    _Atomic int64_t spare_base; /* the active segment when one was made last, or could not be */
+    _Atomic int spare_file;      /* of the next segment, without a name yet; -1: none. Whoever exchanges it owns it */
+    _Atomic int64_t spare_base;  /* the active segment when one was made last, or could not be */
+    _Atomic int64_t spare_bytes; /* it has so many of blocks; of who makes it, until it is there, then of its owner */
+    int64_t made_bytes;          /* of blocks that the newest segment's file was made with; of who makes segments */
     pb_engine_state engine_state;
     pb_link removed; /* pb_removed */
     pb_clean_control clean;

@@ -13,7 +13,8 @@
 
 enum {
     EXPIRY_INTERVAL_MS = 600 * 1000,
-    SPARE_PART = 4, /* when no more than 1/4 of a segment is left, the next one's file is made */
+    SPARE_PART = 4,      /* when no more than 1/4 of a segment is left, the next one's file is made, */
+    HOT_SPARE_PART = 16, /* and a hot log's when 1/16 is there: to find its blocks may take a disk a second */
 };
 
 int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
@@ -165,10 +166,31 @@ int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_activ
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
 }
 
+/* Is it time to make the next segment's file? [lock] */
+static bool wants_spare(const pb_log *log)
+{
+    const pb_segment *active = pb_log_active(log);
+    int64_t most = log->config.segment_bytes;
+    int64_t enough = log->hot != NULL ? most / HOT_SPARE_PART : most - most / SPARE_PART;
+    return active->size_bytes >= enough && log->spare_base != active->base_offset && log->spare_file < 0;
+}
+
+/* A hot log's comes with all its blocks: while they are found, no write could go to a file that takes them. The log may
+ * have become cold meanwhile. */
+static void make_spare(pb_log *log, const pb_log_guard *guard, int64_t active_base, int64_t segment_bytes, bool hot)
+{
+    pb_log_make_spare(log, active_base, segment_bytes);
+    pb_log_lock(guard);
+    bool drop = hot && log->hot == NULL;
+    pb_log_unlock(guard);
+    if (drop)
+        pb_log_drop_spare(log);
+}
+
 bool pb_log_needs_pacing(const pb_log *log)
 {
     if (log->hot != NULL)
-        return false;
+        return wants_spare(log);
     const pb_segment *active = pb_log_active(log);
     int64_t paced = log->paced_base == active->base_offset ? log->paced_position : 0;
     return active->size_bytes - paced >= log->engine->pace_bytes;
@@ -183,12 +205,13 @@ int pb_log_pace(pb_log *log, const pb_log_guard *guard)
     int64_t size_bytes = active->size_bytes;
     log->paced_base = active->base_offset;
     log->paced_position = size_bytes;
-    int64_t segment_bytes = log->config.segment_bytes;
-    int64_t preallocate_bytes = log->config.preallocate ? segment_bytes : 0;
+    bool hot = log->hot != NULL;
+    bool spare = wants_spare(log);
+    int64_t allocate_bytes = hot || log->config.preallocate ? log->config.segment_bytes : 0;
     pb_log_unlock(guard);
-    int rc = log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
-    if (size_bytes >= segment_bytes - segment_bytes / SPARE_PART)
-        pb_log_make_spare(log, active->base_offset, preallocate_bytes);
+    int rc = hot ? 0 : log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
+    if (spare)
+        make_spare(log, guard, active->base_offset, allocate_bytes, hot);
     pb_segment_release(active);
     return rc;
 }

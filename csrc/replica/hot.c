@@ -14,9 +14,10 @@
 #include "replica/durable.h"
 
 #define SECOND_NS INT64_C(1000000000)
+#define DISK_WAIT_NS INT64_C(10000000) /* while writers wait for room, their reactor leaves the CPU to others */
 
 enum {
-    FLUSH_BYTES = 1 << 20, /* a hot log is flushed when these have gathered */
+    FLUSH_BYTES = 2 << 20, /* a hot log is flushed when these have gathered: one write */
     HEAT_WRITES = 16,      /* where every write waits for the disk, so many a second make a log hot as well */
 };
 
@@ -70,6 +71,7 @@ void pb_hot_wait(pb_partition *partition)
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->writing && !partition->waits);
     partition->waits = true;
+    partition->writer->disk_until_ns = partition->writer->now_ns + DISK_WAIT_NS;
     bool round =
         partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);
     bool due = !round && take_token(partition);

@@ -161,7 +161,7 @@ int pb_flusher_start(pb_flusher *flusher, pb_failure *failure)
         .name = "pb-flush",
         .work = "flushing",
         .thread_count = PB_FLUSH_THREADS,
-        .rank = PB_RANK_URGENT, /* writers wait for it, and it does little but wait itself */
+        .rank = PB_RANK_FIRST, /* writers wait for it, and it does little but wait itself */
         .step = flush_step,
         .owner = flusher,
     };

@@ -1,5 +1,6 @@
 /*
- * Starting writeback as logs grow: on a background thread of its own, because it may wait for the disk.
+ * Starting writeback as logs grow, and making the files of their next segments: on a background thread of its own,
+ * because it may wait for the disk.
  */
 #ifndef PB_SERVER_PACING_H
 #define PB_SERVER_PACING_H
