@@ -14,6 +14,8 @@
 enum {
     FLUSH_BYTES = 2 << 20,         /* one write takes no more: writers wait for its end */
     ROLL_BYTES = 2 << 20,          /* and no more is in the ring when a segment ends */
+    EASE_PART = 4,                 /* of the ring: with more in it than this writers begin to pause, */
+    PAUSE_MAX_NS = 2000000,        /* up to so long when it is full */
     ALLOCATE_BYTES = 64 << 20,     /* blocks are taken in pieces of this size, */
     AHEAD_BYTES = 24 << 20,        /* when fewer than these are left ahead: more than a ring */
     ZERO_BYTES = 16 << 20,         /* so much is filled with zeros at once, */
@@ -55,6 +57,15 @@ int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
     PB_ASSERT(position == end);
     pb_tail_ring_publish(ring, end);
     return write->length;
+}
+
+/* Producers without a bound of their own fill any ring. While there is room they wait a little, the longer the more is
+ * in it, and the rest of the ring is for the moments in which the disk takes nothing. */
+int64_t pb_log_pause_ns(const pb_log *log)
+{
+    int64_t ring_bytes = pb_tail_ring_bytes(log->hot->ring);
+    int64_t over = pb_log_gathered_bytes(log) - ring_bytes / EASE_PART;
+    return over > 0 ? PAUSE_MAX_NS * over / (ring_bytes - ring_bytes / EASE_PART) : 0;
 }
 
 bool pb_log_is_hot(const pb_log *log)

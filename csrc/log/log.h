@@ -345,6 +345,8 @@ void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
 /* ---- hot logs: see log/hot.h ---- */
 bool pb_log_is_hot(const pb_log *log); /* [lock] or [writer] */
+/* How long the writer of a hot log waits though there is room; 0: it does not. [writer] */
+int64_t pb_log_pause_ns(const pb_log *log);
 /* Is the ring's file where the next start looks for it? If not, what the ring has survives no kill, and the log shall
  * be made cold. true for a cold log. Background threads. */
 bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard);

@@ -206,7 +206,7 @@ static int reserve_ring(pb_ring_pool *pool, const char *log_directory, pb_ring_i
         rc = -EXDEV;
     else if ((*out = pop_free(pool)) != NULL)
         rc = 0;
-    else if ((pool->ring_count + 1) * file_bytes(pool) > pool->budget_bytes)
+    else if ((pool->ring_count + 1) * pool->ring_bytes > pool->budget_bytes)
         rc = -EAGAIN;
     else
         pool->ring_count++;

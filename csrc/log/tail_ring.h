@@ -127,8 +127,8 @@ typedef struct pb_ring_pool pb_ring_pool;
 typedef struct pb_ring_pool_options {
     pb_io *io;
     const char *directory; /* on tmpfs; made when it is missing */
-    int64_t budget_bytes;
-    int64_t ring_bytes; /* of each; a multiple of PB_DIRECT_BLOCK_BYTES */
+    int64_t budget_bytes;  /* of rings, without the heads of their files */
+    int64_t ring_bytes;    /* of each; a multiple of PB_DIRECT_BLOCK_BYTES */
     uint8_t session_id[PB_RING_UUID_BYTES];
 } pb_ring_pool_options;
 

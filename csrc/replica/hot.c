@@ -6,6 +6,9 @@
  * (`waits`); the holder of `flushing` makes room and sends it on. With durable acks syncs flush, see durable.c: then a
  * writer that waits for room goes on at the end of the round under way. While that is a reactor's (`rounding`), nobody
  * flushes but him.
+ *
+ * A writer that finds room, but not much, pauses (`pauses`): until the next flush has ended or its timer fires,
+ * whichever comes first, so that a disk which takes nothing for some time finds room to be waited in.
  */
 #include "replica/hot.h"
 
@@ -14,6 +17,7 @@
 #include "replica/durable.h"
 
 #define SECOND_NS INT64_C(1000000000)
+#define PAUSE_MIN_NS INT64_C(50000)
 #define DISK_WAIT_NS INT64_C(10000000) /* while writers wait for room, their reactor leaves the CPU to others */
 
 enum {
@@ -80,6 +84,37 @@ void pb_hot_wait(pb_partition *partition)
         partition->flush_due(partition);
 }
 
+bool pb_hot_pause(pb_partition *partition)
+{
+    pb_reactor *reactor = partition->writer;
+    int64_t pause_ns = partition->write_paused ? 0 : pb_log_pause_ns(partition->log);
+    if (pause_ns < PAUSE_MIN_NS)
+        return false;
+    int64_t until_ns = partition->io->ops->monotonic_ns(partition->io) + pause_ns;
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->writing && !partition->pauses);
+    partition->pauses =
+        !partition->rules.durable_acks && pb_timer_set(&reactor->timers, &partition->pause, until_ns) == 0;
+    bool pauses = partition->pauses;
+    bool due = pauses && take_token(partition);
+    pthread_mutex_unlock(&partition->lock);
+    partition->write_paused = true;
+    if (pauses)
+        reactor->disk_until_ns = reactor->now_ns + DISK_WAIT_NS;
+    if (due)
+        partition->flush_due(partition);
+    return pauses;
+}
+
+bool pb_hot_end_pause(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool paused = partition->pauses;
+    partition->pauses = false;
+    pthread_mutex_unlock(&partition->lock);
+    return paused;
+}
+
 void pb_hot_after_round(pb_partition *partition)
 {
     if (!partition->waits || partition->flushing)
@@ -110,7 +145,8 @@ static enum work next_work(const pb_partition *partition)
     if (partition->rules.durable_acks)
         return wants_zeros(partition) ? WORK_ZEROS : WORK_NONE;
     int64_t gathered_bytes = pb_log_gathered_bytes(partition->log);
-    return gathered_bytes >= FLUSH_BYTES || (partition->flush_asked && gathered_bytes > 0) ? WORK_FLUSH : WORK_NONE;
+    bool asked = partition->flush_asked || partition->pauses;
+    return gathered_bytes >= FLUSH_BYTES || (asked && gathered_bytes > 0) ? WORK_FLUSH : WORK_NONE;
 }
 
 /* When to try again to make a log hot. */
@@ -183,6 +219,8 @@ static void flush(pb_partition *partition, enum work work, const pb_log_guard *g
         pb_durable_fail(partition, result);
     else if (work == WORK_FLUSH)
         check_ring(partition, guard);
+    if (work == WORK_FLUSH && pb_hot_end_pause(partition))
+        pb_reactor_post(partition->writer, &partition->go_on);
 }
 
 pb_flush_outcome pb_partition_flush(pb_partition *partition)

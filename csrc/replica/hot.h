@@ -11,5 +11,10 @@ bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns);
 void pb_hot_after_round(pb_partition *partition);
 /* Without the lock: the writer waits until go_on is posted to it. */
 void pb_hot_wait(pb_partition *partition);
+/* Without the lock, there is room: true when the writer waits all the same, until pb_hot_end_pause says true to who
+ * sends it on: the flusher after its next write, or the timer `pause`. */
+bool pb_hot_pause(pb_partition *partition);
+/* Without the lock. */
+bool pb_hot_end_pause(pb_partition *partition);
 
 #endif

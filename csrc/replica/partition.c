@@ -31,6 +31,7 @@ pb_log_guard pb_partition_guard(pb_partition *partition)
 
 static void written(pb_op *op, int64_t result);
 static void go_on(pb_task *task, pb_reactor *reactor);
+static void pause_over(pb_timer *timer);
 
 pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
                                   const pb_partition_rules *rules)
@@ -48,6 +49,7 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     partition->leader_epoch = -1;
     partition->write_op.done = written;
     partition->go_on.run = go_on;
+    partition->pause.fire = pause_over;
     atomic_init(&partition->references, 1);
     pthread_mutex_init(&partition->lock, NULL);
     pthread_cond_init(&partition->quiet, NULL);
@@ -450,7 +452,7 @@ static int64_t start_write(pb_partition *partition)
     if (result != 0)
         return result;
     if (pb_log_is_hot(partition->log))
-        return pb_log_write_ring(partition->log, &partition->write);
+        return pb_hot_pause(partition) ? PB_IO_PENDING : pb_log_write_ring(partition->log, &partition->write);
     partition->write_begun = true;
     return write_slice(partition);
 }
@@ -466,9 +468,16 @@ static int64_t start_again(pb_partition *partition)
 
 static void go_on(pb_task *task, pb_reactor *reactor)
 {
-    (void)reactor;
     pb_partition *partition = PB_CONTAINER(task, pb_partition, go_on);
+    pb_timer_cancel(&reactor->timers, &partition->pause);
     after_slice(partition, partition->write_begun ? write_slice(partition) : start_again(partition));
+}
+
+static void pause_over(pb_timer *timer)
+{
+    pb_partition *partition = PB_CONTAINER(timer, pb_partition, pause);
+    if (pb_hot_end_pause(partition))
+        go_on(&partition->go_on, partition->writer);
 }
 
 static void written(pb_op *op, int64_t result)
@@ -484,6 +493,7 @@ static void pump_on(pb_partition *partition, pb_reactor *reactor)
         partition->write_next = 0;
         partition->write_done = 0;
         partition->write_begun = false;
+        partition->write_paused = false;
         partition->writer = reactor;
         int64_t result = start_write(partition);
         if (result == PB_IO_PENDING) {

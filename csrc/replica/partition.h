@@ -129,7 +129,8 @@ struct pb_partition {
     int64_t pace_after_ns; /* not sooner */
     bool broken;           /* a write failed; appends are refused until repaired */
     bool flushing;         /* flush_due was told, and counts as a reader */
-    bool waits;            /* the write under way waits for pb_partition_flush */
+    bool waits;            /* the write under way waits for pb_partition_flush, */
+    bool pauses;           /* or for its next flush, and no longer than `pause` */
     bool switching;        /* the log is about to become hot or cold: no write begins */
     bool filling;          /* it writes zeros ahead, and a sync may go on beside */
     bool lost_ring;        /* its ring's file is gone: it becomes cold as soon as nothing is being written */
@@ -155,6 +156,8 @@ struct pb_partition {
     int write_next;     /* the first iovec that is not written whole */
     int64_t write_done; /* bytes of it that are */
     bool write_begun;   /* prepared, and on its way into the file */
+    bool write_paused;  /* it has paused, which it does once */
+    pb_timer pause;
     struct iovec slice[PB_WRITE_SLICE_IOVECS];
     int64_t slice_bytes;
     pb_op write_op;

@@ -31,7 +31,7 @@ from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
 logger = logging.getLogger(__name__)
 
 FILE_NAME = ".pybroker_tail_rings"
-RING_BYTES = 8 << 20
+RING_BYTES = 32 << 20
 """Of each ring: what gathers while the disk stalls, and still fits into the caches near the CPU in part."""
 
 _VERSION = 1

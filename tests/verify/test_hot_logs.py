@@ -50,7 +50,7 @@ def test_a_log_stays_what_it_was_over_kills_and_engines(
 
 
 def test_hundreds_of_logs_take_turns_with_three_rings(tmp_path: Path, turns: EngineTurns) -> None:
-    overrides = {**turns.overrides(0), "pybroker.tail.ring.budget.bytes": str(26 << 20)}
+    overrides = {**turns.overrides(0), "pybroker.tail.ring.budget.bytes": str(96 << 20)}
     with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         config = {"segment.bytes": str(1 << 20)}

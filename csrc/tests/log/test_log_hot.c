@@ -251,6 +251,25 @@ TEST(little_is_in_the_ring_when_a_segment_ends)
     hot_free(&h);
 }
 
+TEST(a_writer_pauses_the_longer_the_more_has_gathered)
+{
+    static hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    int64_t last_ns = 0;
+    while (pb_log_gathered_bytes(h.f.log) < 3 << 20) {
+        hot_append(&h, 200000);
+        int64_t pause_ns = pb_log_pause_ns(h.f.log);
+        CHECK((pause_ns > 0) == (pb_log_gathered_bytes(h.f.log) > 1 << 20));
+        CHECK(pause_ns > last_ns || pause_ns == 0);
+        last_ns = pause_ns;
+    }
+    CHECK(last_ns > 1300000 && last_ns < 2000000);
+    CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    CHECK(pb_log_pause_ns(h.f.log) < last_ns);
+    hot_free(&h);
+}
+
 TEST(a_hot_log_goes_over_to_a_file_that_was_made_ahead)
 {
     static hot_fixture h;

@@ -140,9 +140,9 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "pybroker.tail.ring.budget.bytes",
         ConfigType.LONG,
-        "134217728",
+        "268435456",
         Importance.LOW,
-        "With the append engine direct: memory for the newest bytes of logs that are written to steadily, 8 MiB for "
+        "With the append engine direct: memory for the newest bytes of logs that are written to steadily, 32 MiB for "
         "each; the logs beyond that are paced.",
         Range(0),
         honoured=True,

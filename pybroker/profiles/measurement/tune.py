@@ -26,9 +26,9 @@ _BUDGET_MIN_BYTES = 64 * MIB
 _BUDGET_MAX_BYTES = 1024 * MIB
 _BUDGET_SHARE_OF_MEMORY = 16
 _REACTORS_MAX = 64
-_RING_BYTES = 8 * MIB
-_RINGS_MIN = 4
-_RINGS_MAX = 64
+_RING_BYTES = 32 * MIB
+_RINGS_MIN = 1
+_RINGS_MAX = 16
 _RINGS_SHARE_OF_MEMORY = 16
 
 
@@ -127,7 +127,7 @@ def _tail_ring_budget_bytes(measurement: Measurement) -> Tuned | None:
         return None
     share = memory_bytes // _RINGS_SHARE_OF_MEMORY // _RING_BYTES
     count = max(_RINGS_MIN, min(_RINGS_MAX, share))
-    why = f"{count} logs that are written to steadily, 8 MiB for each"
+    why = f"{count} logs that are written to steadily, 32 MiB for each"
     if count == share:
         why += f"; a sixteenth of memory ({memory_bytes >> 20} MiB)"
     return Tuned("tail_ring_budget_bytes", count * _RING_BYTES, why)

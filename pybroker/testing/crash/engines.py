@@ -27,7 +27,7 @@ class EngineTurns:
         return {
             "pybroker.append.engine": self._engines[life % len(self._engines)],
             "pybroker.tail.ring.directory": str(self.directory),
-            "pybroker.tail.ring.budget.bytes": str(64 << 20),
+            "pybroker.tail.ring.budget.bytes": str(256 << 20),
             "pybroker.tail.ring.hot.bytes.per.second": "0",
         }
 

@@ -105,10 +105,10 @@ def test_rings_need_room_in_memory(tmp_path: Path) -> None:
     assert rings("container", "pybroker.append.engine=paced") == []
     (found,) = rings("container", direct)
     assert (found.subject, found.status) == ("tail rings in /dev/shm", Status.ADVICE)
-    assert (found.found, found.wanted) == ("tmpfs, 64 MiB", "tmpfs, 128 MiB or more")
+    assert (found.found, found.wanted) == ("tmpfs, 64 MiB", "tmpfs, 256 MiB or more")
     assert found.remedy is not None
     assert (found.remedy.fix, found.remedy.undo) == (
-        "sudo mount -o remount,size=262144k /dev/shm",
+        "sudo mount -o remount,size=524288k /dev/shm",
         "sudo mount -o remount,size=65536k /dev/shm",
     )
     (found,) = rings("container", direct, "pybroker.tail.ring.budget.bytes=67108864")

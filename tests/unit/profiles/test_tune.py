@@ -91,7 +91,7 @@ def test_rings_are_bounded_by_memory_and_there_only_for_direct() -> None:
     small = on_machine(nvme_like(), control_group={"memory_max_bytes": 3 << 30})
     assert settings(small)["tail_ring_budget_bytes"] == 192 << 20
     assert why(small, "tail_ring_budget_bytes") == (
-        "24 logs that are written to steadily, 8 MiB for each; a sixteenth of memory (3072 MiB)"
+        "6 logs that are written to steadily, 32 MiB for each; a sixteenth of memory (3072 MiB)"
     )
     tiny = on_machine(nvme_like(), control_group={"memory_max_bytes": 100 << 20})
     assert settings(tiny)["tail_ring_budget_bytes"] == 32 << 20
