@@ -124,7 +124,7 @@ def test_ready_when_clients_are_served_reload_and_a_clean_stop(manager: Manager,
         with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as client:
             # ApiVersions, version 0.
             client.sendall(bytes.fromhex("0000000a 0012 0000 0000002a 0000"))
-            assert client.recv(8)[4:] == bytes.fromhex("0000002a")
+            assert client.makefile("rb").read(8)[4:] == bytes.fromhex("0000002a")
         broker.send_signal(signal.SIGHUP)
         reloading = manager.until("RELOADING", "1")[-1]
         assert int(reloading["MONOTONIC_USEC"]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
