@@ -25,6 +25,7 @@
 #define PB_MAX_LISTENERS 16
 #define PB_API_KEYS 128
 #define PB_STAGES 5
+#define PB_RESIDENT_RANGES 16
 
 typedef struct pb_broker pb_broker;
 typedef struct pb_request pb_request;
@@ -72,6 +73,8 @@ typedef struct pb_server_reactor {
     uint32_t turn_count;
     uint32_t turn_capacity;
     pb_server_counters counters;
+    pb_resident_range resident[PB_RESIDENT_RANGES]; /* ahead of readers of small pieces */
+    uint32_t next_resident;
     int64_t slow_told_ns;                  /* when a slow request was last told of */
     pb_histogram *histograms[PB_API_KEYS]; /* [api][PB_STAGES], made with the APIs */
 } pb_server_reactor;

@@ -44,6 +44,14 @@ typedef struct pb_cold_stream {
     uint64_t used;
 } pb_cold_stream;
 
+/* A range of a file that was found in memory a moment ago. Owner: a reactor, which keeps a few. */
+typedef struct pb_resident_range {
+    const pb_segment *segment; /* only compared; NULL: unused */
+    int64_t position;
+    int64_t end_position;
+    int64_t until_ns; /* taken to be there still */
+} pb_resident_range;
+
 struct pb_cold_reads {
     pb_io *io;
     int64_t cache_bytes; /* at least 32 MiB: for what is being sent */

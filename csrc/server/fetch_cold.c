@@ -7,6 +7,12 @@
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
+enum {
+    SMALL_BYTES = 256 * 1024, /* of so little, asking whether it is in memory is a good part of the work */
+    AHEAD_BYTES = 1 << 20,    /* so it is asked of as much at once */
+    AHEAD_NS = 5000000,       /* and taken to be there for so long, as a connection takes what it is about to send */
+};
+
 static pb_cold_reads *reads_of(fetch_state *fetch)
 {
     return &fetch->request->home->broker->cold_reads;
@@ -120,6 +126,47 @@ void pb_fetch_look_up(fetch_state *fetch)
 
 /* ---- bringing in ---- */
 
+static bool is_in_memory(fetch_state *fetch, const pb_log_slice *slice, int64_t length)
+{
+    return pb_cold_reads_resident(reads_of(fetch), slice->segment, slice->file, slice->position, length);
+}
+
+/* Is [position, end_position) in a range that this reactor has asked of just now? A segment that took the place in
+ * memory of another one may be mistaken for it: then a read waits for the disk once. */
+static bool was_in_memory(const pb_server_reactor *home, const pb_log_slice *slice, int64_t end_position)
+{
+    bool found = false;
+    for (int i = 0; i < PB_RESIDENT_RANGES && !found; i++) {
+        const pb_resident_range *range = &home->resident[i];
+        found = range->segment == slice->segment && range->position <= slice->position &&
+                end_position <= range->end_position && home->reactor.now_ns < range->until_ns;
+    }
+    return found;
+}
+
+/* Are the first `length` bytes of the slice in memory? A reader of small pieces is told from what was asked once. */
+static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int64_t length)
+{
+    pb_server_reactor *home = fetch->request->home;
+    int64_t end_position = slice->position + length;
+    int64_t ahead_position = slice->position + AHEAD_BYTES;
+    if (ahead_position > slice->ahead_position)
+        ahead_position = slice->ahead_position;
+    if (length > SMALL_BYTES || ahead_position <= end_position)
+        return is_in_memory(fetch, slice, length);
+    if (was_in_memory(home, slice, end_position))
+        return true;
+    if (!is_in_memory(fetch, slice, ahead_position - slice->position))
+        return is_in_memory(fetch, slice, length);
+    home->resident[home->next_resident++ % PB_RESIDENT_RANGES] = (pb_resident_range){
+        .segment = slice->segment,
+        .position = slice->position,
+        .end_position = ahead_position,
+        .until_ns = home->reactor.now_ns + AHEAD_NS,
+    };
+    return true;
+}
+
 bool pb_fetch_is_resident(fetch_state *fetch)
 {
     pb_cold_reads *reads = reads_of(fetch);
@@ -127,8 +174,7 @@ bool pb_fetch_is_resident(fetch_state *fetch)
     for (int32_t i = 0; i < fetch->item_count && resident; i++) {
         const fetch_item *item = &fetch->items[i];
         int64_t length = file_bytes(fetch, item);
-        resident = length == 0 ||
-                   pb_cold_reads_resident(reads, item->slice.segment, item->slice.file, item->slice.position, length);
+        resident = length == 0 || is_slice_resident(fetch, &item->slice, length);
     }
     bool was_cold = fetch->looked_up || !resident;
     bool goes_on = false;

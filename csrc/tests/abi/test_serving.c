@@ -1,6 +1,7 @@
 /* The data plane from socket to file and back, through pybroker.h alone, on both real backends. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -350,6 +351,69 @@ TEST(history_that_is_not_in_memory_is_fetched_byte_for_byte)
     }
 }
 
+enum { SMALL_BATCHES = 60, SMALL_RECORDS = 4 };
+
+/* Batches of 4 KB to 122 KB, so that they leave in each of the ways there are; what was sent of each. */
+static void produce_small(mini_client *client, uint8_t **sent, size_t *lengths)
+{
+    for (size_t i = 0; i < SMALL_BATCHES; i++) {
+        pb_produce_response produced;
+        lengths[i] = mini_batch(batch, sizeof batch, SMALL_RECORDS, 1000 + 500 * (int)i);
+        batch[lengths[i] / 2] = (uint8_t)i;
+        pb_batch_header header;
+        CHECK_INT(pb_batch_parse(batch, lengths[i], &header), 0);
+        pb_batch_write(batch, &header);
+        sent[i] = malloc(lengths[i]);
+        CHECK(sent[i] != NULL);
+        memcpy(sent[i], batch, lengths[i]);
+        mini_client_send_produce(client, 9, 1, "t", 0, batch, lengths[i]);
+        mini_client_receive_produce(client, 9, &produced);
+        CHECK_INT(answer_of(&produced)->error_code, 0);
+    }
+}
+
+TEST(history_is_fetched_byte_for_byte_in_small_pieces_too)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        serve(&it, backends[b], 1);
+        mini_client client;
+        uint8_t *sent[SMALL_BATCHES];
+        size_t lengths[SMALL_BATCHES];
+        mini_client_open(&client, it.port);
+        produce_small(&client, sent, lengths);
+        bool is_cold = forget_pages(&it);
+        for (int i = 0; i < 3 * SMALL_BATCHES; i++) { /* from the disk, then from memory */
+            size_t one = (size_t)(i % SMALL_BATCHES);
+            pb_fetch_response fetched;
+            mini_client_send_fetch_of(&client, 12, "t", 0, SMALL_RECORDS * (int64_t)one, 64 << 10);
+            mini_client_receive_fetch(&client, 12, &fetched);
+            const pb_fetch_response_partition_data *data = &fetched.responses[0].partitions[0];
+            CHECK_INT(data->error_code, 0);
+            CHECK(data->records.length >= (int64_t)lengths[one]);
+            CHECK(memcmp((const uint8_t *)data->records.data + 16, sent[one] + 16, lengths[one] - 16) == 0);
+        }
+        CHECK(cold_reads(&it) > 0 || !is_cold);
+        for (size_t i = 0; i < SMALL_BATCHES; i++)
+            free(sent[i]);
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+/* Is a slow client sent what memory loses meanwhile, by way of the threads for it? */
+static bool is_brought_again(served *it, mini_client *slow, const uint8_t *sent, size_t length)
+{
+    for (int i = 0; i < HISTORY_BATCHES; i++)
+        mini_client_send_fetch(slow, 12, "t", 0, 9 * (int64_t)i, 1, 0);
+    usleep(300000); /* until its socket is full, an answer half sent */
+    int64_t before = cold_reads(it);
+    bool is_cold = forget_pages(it);
+    for (int i = 0; i < HISTORY_BATCHES; i++)
+        check_history(slow, sent, length, i);
+    return cold_reads(it) > before || !is_cold;
+}
+
 TEST(what_memory_loses_before_a_slow_client_takes_it_is_brought_in_again)
 {
     static uint8_t sent[HISTORY_BATCHES << 20];
@@ -363,14 +427,11 @@ TEST(what_memory_loses_before_a_slow_client_takes_it_is_brought_in_again)
         int small = 64 << 10;
         CHECK_INT(setsockopt(slow.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
         produce_history(&client, sent, &length);
-        for (int i = 0; i < HISTORY_BATCHES; i++)
-            mini_client_send_fetch(&slow, 12, "t", 0, 9 * (int64_t)i, 1, 0);
-        usleep(300000); /* until its socket is full, an answer half sent */
-        int64_t before = cold_reads(&it);
-        bool is_cold = forget_pages(&it);
-        for (int i = 0; i < HISTORY_BATCHES; i++)
-            check_history(&slow, sent, length, i);
-        CHECK(cold_reads(&it) > before || !is_cold);
+        /* A sendfile that was under way may have the kernel read all of the rest ahead. */
+        bool again = false;
+        for (int attempt = 0; attempt < 20 && !again; attempt++)
+            again = is_brought_again(&it, &slow, sent, length);
+        CHECK(again);
         mini_client_close(&slow);
         mini_client_close(&client);
         stop(&it);

@@ -145,15 +145,15 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
     finish(writer);
 }
 
-void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
-                       int64_t offset, int32_t min_bytes, int32_t max_wait_ms)
+static void encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic,
+                         int32_t partition, int64_t offset, int32_t min_bytes, int32_t max_wait_ms, int32_t max_bytes)
 {
     begin(writer, correlation_id, PB_API_FETCH, version);
     pb_fetch_request_fetch_partition asked;
     pb_fetch_request_fetch_partition_init(&asked);
     asked.partition = partition;
     asked.fetch_offset = offset;
-    asked.partition_max_bytes = 1 << 20;
+    asked.partition_max_bytes = max_bytes;
     pb_fetch_request_fetch_topic topic_data = {
         .topic = pb_slice_of_text(topic), .partitions = &asked, .partitions_count = 1};
     pb_fetch_request request;
@@ -166,6 +166,12 @@ void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t versio
     request.topics_count = 1;
     CHECK_INT(pb_fetch_request_write(writer, version, &request), 0);
     finish(writer);
+}
+
+void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
+                       int64_t offset, int32_t min_bytes, int32_t max_wait_ms)
+{
+    encode_fetch(writer, correlation_id, version, topic, partition, offset, min_bytes, max_wait_ms, 1 << 20);
 }
 
 static pb_reader open_answer(const uint8_t *answer, size_t length, int16_t api_key, int16_t version, pb_arena *arena)
@@ -213,6 +219,14 @@ void mini_client_send_fetch(mini_client *client, int16_t version, const char *to
     pb_writer writer;
     mini_encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, min_bytes,
                       max_wait_ms);
+    send_frame(client, &writer);
+}
+
+void mini_client_send_fetch_of(mini_client *client, int16_t version, const char *topic, int32_t partition,
+                               int64_t offset, int32_t max_bytes)
+{
+    pb_writer writer;
+    encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, 1, 1000, max_bytes);
     send_frame(client, &writer);
 }
 

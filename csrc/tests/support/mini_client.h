@@ -43,6 +43,9 @@ void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks
 void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out);
 void mini_client_send_fetch(mini_client *client, int16_t version, const char *topic, int32_t partition, int64_t offset,
                             int32_t min_bytes, int32_t max_wait_ms);
+/* As little as one batch, and no more than max_bytes beyond it. */
+void mini_client_send_fetch_of(mini_client *client, int16_t version, const char *topic, int32_t partition,
+                               int64_t offset, int32_t max_bytes);
 void mini_client_receive_fetch(mini_client *client, int16_t version, pb_fetch_response *out);
 
 #endif
