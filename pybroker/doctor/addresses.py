@@ -13,11 +13,10 @@ from pybroker.client.errors import ClientError
 from pybroker.config.listeners import Listener, format_address, parse_address
 from pybroker.doctor import processes
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.doctor.subject import Subject
+from pybroker.doctor.subject import TIMEOUT_S, Subject
 
 _METRICS_KEY = "pybroker.metrics.listener"
 _EVERY_HOST = ("", "0.0.0.0", "::")
-_TIMEOUT_S = 5.0
 
 
 def _taken_ports(subject: Subject) -> Iterator[Finding]:
@@ -101,13 +100,10 @@ def _advertised(subject: Subject) -> Iterator[Finding]:
 def _reached(subject: Subject) -> Iterator[Finding]:
     """What the running broker tells clients, followed as a client does."""
     address = subject.address
-    if address is None or (subject.pid is None and subject.bootstrap is None):
+    if address is None:
         return
-    try:
-        with Cluster([address], timeout_seconds=_TIMEOUT_S) as cluster:
-            answer = cluster.metadata()
-    except ClientError:
-        return  # `running` says so
+    with Cluster([address], timeout_seconds=TIMEOUT_S) as cluster:
+        answer = cluster.metadata()
     for broker in answer.brokers:
         told = (broker.host, broker.port)
         problem = _followed(told, answer.cluster_id, broker.node_id)
@@ -126,7 +122,7 @@ def _reached(subject: Subject) -> Iterator[Finding]:
 def _followed(told: tuple[str, int], cluster_id: str | None, node_id: int) -> str | None:
     """What a client that goes where it was told finds wrong there."""
     try:
-        with Cluster([told], timeout_seconds=_TIMEOUT_S) as cluster:
+        with Cluster([told], timeout_seconds=TIMEOUT_S) as cluster:
             answer = cluster.metadata()
     except ClientError as error:
         return str(error)

@@ -8,10 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from pybroker.client.cluster import Cluster
-from pybroker.client.errors import ClientError
 from pybroker.client.topics import describe
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.doctor.subject import Subject
+from pybroker.doctor.subject import TIMEOUT_S, Subject
 from pybroker.native.walk import EVERY, SegmentWalk
 from pybroker.protocol import messages as m
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
@@ -21,7 +20,6 @@ _AHEAD_MS = 120_000
 _MOST_WALKED_BYTES = 256 << 20
 _MOST_PARTITIONS = 500
 _MAX_TIMESTAMP = -3
-_TIMEOUT_S = 5.0
 _WHY_RECORDS = (
     "retention by time goes by the newest timestamp of a segment: it keeps this one until that time has passed, and "
     "consumers that look up a time are led astray"
@@ -76,14 +74,10 @@ def _newest_ms(partition: PartitionFiles) -> int:
 
 def _served_records(subject: Subject) -> Iterator[Finding]:
     """The newest record of each partition of a running broker."""
-    address = subject.address
-    if address is None or (subject.pid is None and subject.bootstrap is None):
+    if subject.address is None:
         return
-    try:
-        with Cluster([address], timeout_seconds=_TIMEOUT_S) as cluster:
-            found = _newest_served(cluster)
-    except ClientError:
-        return  # `running` says so
+    with Cluster([subject.address], timeout_seconds=TIMEOUT_S) as cluster:
+        found = _newest_served(cluster)
     for name, timestamp_ms in found.items():
         yield from _late(timestamp_ms, name, None)
 

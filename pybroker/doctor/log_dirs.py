@@ -26,7 +26,11 @@ _METADATA_LOG = "__cluster_metadata-0"
 def _usable(subject: Subject) -> Iterator[Finding]:
     """Directories that are missing, no directories, or not the broker's."""
     for path in subject.log_dirs:
-        if not path.exists():
+        if _is_hidden(path):
+            what = f"this user, {_user(os.geteuid())}, may not even look there"
+            remedy = "run broker and doctor as its owner, or let that user into the directories above it (chmod o+x)"
+            yield Finding(Severity.ERROR, "log-dir-not-writable", str(path), what, _OUT, remedy)
+        elif not path.exists():
             yield from _missing(subject, path)
         elif not path.is_dir():
             what, remedy = "it is no directory", "set log.dirs to a directory, or move that file away"
@@ -46,6 +50,16 @@ def _usable(subject: Subject) -> Iterator[Finding]:
 
 
 _OUT = "what lies there is offline, and without the first log dir the broker does not start"
+
+
+def _is_hidden(path: Path) -> bool:
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _missing(subject: Subject, path: Path) -> Iterator[Finding]:

@@ -10,20 +10,19 @@ import resource
 from collections.abc import Iterator
 from typing import Any
 
-from pybroker.client.cluster import Cluster
-from pybroker.client.errors import ClientError
+from pybroker.client.cluster import Address, Cluster
 from pybroker.client.topics import describe
 from pybroker.config.listeners import format_address, parse_address
 from pybroker.config.topic import TopicConfig
 from pybroker.doctor import processes
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.doctor.subject import Address, Subject
+from pybroker.doctor.subject import TIMEOUT_S, Subject
 from pybroker.profiles.measurement.at_start import judge_log_dir
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol import messages as m
 from pybroker.storage.offline.layout import LogDirFiles
 
-_TIMEOUT_S = 5.0
+_STOPPED = processes.STOPPED_STATES
 _FULL_SHARE = 0.9
 _OPEN_FILES_GOOD = 65_536
 _OPEN_FILES_EACH = 3
@@ -36,30 +35,21 @@ _OFFLINE_WHY = "clients of these partitions get no answer but an error, until th
 
 def _answers(subject: Subject) -> Iterator[Finding]:
     """The process turns, and a client gets an answer."""
-    if subject.pid is not None:
-        stopped = processes.STOPPED_STATES.get(processes.state_of(subject.pid))
-        if stopped is not None:
-            what = f"it is {stopped}: no thread of it runs"
-            remedy = f"let it go on: `kill -CONT {subject.pid}`"
-            yield Finding(Severity.ERROR, "broker-frozen", _process(subject.pid), what, _STILL, remedy)
-            return
-    address = subject.address
-    if address is None or (subject.pid is None and subject.bootstrap is None):
+    pid, silence = subject.pid, subject.silence
+    if silence is None:
         return
-    try:
-        with Cluster([address], timeout_seconds=_TIMEOUT_S) as cluster:
-            cluster.metadata()
-    except ClientError as error:
-        if subject.pid is None:
-            remedy = "start the broker, or correct the address; `listeners` says where it listens"
-            yield Finding(Severity.ERROR, "broker-unreachable", format_address(*address), str(error), _STILL, remedy)
-        else:
-            what = f"its process runs, but at {format_address(*address)} {error}"
-            remedy = (
-                "wait, if it recovers: `systemctl status pybroker` or its log say how far it is. Else restart it; a "
-                "service with WatchdogSec is restarted by systemd"
-            )
-            yield Finding(Severity.ERROR, "broker-not-answering", _process(subject.pid), what, _STILL, remedy)
+    if pid is None:
+        remedy = "start the broker, or correct the address; `listeners` says where it listens"
+        yield Finding(Severity.ERROR, "broker-unreachable", "--bootstrap", silence, _STILL, remedy)
+    elif (stopped := processes.STOPPED_STATES.get(processes.state_of(pid))) is not None:
+        what, remedy = f"it is {stopped}: no thread of it runs", f"let it go on: `kill -CONT {pid}`"
+        yield Finding(Severity.ERROR, "broker-frozen", _process(pid), what, _STILL, remedy)
+    else:
+        remedy = (
+            "wait, if it recovers: `systemctl status pybroker` or its log say how far it is. Else restart it; systemd "
+            "does so by itself where the unit has WatchdogSec"
+        )
+        yield Finding(Severity.ERROR, "broker-not-answering", _process(pid), f"it runs, but {silence}", _STILL, remedy)
 
 
 _STILL = "clients wait and fail"
@@ -79,14 +69,11 @@ def _ready(subject: Subject) -> Iterator[Finding]:
 def _offline(subject: Subject) -> Iterator[Finding]:
     """Partitions without leader, and log dirs that failed."""
     address = subject.address
-    if address is None or (subject.pid is None and subject.bootstrap is None):
+    if address is None:
         return
-    try:
-        with Cluster([address], timeout_seconds=_TIMEOUT_S) as cluster:
-            topics = describe(cluster)
-            dirs = cluster.call(m.DescribeLogDirsRequest(topics=[]))
-    except ClientError:
-        return  # told by `_answers`
+    with Cluster([address], timeout_seconds=TIMEOUT_S) as cluster:
+        topics = describe(cluster)
+        dirs = cluster.call(m.DescribeLogDirsRequest(topics=[]))
     offline = [f"{topic.name}-{each.index}" for topic in topics for each in topic.partitions if each.leader < 0]
     if offline:
         more = f" and {len(offline) - 5} more" if len(offline) > 5 else ""
@@ -185,10 +172,10 @@ def _unreal_flush(subject: Subject) -> Iterator[Finding]:
 def _ask(subject: Subject, path: str) -> tuple[int, bytes] | None:
     """Status and body; None where nobody answers there, or it is not this broker."""
     address = _metrics_address(subject)
-    if address is None:
+    if address is None or (subject.silence is not None and processes.state_of(subject.pid or 0) in _STOPPED):
         return None
     try:
-        with contextlib.closing(http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(*address, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", path)
             response = connection.getresponse()
             return response.status, response.read()

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pybroker.client.cluster import Address, Cluster
+from pybroker.client.errors import ClientError
 from pybroker.config.broker import BrokerConfig
 from pybroker.doctor import processes
 from pybroker.storage import directory_lock
 
-Address = tuple[str, int]
+#: How long an answer may take.
+TIMEOUT_S = 5.0
 _EVERY_HOST = ("", "0.0.0.0", "::")
 
 
@@ -27,28 +30,24 @@ class Subject:
     holders: Mapping[Path, int]
     #: The process of this broker; None where it does not run on this machine.
     pid: int | None
-
-    @property
-    def address(self) -> Address | None:
-        """Where to ask the broker: --bootstrap, else its first listener that has a port of its own."""
-        if self.bootstrap is not None:
-            return self.bootstrap
-        listener = next((each for each in self.config.listeners if each.port > 0), None)
-        if listener is None:
-            return None
-        return ("127.0.0.1" if listener.host in _EVERY_HOST else listener.host), listener.port
+    #: Where it answers clients; None where nobody was asked, or `silence` says why there is no answer.
+    address: Address | None
+    silence: str | None
 
 
 def make_subject(
     config: BrokerConfig, properties: str | None, overrides: Sequence[str], bootstrap: Address | None
 ) -> Subject:
-    """Find out which process the broker is. Reads /proc."""
+    """Find out which process the broker is, and whether it answers. Reads /proc; waits for an answer for 5 s."""
     log_dirs = tuple(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
     holders = {}
     for path in log_dirs:
         holder = directory_lock.holder(path)
         if holder is not None:
             holders[path] = holder
+    pid = _own(config, bootstrap, set(holders.values()))
+    address = _address(config, bootstrap) if pid is not None or bootstrap is not None else None
+    silence = None if address is None else _silence(address, pid)
     return Subject(
         config,
         properties,
@@ -56,8 +55,30 @@ def make_subject(
         bootstrap,
         log_dirs,
         holders,
-        _own(config, bootstrap, set(holders.values())),
+        pid,
+        address if silence is None else None,
+        silence,
     )
+
+
+def _address(config: BrokerConfig, bootstrap: Address | None) -> Address | None:
+    """Where to ask: --bootstrap, else the first listener that has a port of its own."""
+    listener = next((each for each in config.listeners if each.port > 0), None)
+    if bootstrap is not None or listener is None:
+        return bootstrap
+    return ("127.0.0.1" if listener.host in _EVERY_HOST else listener.host), listener.port
+
+
+def _silence(address: Address, pid: int | None) -> str | None:
+    """Why there is no answer."""
+    if pid is not None and processes.state_of(pid) in processes.STOPPED_STATES:
+        return "no thread of the process runs"
+    try:
+        with Cluster([address], timeout_seconds=TIMEOUT_S) as cluster:
+            cluster.metadata()
+    except ClientError as error:
+        return str(error)
+    return None
 
 
 def _own(config: BrokerConfig, bootstrap: Address | None, holders: set[int]) -> int | None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -109,20 +110,25 @@ def test_a_dir_of_another_user(examined: Examine, new_dir: Path) -> None:
     assert FILE_NAME in found["log-dir-owner"].what
 
 
-def test_a_dir_that_may_not_be_written_to(new_dir: Path) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_a_dir_that_may_not_be_written_to(mode: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("as another user, which root can become")
-    new_dir.chmod(0o755)
-    for parent in list(new_dir.parents)[:3]:
-        parent.chmod(0o755)
+    # Once as root: the other user may not be allowed to read the modules that are imported meanwhile.
     script = (
         "import os, sys; from pybroker.config.broker import BrokerConfig\n"
-        "from pybroker.doctor import log_dirs; from pybroker.doctor.subject import make_subject\n"
-        f"os.setuid({NOT_ROOT}); config = BrokerConfig.load(None, ['log.dirs=' + sys.argv[1]])\n"
-        "print(*[each.kind for each in log_dirs._usable(make_subject(config, None, [], None))])"
+        "from pybroker.doctor.examine import examine; from pybroker.doctor.subject import make_subject\n"
+        "settings = ['log.dirs=' + sys.argv[1], 'listeners=PLAINTEXT://127.0.0.1:0']\n"
+        "config = BrokerConfig.load(None, settings)\n"
+        "examine(make_subject(config, None, settings, None))\n"
+        f"os.setuid({NOT_ROOT}); print(*[each.kind for each in examine(make_subject(config, None, settings, None))])"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(new_dir)], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["log-dir-not-writable"], done.stderr
+    with tempfile.TemporaryDirectory() as parent:
+        (Path(parent) / "data").mkdir()
+        os.chmod(parent, mode)
+        command = [sys.executable, "-c", script, f"{parent}/data"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "log-dir-not-writable" in done.stdout.split(), done.stderr
 
 
 def test_an_unclean_stop(examined: Examine, kafka_dir: Path) -> None:
