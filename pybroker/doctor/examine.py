@@ -11,25 +11,34 @@ from pybroker.doctor.subject import Subject
 
 _GROUPS = (settings, addresses, log_dirs, files, clocks, running, machine)
 
+_TRIES = 5
+
 
 def examine(subject: Subject) -> list[Finding]:
     """Everything that is found, the worst first. What cannot be looked at is a finding as well."""
-    found = [each for group in _GROUPS for check in group.CHECKS for each in _made(check, subject)]
+    found = [each for group in _GROUPS for check in group.CHECKS for each in _made(check, subject, _TRIES)]
     order = list(Severity)
     # Several checks may not be able to look at the same file.
     return sorted(dict.fromkeys(found), key=lambda each: order.index(each.severity))
 
 
-def _made(check: Callable[[Subject], Iterator[Finding]], subject: Subject) -> Iterator[Finding]:
+def _made(check: Callable[[Subject], Iterator[Finding]], subject: Subject, tries: int) -> list[Finding]:
     try:
-        yield from check(subject)
+        return list(check(subject))
+    except FileNotFoundError as error:
+        # A running broker deletes segments between a look at the directory and one at the file.
+        return _made(check, subject, tries - 1) if subject.holders and tries > 1 else [_not_examined(check, error)]
     except (OSError, ClientError) as error:
-        is_file = isinstance(error, OSError) and error.filename is not None
-        yield Finding(
-            Severity.WARNING,
-            "not-examined",
-            str(error.filename) if isinstance(error, OSError) and is_file else check.__name__.strip("_"),
-            f"it could not be looked at: {error}",
-            "what is wrong there, if anything, is not known",
-            "run the doctor as the broker's user, or as root" if is_file else "look again when the broker has settled",
-        )
+        return [_not_examined(check, error)]
+
+
+def _not_examined(check: Callable[[Subject], Iterator[Finding]], error: OSError | ClientError) -> Finding:
+    file = error.filename if isinstance(error, OSError) else None
+    return Finding(
+        Severity.WARNING,
+        "not-examined",
+        check.__name__.strip("_") if file is None else str(file),
+        f"it could not be looked at: {error}",
+        "what is wrong there, if anything, is not known",
+        "look again when the broker has settled" if file is None else "run the doctor as the broker's user, or as root",
+    )

@@ -13,7 +13,7 @@ from pybroker.doctor import processes
 from pybroker.storage import directory_lock
 
 #: How long an answer may take.
-TIMEOUT_S = 5.0
+TIMEOUT_S = 10.0
 _EVERY_HOST = ("", "0.0.0.0", "::")
 
 
@@ -38,7 +38,7 @@ class Subject:
 def make_subject(
     config: BrokerConfig, properties: str | None, overrides: Sequence[str], bootstrap: Address | None
 ) -> Subject:
-    """Find out which process the broker is, and whether it answers. Reads /proc; waits for an answer for 5 s."""
+    """Find out which process the broker is, and whether it answers. Reads /proc; waits for an answer for 10 s."""
     log_dirs = tuple(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
     holders = {}
     for path in log_dirs:

@@ -9,7 +9,16 @@ from pybroker.doctor.finding import Finding
 #: What a machine may have that runs these tests, and no test is about.
 OF_THE_MACHINE = {
     *("file-system", "log-dir-in-memory", "mount-options", "scheduler", "control-group", "kernel", "io-uring-refused"),
-    *("no-direct-io", "clock-source", "writeback", "open-files", "disk-nearly-full", "advertised-unresolved"),
+    *(
+        "no-direct-io",
+        "clock-source",
+        "writeback",
+        "open-files",
+        "disk-nearly-full",
+        "inodes",
+        "tail-ring-storage",
+        "advertised-unresolved",
+    ),
 }
 Examine = Callable[..., dict[str, Finding]]
 
