@@ -23,6 +23,7 @@ from pybroker.controller.assign_directories import assign_directories
 from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
+from pybroker.controller.elect_leaders import elect_leaders
 from pybroker.controller.register_broker import Registration
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
 from pybroker.metadata.delta import MetadataDelta
@@ -84,6 +85,10 @@ class Controller:
     async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
         """CreatePartitions."""
         return await self._run(lambda state: create_partitions(state, request))
+
+    async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
+        """ElectLeaders."""
+        return await self._run(lambda state: elect_leaders(state, request))
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         """AlterConfigs."""

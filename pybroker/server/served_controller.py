@@ -45,6 +45,9 @@ class ServedController:
     async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
         return await self._settled(self._controller.create_partitions(request), request.timeout_ms)
 
+    async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
+        return await self._settled(self._controller.elect_leaders(request), request.timeout_ms)
+
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         return await self._settled(self._controller.alter_configs(request), _ALTERED_MS)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from admin_script import NODE_ID, Session, Step, comparable, script
+from cluster_script import cluster_script
 
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker
@@ -41,7 +42,7 @@ def _compare(step: Step, ours: Session, kafka: Session) -> str | None:
     shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
 )
 def test_answers_are_like_kafkas() -> None:
-    steps = list(script())
+    steps = [*script(), *cluster_script()]
     assert len(steps) > 400
     with (
         KafkaBroker(node_id=NODE_ID) as kafka_broker,

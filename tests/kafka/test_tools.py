@@ -214,10 +214,18 @@ def cluster(tools: Tools) -> None:
 
 
 def leader_election(tools: Tools) -> None:
-    """Not served, and said so."""
-    election = ("--election-type", "preferred", "--all-topic-partitions")
-    refused = tools.run(f"{TOOLS}LeaderElectionCommand", *election, status=1)
-    assert "does not support ELECT_LEADERS" in refused
+    election = (f"{TOOLS}LeaderElectionCommand", "--election-type", "preferred")
+    tools.run(*election, "--all-topic-partitions")
+    needless = tools.run(*election, "--topic", "story", "--partition", "0")
+    assert "Valid replica already elected for partitions story-0" in needless
+    absent = tools.run(*election, "--topic", "absent", "--partition", "0", status=1)
+    assert "UnknownTopicOrPartition" in absent
+
+
+def entities(tools: Tools) -> None:
+    """Nobody has a quota or credentials."""
+    for kind in ("users", "clients", "ips"):
+        assert tools.run(CONFIGS, "--describe", "--entity-type", kind).strip() == ""
 
 
 @pytest.mark.skipif(
@@ -239,5 +247,5 @@ def test_tools(tmp_path: Path) -> None:
         moves(tools, paths, tmp_path)
         groups(tools)
         cluster(tools)
-        if not IS_KAFKA:
-            leader_election(tools)
+        leader_election(tools)
+        entities(tools)

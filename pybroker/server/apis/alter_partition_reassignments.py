@@ -19,7 +19,9 @@ async def handle(
 ) -> m.AlterPartitionReassignmentsResponse:
     image = broker.metadata.image
     answer = m.AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        # As Kafka, which answers an empty request before it looks at anything.
+        error_message=None if request.topics else "",
     )
     for topic in request.topics:
         rows = [_row(image, topic.name, each.partition_index, each.replicas) for each in topic.partitions]
@@ -34,7 +36,7 @@ def _row(
         _check(image, topic, index, replicas)
     except KafkaError as failure:
         return _Partition(partition_index=index, error_code=failure.code, error_message=failure.message)
-    return _Partition(partition_index=index)
+    return _Partition(partition_index=index, error_message=None)
 
 
 def _check(image: MetadataImage, name: str, index: int, replicas: list[int] | None) -> None:

@@ -16,7 +16,7 @@ async def handle(
     wanted = None
     if request.topics is not None:
         wanted = {(each.name, index) for each in request.topics for index in each.partition_indexes}
-    answer = m.ListPartitionReassignmentsResponse()
+    answer = m.ListPartitionReassignmentsResponse(error_message=None)
     for name, topic in broker.metadata.image.topics.by_name.items():
         rows = [
             _Partition(

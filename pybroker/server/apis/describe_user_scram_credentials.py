@@ -1,0 +1,40 @@
+"""DescribeUserScramCredentials (50): which users have SCRAM credentials in the metadata (KIP-554). They can come from
+Apache Kafka's; listeners here ask for none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+_Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
+
+
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.DescribeUserScramCredentialsRequest
+) -> m.DescribeUserScramCredentialsResponse:
+    known: dict[str, list[m.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
+    for record, _version in broker.metadata.image.retained.values():
+        if isinstance(record, m.UserScramCredentialRecord):
+            known.setdefault(record.name, []).append(
+                _Credential(mechanism=record.mechanism, iterations=record.iterations)
+            )
+    # An empty list means all of them, like null.
+    counts = Counter(each.name for each in request.users) if request.users else Counter(dict.fromkeys(known, 1))
+    answer = m.DescribeUserScramCredentialsResponse(error_message="")
+    for user, count in counts.items():
+        row = _Result(user=user)
+        if count > 1:
+            row.error_code, row.error_message = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is named more than once"
+        elif user not in known:
+            row.error_code, row.error_message = ErrorCode.RESOURCE_NOT_FOUND, f"user {user!r} has no credentials"
+        else:
+            row.credential_infos = known[user]
+        answer.results.append(row)
+    return answer
+
+
+API = Api(m.DescribeUserScramCredentialsRequest, 0, 0, handle)
