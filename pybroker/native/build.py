@@ -4,7 +4,8 @@ Runs at build time only, called by `setup.py`. The declarations come from `csrc/
 a second time; the code comes from the static archive that `csrc/Makefile` makes, because only a make file can give
 each file the flags of its own instruction set.
 
-`PYBROKER_SAN=asan` or `tsan` builds with that sanitizer.
+`PYBROKER_SAN=asan` or `tsan` builds with that sanitizer; `PYBROKER_SELF_CONTAINED=1` takes every library but
+glibc inside, for a wheel that is installed where none of them is.
 """
 
 import os
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "csrc" / "include" / "pybroker.h"
 SANITIZER = os.environ.get("PYBROKER_SAN", "")
 SANITIZER_FLAGS = {"": [], "asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}
+SELF_CONTAINED = os.environ.get("PYBROKER_SELF_CONTAINED") == "1"
 BUILD_DIR = ROOT / "build" / ("extension" + (f"-{SANITIZER}" if SANITIZER else ""))
 ARCHIVE = BUILD_DIR / "libpybroker.a"
 
@@ -65,6 +67,12 @@ def make_archive() -> None:
         raise SystemExit("pybroker: csrc/ does not build; the compiler's messages are above")
 
 
+def static_libraries(*names: str) -> list[str]:
+    """Linker arguments that take these libraries, and what C++ code among them needs, from their static archives.
+    Without what is for debuggers, which names the directory of the build."""
+    return [*(f"-l:lib{name}.a" for name in (*names, "stdc++")), "-static-libgcc", "-Wl,--strip-debug"]
+
+
 def link_arguments() -> list[str]:
     """Linker arguments for the libraries the archive needs; liburing's static archive wherever there is one."""
     packages = ["liburing", "liblz4", "libzstd", "snappy", "zlib"]
@@ -73,7 +81,9 @@ def link_arguments() -> list[str]:
         static_uring = Path(_pkg_config("--variable=libdir", "liburing"), "liburing.a")
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise SystemExit(f"pkg-config does not find all of {', '.join(packages)}: run scripts/bootstrap") from error
-    if static_uring.is_file():
+    if SELF_CONTAINED:
+        libraries = static_libraries("uring", "lz4", "zstd", "snappy", "z")
+    elif static_uring.is_file():
         libraries = [str(static_uring) if flag == "-luring" else flag for flag in libraries]
     # Another extension of the same process may bring its own liburing: ours stays inside.
     return [str(ARCHIVE), *libraries, "-lm", "-pthread", "-Wl,--exclude-libs,ALL", *SANITIZER_FLAGS[SANITIZER]]
