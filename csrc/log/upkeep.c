@@ -13,8 +13,9 @@
 
 enum {
     EXPIRY_INTERVAL_MS = 600 * 1000,
-    SPARE_PART = 4,      /* when no more than 1/4 of a segment is left, the next one's file is made, */
-    HOT_SPARE_PART = 16, /* and a hot log's when 1/16 is there: to find its blocks may take a disk a second */
+    SPARE_PART = 4,              /* when no more than 1/4 of a segment is left, the next one's file is made, */
+    HOT_SPARE_PART = 16,         /* and a hot log's when 1/16 is there: to find its blocks may take a disk a second */
+    HOT_SPARE_BYTES = 256 << 20, /* so many blocks: more would be missed by other logs on a small disk */
 };
 
 int pb_log_begin_maintenance(pb_log *log, const pb_log_guard *guard)
@@ -175,11 +176,19 @@ static bool wants_spare(const pb_log *log)
     return active->size_bytes >= enough && log->spare_base != active->base_offset && log->spare_file < 0;
 }
 
-/* A hot log's comes with all its blocks: while they are found, no write could go to a file that takes them. The log may
- * have become cold meanwhile. */
-static void make_spare(pb_log *log, const pb_log_guard *guard, int64_t active_base, int64_t segment_bytes, bool hot)
+/* The blocks that it comes with: while they are found, no write could go to a file that takes them. [lock] */
+static int64_t spare_bytes(const pb_log *log)
 {
-    pb_log_make_spare(log, active_base, segment_bytes);
+    int64_t most = log->config.segment_bytes;
+    if (log->config.preallocate)
+        return most;
+    return log->hot == NULL ? 0 : most < HOT_SPARE_BYTES ? most : HOT_SPARE_BYTES;
+}
+
+/* The log may have become cold meanwhile. */
+static void make_spare(pb_log *log, const pb_log_guard *guard, int64_t active_base, int64_t allocate_bytes, bool hot)
+{
+    pb_log_make_spare(log, active_base, allocate_bytes);
     pb_log_lock(guard);
     bool drop = hot && log->hot == NULL;
     pb_log_unlock(guard);
@@ -207,7 +216,7 @@ int pb_log_pace(pb_log *log, const pb_log_guard *guard)
     log->paced_position = size_bytes;
     bool hot = log->hot != NULL;
     bool spare = wants_spare(log);
-    int64_t allocate_bytes = hot || log->config.preallocate ? log->config.segment_bytes : 0;
+    int64_t allocate_bytes = spare_bytes(log);
     pb_log_unlock(guard);
     int rc = hot ? 0 : log->engine->pace(log->io, &log->engine_state, active->base_offset, file, size_bytes);
     if (spare)
