@@ -48,7 +48,7 @@ def _profile(subject: Subject) -> Iterator[Finding]:
         severity = _SEVERITIES.get(each.status)
         if severity is None or each.subject == _OPEN_FILES:
             continue
-        kind = next(kind for start, kind in _KINDS.items() if each.subject.startswith(start))
+        kind = next((kind for start, kind in _KINDS.items() if each.subject.startswith(start)), "machine")
         if kind == "file-system" and each.subject.endswith(tuple(in_memory)):
             kind = "log-dir-in-memory"
         remedy = "" if each.remedy is None else each.remedy.fix

@@ -128,6 +128,31 @@ def test_a_control_loop_that_stands_still(tmp_path: Path) -> None:
     assert "control loop" in found["broker-not-ready"]["what"]
 
 
+def test_damage_beneath_a_running_broker(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    overrides = {
+        "pybroker.metrics.listener": metrics,
+        "log.segment.bytes": str(MEBIBYTE),
+        "pybroker.scrub.interval.ms": "1",
+        "pybroker.scrub.bytes.per.second": str(1 << 30),
+    }
+    with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for _ in range(30):
+            producer.produce("t", os.urandom(100_000), partition=0)
+            assert producer.flush(30) == 0
+        with open(broker.log_dir / "t-0" / f"{0:020}.log", "r+b") as log:
+            log.seek(200_000)
+            log.write(bytes(100))
+        deadline = time.monotonic() + TIMEOUT_S
+        while not _is_counted(metrics, "pybroker_scrub_findings_total"):
+            assert time.monotonic() < deadline, "the scrub has found nothing"
+            time.sleep(0.2)
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{broker.port}"
+        found = examined(f"log.dirs={broker.log_dir}", listeners, f"pybroker.metrics.listener={metrics}")
+    assert "damage in " in found["scrub-findings"]["what"]
+
+
 @needs_root
 def test_rings_that_a_killed_broker_has_left(tmp_path: Path) -> None:
     metrics = f"127.0.0.1:{free_port()}"
@@ -157,7 +182,7 @@ def _make_hot(broker: BrokerProcess, metrics: str) -> None:
     """Produce until the log has a tail ring, and once more."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     deadline = time.monotonic() + 60
-    while not _has_ring(metrics):
+    while not _is_counted(metrics, "pybroker_hot_logs"):
         assert time.monotonic() < deadline, "no log has become hot"
         for _ in range(50):
             producer.produce("hot", bytes(1000))
@@ -166,7 +191,8 @@ def _make_hot(broker: BrokerProcess, metrics: str) -> None:
     assert producer.flush(30) == 0
 
 
-def _has_ring(metrics: str) -> bool:
+def _is_counted(metrics: str, name: str) -> bool:
+    """Whether that metric is more than 0."""
     with urlopen(f"http://{metrics}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return any(line.startswith("pybroker_hot_logs ") and float(line.split()[1]) > 0 for line in lines)
+    return any(line.startswith(f"{name} ") and float(line.split()[1]) > 0 for line in lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.directory_lock import DirectoryLock, holder
 from pybroker.storage.errors import StorageError
 
 _TRY = """
@@ -41,3 +41,15 @@ def test_a_second_broker_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     with pytest.raises(StorageError):
         DirectoryLock(tmp_path)
     again.release()
+
+
+def test_who_holds_it_is_told(tmp_path: Path) -> None:
+    assert holder(tmp_path) is None
+    held = _TRY + "\nprint('held', flush=True)\nsys.stdin.read()\n"
+    command = [sys.executable, "-c", held, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert holder(tmp_path) == other.pid
+        other.communicate()
+    assert holder(tmp_path) is None
