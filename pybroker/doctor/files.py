@@ -114,6 +114,8 @@ _CAUSES = {
 }
 #: Told by other checks, with more to say.
 _ELSEWHERE = ("left-over-damaged",)
+#: What a broker that is killed leaves as a matter of course: it writes indexes behind the log.
+_UNFINISHED = ("index-missing",)
 
 
 def _stopped(subject: Subject) -> Iterator[Path]:
@@ -169,7 +171,8 @@ def _contents(subject: Subject) -> Iterator[Finding]:
         report = Report()
         for target in targets:
             check(target, report, deep=False, check_metadata=check_metadata)
-        yield from _told(report.faults)
+        is_clean = clean_shutdown.read(path) is not None
+        yield from _told([each for each in report.faults if is_clean or each.kind not in _UNFINISHED])
 
 
 def _told(faults: Iterable[FileFinding]) -> Iterator[Finding]:

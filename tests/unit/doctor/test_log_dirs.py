@@ -134,8 +134,9 @@ def test_a_dir_that_may_not_be_written_to(mode: int) -> None:
 def test_an_unclean_stop(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / clean_shutdown.FILE_NAME).unlink()
     (kafka_dir / "recovery-point-offset-checkpoint").unlink()
+    sorted((kafka_dir / "plain-0").glob("*.index"))[0].unlink()
     found = examined(f"log.dirs={kafka_dir}")
-    assert "unclean-stop" in faults(found)
+    assert faults(found) == {"unclean-stop", "unserved-feature"}
     assert "had not been flushed" in found["unclean-stop"].what
 
 
@@ -160,6 +161,11 @@ def test_a_damaged_index(examined: Examine, kafka_dir: Path) -> None:
     found = examined(f"log.dirs={kafka_dir}")
     assert "damaged-index" in faults(found)
     assert str(index) in found["damaged-index"].subject
+
+
+def test_an_index_that_is_gone(examined: Examine, kafka_dir: Path) -> None:
+    sorted((kafka_dir / "plain-0").glob("*.index"))[0].unlink()
+    assert faults(examined(f"log.dirs={kafka_dir}")) == {"damaged-index", "unserved-feature"}
 
 
 def test_a_damaged_checkpoint(examined: Examine, kafka_dir: Path) -> None:
