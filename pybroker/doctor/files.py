@@ -242,16 +242,27 @@ def _levels(subject: Subject) -> Iterator[Finding]:
         image = replay(PartitionFiles.of(directory)).image
     except MetadataError:
         return  # `_contents` says so
-    for name, level in features.unserved(image.feature_levels).items():
-        most = features.SUPPORTED.get(name, (0, 0))[1]
-        yield Finding(
-            Severity.WARNING,
-            "unserved-feature",
-            str(directory),
-            f"the cluster has {name} at level {level}, and this broker serves it up to {most}",
-            "the broker starts and serves what it knows: clients that count on the feature fail",
-            "with the broker that wrote it, `kafka-features.sh downgrade`; or a newer pybroker",
-        )
+    unserved = features.unserved(image.feature_levels)
+    if not unserved:
+        return
+    told = [
+        f"{name} at level {level} (served up to {features.SUPPORTED.get(name, (0, 0))[1]})"
+        for name, level in sorted(unserved.items())
+    ]
+    # Every dir that Apache Kafka has set up has some, and clients see by the APIs that are offered what there is.
+    is_metadata = features.METADATA_VERSION in unserved
+    yield Finding(
+        Severity.WARNING if is_metadata else Severity.NOTE,
+        "unserved-feature",
+        str(directory),
+        f"the cluster has {', '.join(told)}",
+        "the log may have records that this broker does not understand"
+        if is_metadata
+        else "clients that need them (transactions, new kinds of groups) are not served; the others are",
+        "a newer pybroker, or `kafka-features.sh downgrade` with the broker that wrote it"
+        if is_metadata
+        else "nothing, where no client needs them",
+    )
 
 
 CHECKS = (_unclean, _contents, _kept, _levels)

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from patients import Examine, faults
 
+from pybroker.metadata import features, log_files, snapshot
 from pybroker.metadata.bootstrap import open_log_dirs
+from pybroker.metadata.records import VersionedRecord
+from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage import clean_shutdown
 from pybroker.storage.meta_properties import FILE_NAME, MetaProperties
@@ -30,8 +33,18 @@ def test_nothing_is_wrong_with_a_new_dir_nor_with_none(examined: Examine, new_di
 
 def test_features_that_are_not_served(examined: Examine, kafka_dir: Path) -> None:
     found = examined(f"log.dirs={kafka_dir}")
-    assert faults(found) == {"unserved-feature"}
-    assert "this broker serves it up to 0" in found["unserved-feature"].what
+    assert faults(found) == set()
+    assert "transaction.version at level 2 (served up to 0)" in found["unserved-feature"].what
+
+
+def test_metadata_of_a_later_version(examined: Examine, new_dir: Path) -> None:
+    level = features.MAX_METADATA_VERSION + 1
+    record = VersionedRecord(m.FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=level), 0)
+    path = new_dir / log_files.PARTITION_DIRECTORY / log_files.SnapshotId(5, 1).file_name
+    snapshot.write_snapshot(path, 0, 1_700_000_000_000, 1_700_000_000_000, None, [record])
+    found = examined(f"log.dirs={new_dir}")
+    assert found["unserved-feature"].severity.is_fault
+    assert f"metadata.version at level {level}" in found["unserved-feature"].what
 
 
 def test_another_node(examined: Examine, new_dir: Path) -> None:
@@ -136,7 +149,7 @@ def test_an_unclean_stop(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / "recovery-point-offset-checkpoint").unlink()
     sorted((kafka_dir / "plain-0").glob("*.index"))[0].unlink()
     found = examined(f"log.dirs={kafka_dir}")
-    assert faults(found) == {"unclean-stop", "unserved-feature"}
+    assert faults(found) == {"unclean-stop"}
     assert "had not been flushed" in found["unclean-stop"].what
 
 
@@ -165,7 +178,7 @@ def test_a_damaged_index(examined: Examine, kafka_dir: Path) -> None:
 
 def test_an_index_that_is_gone(examined: Examine, kafka_dir: Path) -> None:
     sorted((kafka_dir / "plain-0").glob("*.index"))[0].unlink()
-    assert faults(examined(f"log.dirs={kafka_dir}")) == {"damaged-index", "unserved-feature"}
+    assert faults(examined(f"log.dirs={kafka_dir}")) == {"damaged-index"}
 
 
 def test_a_damaged_checkpoint(examined: Examine, kafka_dir: Path) -> None:
