@@ -22,6 +22,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
+from pybroker.storage.format_version import check_format, mark_format
 from pybroker.storage.meta_properties import MetaProperties
 
 logger = logging.getLogger(__name__)
@@ -86,13 +87,14 @@ def open_log_dirs(
         for path in every_path:
             try:
                 locks[path] = _lock(path)
+                check_format(path)
                 known[path] = MetaProperties.read(path)
             except (OSError, DirectoryInUse) as error:
                 if path == metadata_path:
                     raise
-                logger.error("log dir %s cannot be used, and what lies there is offline: %s", path, error)
-                offline[path] = str(error)
+                _leave_out(path, error, offline)
         cluster_id = _check_known(known, node_id, metadata_path, offline)
+        _mark(known, metadata_path, offline)
         # The dir of the metadata log comes first: it says which cluster the others, if a crash leaves them out, join.
         for path in sorted(known, key=lambda each: each != metadata_path):
             if known[path] is None:
@@ -116,6 +118,23 @@ def _lock(path: Path) -> DirectoryLock:
     # What can be looked into can be worked in; a dead disk often says so only here.
     os.listdir(path)
     return DirectoryLock(path)
+
+
+def _leave_out(path: Path, error: Exception, offline: dict[Path, str]) -> None:
+    logger.error("log dir %s cannot be used, and what lies there is offline: %s", path, error)
+    offline[path] = str(error)
+
+
+def _mark(known: dict[Path, MetaProperties | None], metadata_path: Path, offline: dict[Path, str]) -> None:
+    """Say in each dir that this version has it, before anything else changes there."""
+    for path in list(known):
+        try:
+            mark_format(path)
+        except OSError as error:
+            if path == metadata_path:
+                raise
+            del known[path]
+            _leave_out(path, error, offline)
 
 
 def _check_known(

@@ -13,6 +13,7 @@ from pathlib import Path
 from pybroker.storage import (
     clean_shutdown,
     epoch_checkpoint,
+    format_version,
     meta_properties,
     offset_checkpoint,
     partition_metadata,
@@ -208,7 +209,7 @@ class LogDirFiles:
                 found.files[entry.name] = entry
             elif match := _LEFTOVER.fullmatch(entry.name):
                 found.aside.append((match["why"], entry))
-            elif entry.name not in (LOCK, tail_rings.FILE_NAME):
+            elif entry.name not in (LOCK, tail_rings.FILE_NAME, format_version.FILE_NAME):
                 found.unknown.append(entry)
         return found
 
