@@ -12,6 +12,7 @@ from pybroker.profiles import choose_here
 from pybroker.profiles.check import Status, check
 from pybroker.profiles.check.probe import probe_here
 from pybroker.profiles.sizes import format_bytes
+from pybroker.storage.tail_rings import RING_BYTES
 
 _SEVERITIES = {Status.WARNING: Severity.WARNING, Status.ADVICE: Severity.ADVICE}
 _IN_MEMORY = ("tmpfs", "ramfs")
@@ -69,6 +70,16 @@ def _ring_room(subject: Subject) -> Iterator[Finding]:
         return
     directory = Path(subject.config.get_str("pybroker.tail.ring.directory"))
     budget_bytes = int(choice.settings["tail_ring_budget_bytes"].value)
+    if budget_bytes < RING_BYTES:
+        yield Finding(
+            Severity.WARNING,
+            "tail-ring-budget",
+            "pybroker.tail.ring.budget.bytes",
+            f"tail rings may take {format_bytes(budget_bytes)}, and one takes {format_bytes(RING_BYTES)}",
+            "no log ever gets a ring: all are written by the slower engine, without another word",
+            f"set it to {RING_BYTES} for each log that is written to steadily, or pybroker.append.engine=paced",
+        )
+        return
     try:
         status = os.statvfs(directory)
     except FileNotFoundError:

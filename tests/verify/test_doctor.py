@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 
-from pybroker.storage.tail_rings import RingSession
+from pybroker.storage.tail_rings import RING_BYTES, RingSession
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.process import free_port
 from pybroker.testing.small_disk import mounted_disk
@@ -90,10 +90,10 @@ def test_a_read_only_file_system_and_one_in_memory(small_disk: Path) -> None:
 def test_a_tmpfs_too_small_for_tail_rings(small_disk: Path, tmp_path: Path) -> None:
     settings = [f"log.dirs={tmp_path / 'data'}", "pybroker.append.engine=direct"]
     rings = f"pybroker.tail.ring.directory={small_disk}"
-    enough = examined(*settings, rings, f"pybroker.tail.ring.budget.bytes={16 * MEBIBYTE}")
+    enough = examined(*settings, rings, f"pybroker.tail.ring.budget.bytes={RING_BYTES}")
     assert "tail-ring-storage" not in enough
     leave_free(small_disk, 8 * MEBIBYTE)
-    found = examined(*settings, rings, f"pybroker.tail.ring.budget.bytes={16 * MEBIBYTE}")
+    found = examined(*settings, rings, f"pybroker.tail.ring.budget.bytes={RING_BYTES}")
     assert "tail rings may take" in found["tail-ring-storage"]["what"]
     missing = examined(*settings, f"pybroker.tail.ring.directory={tmp_path / 'none'}")
     assert missing["tail-ring-storage"]["severity"] == "error"
@@ -158,11 +158,11 @@ def test_rings_that_a_killed_broker_has_left(tmp_path: Path) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     overrides = {
         "pybroker.append.engine": "direct",
-        "pybroker.tail.ring.budget.bytes": str(16 * MEBIBYTE),
+        "pybroker.tail.ring.budget.bytes": str(2 * RING_BYTES),
         "pybroker.tail.ring.hot.bytes.per.second": "1",
         "pybroker.metrics.listener": metrics,
     }
-    with mounted_disk(tmp_path / "shm", "64m") as shm:
+    with mounted_disk(tmp_path / "shm", str(4 * RING_BYTES)) as shm:
         overrides["pybroker.tail.ring.directory"] = str(shm)
         broker = BrokerProcess(tmp_path / "data", overrides=overrides)
         try:

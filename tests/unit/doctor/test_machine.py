@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from patients import Examine
+
 from pybroker.doctor import machine, running
 from pybroker.profiles import check
 from pybroker.server.observe.catalogue import METRICS
+from pybroker.storage.tail_rings import RING_BYTES
 
 
 def test_the_metrics_that_are_read_are_told() -> None:
@@ -24,6 +27,13 @@ def test_every_subject_of_the_profile_checks_has_a_kind() -> None:
     # The last two are never advice: a disk that cannot be seen, and a cache that is what it is.
     left = {each for each in subjects if not each.startswith((*known, "disk of", "write cache"))}
     assert not left
+
+
+def test_a_budget_without_room_for_one_ring(examined: Examine, tmp_path: Path) -> None:
+    settings = (f"log.dirs={tmp_path / 'data'}", "pybroker.append.engine=direct")
+    assert "tail-ring-budget" not in examined(*settings, f"pybroker.tail.ring.budget.bytes={RING_BYTES}")
+    found = examined(*settings, f"pybroker.tail.ring.budget.bytes={RING_BYTES - 1}")
+    assert found["tail-ring-budget"].severity.is_fault
 
 
 def _subjects(tree: ast.Module) -> set[str]:
