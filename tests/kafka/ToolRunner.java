@@ -1,10 +1,12 @@
 // Runs many of Apache Kafka's command line tools in one JVM, because starting one for each takes most of the time.
 //
-// Standard input has one tool per line: its main class and its arguments, separated by tabs. For each, standard output
-// gets the exit status and the length of the output in bytes on one line, then what the tool wrote to both streams.
+// Standard input has one tool per line: its main class and its arguments, separated by tabs; a last one that begins with
+// "<" names the file that the tool gets as its standard input. For each, standard output gets the exit status and the length of the output in bytes on one line, then what the tool wrote to both streams.
 
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
+import java.io.FileInputStream;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -19,12 +21,21 @@ public class ToolRunner {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             ByteArrayOutputStream written = new ByteArrayOutputStream();
-            int status = run(line.split("\t"), new PrintStream(written, true, StandardCharsets.UTF_8));
-            answers.println(status + " " + written.size());
-            answers.write(written.toByteArray());
+            int status = run(withInput(line.split("\t")), new PrintStream(written, true, StandardCharsets.UTF_8));
+            // A thread that a tool has left behind may still write.
+            byte[] output = written.toByteArray();
+            answers.println(status + " " + output.length);
+            answers.write(output);
             answers.flush();
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    private static String[] withInput(String[] command) throws Exception {
+        String last = command[command.length - 1];
+        boolean isFile = last.startsWith("<");
+        System.setIn(isFile ? new FileInputStream(last.substring(1)) : InputStream.nullInputStream());
+        return isFile ? Arrays.copyOf(command, command.length - 1) : command;
     }
 
     private static int run(String[] command, PrintStream output) throws Exception {

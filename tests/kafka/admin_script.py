@@ -18,7 +18,7 @@ from pybroker.testing.protocol_client import ProtocolClient
 NODE_ID = 1
 TOPIC, BROKER = 2, 4
 #: Settings that differ between the two brokers because they were started with them, or are only one's own.
-_OWN_SETTINGS = frozenset(
+OWN_SETTINGS = frozenset(
     {
         "advertised.listeners",
         "controller.listener.names",
@@ -110,10 +110,10 @@ def comparable(value: Any, name: str = "") -> Any:
 
 def _comparable_config(members: dict[str, Any]) -> dict[str, Any] | None:
     key = members["name"]
-    if key.startswith("pybroker.") or key in _OWN_SETTINGS:
+    if key.startswith("pybroker.") or key in OWN_SETTINGS:
         return None
     synonyms = members.get("synonyms") or []
-    members["synonyms"] = [each for each in synonyms if each["name"] not in _OWN_SETTINGS]
+    members["synonyms"] = [each for each in synonyms if each["name"] not in OWN_SETTINGS]
     return members
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,45 +15,17 @@ from typing import Any
 
 import pytest
 from admin_script import Session
+from tool_process import Tools
 
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, tool_command
+from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
 
-HERE = Path(__file__).parent
 IS_KAFKA = os.environ.get("PYBROKER_TEST_BROKER") == "kafka"
 OVERRIDES = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
 CONFIGS = "kafka.admin.ConfigCommand"
 TOOLS = "org.apache.kafka.tools."
 GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
-
-
-class Tools:
-    """A JVM that runs tools against `bootstrap`, one after the other."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        command = [*tool_command(str(HERE / "ToolRunner.java"))]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def run(self, tool: str, *arguments: str, status: int = 0) -> str:
-        """What the tool wrote; fails unless it ended with `status`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        line = "\t".join((tool, "--bootstrap-server", self._bootstrap, *arguments))
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
-        code, length = map(int, self._process.stdout.readline().split())
-        output = self._process.stdout.read(length).decode()
-        assert code == status, f"{tool} {' '.join(arguments)} ended with status {code}:\n{output}"
-        return output
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        assert self._process.wait(30) == 0
-        self._process.stdout.close()
 
 
 def start_broker(log_dirs: list[Path]) -> BrokerProcess | KafkaBroker:
