@@ -80,6 +80,11 @@ int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure)
     return pb_abi_fail(failure, &inner, pb_broker_run(broker, &inner));
 }
 
+void pb_broker_end_requests(pb_broker *broker)
+{
+    pb_broker_leave(broker);
+}
+
 void pb_broker_stop(pb_broker *broker)
 {
     pb_broker_halt(broker);

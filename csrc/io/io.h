@@ -225,7 +225,8 @@ typedef struct pb_io_ops {
     void (*socket_sendfile)(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count, int tail_count, int file,
                             int64_t position, size_t length);
     void (*socket_shutdown)(pb_loop *loop, pb_socket *socket); /* started operations finish soon, with an error */
-    void (*socket_close)(pb_loop *loop, pb_socket *socket);    /* only when no operation is active */
+    void (*socket_end)(pb_loop *loop, pb_socket *socket);   /* no more is sent; the peer reads its end after what was */
+    void (*socket_close)(pb_loop *loop, pb_socket *socket); /* only when no operation is active */
 
     /* An append on a loop: finishes at once (returns its result) or later (PB_IO_PENDING, then op->done). */
     int64_t (*write_start)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);

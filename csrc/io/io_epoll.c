@@ -225,6 +225,12 @@ static void epoll_socket_shutdown(pb_loop *loop, pb_socket *socket)
         epoll_socket_cancel(loop, socket);
 }
 
+static void epoll_socket_end(pb_loop *loop, pb_socket *socket)
+{
+    (void)loop;
+    (void)shutdown(socket->fd, SHUT_WR);
+}
+
 static void epoll_socket_close(pb_loop *loop, pb_socket *socket)
 {
     PB_ASSERT(!socket->receive.active && !socket->transmit.active && !socket->closed);
@@ -262,6 +268,7 @@ static const pb_io_ops epoll_ops = {
     .socket_send = epoll_socket_send,
     .socket_sendfile = epoll_socket_sendfile,
     .socket_shutdown = epoll_socket_shutdown,
+    .socket_end = epoll_socket_end,
     .socket_close = epoll_socket_close,
     .write_start = epoll_write_start,
 };

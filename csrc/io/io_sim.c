@@ -359,6 +359,12 @@ static void sim_socket_shutdown(pb_loop *loop, pb_socket *socket)
     sim_socket_shut(loop->machine, socket->fd);
 }
 
+static void sim_socket_end(pb_loop *loop, pb_socket *socket)
+{
+    stir_loop(loop);
+    sim_socket_finish(loop->machine, socket->fd);
+}
+
 static void sim_socket_close(pb_loop *loop, pb_socket *socket)
 {
     PB_ASSERT(!socket->receive.active && !socket->transmit.active && !socket->closed);
@@ -482,6 +488,7 @@ static const pb_io_ops sim_ops = {
     .socket_send = sim_socket_send,
     .socket_sendfile = sim_socket_sendfile,
     .socket_shutdown = sim_socket_shutdown,
+    .socket_end = sim_socket_end,
     .socket_close = sim_socket_close,
     .write_start = sim_write_start,
 };

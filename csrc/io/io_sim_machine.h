@@ -58,6 +58,7 @@ typedef struct sim_connection {
     bool accepted;
     bool broker_open;
     bool client_open;
+    bool shut; /* by the broker, both ways */
 } sim_connection;
 
 typedef struct sim_network {
@@ -160,6 +161,7 @@ int64_t sim_accept_try(sim_machine *machine);
 int64_t sim_recv_try(sim_machine *machine, int fd, void *buffer, size_t length);
 int64_t sim_send_try(sim_machine *machine, int fd, const struct iovec *iov, int count);
 void sim_socket_shut(sim_machine *machine, int fd);
+void sim_socket_finish(sim_machine *machine, int fd);
 void sim_network_free(sim_network *network);
 
 #endif

@@ -79,7 +79,7 @@ int64_t sim_recv_try(sim_machine *machine, int fd, void *buffer, size_t length)
 {
     sim_connection *connection = connection_of(machine, fd);
     sim_pipe *pipe = &connection->to_broker;
-    if (connection->to_client.closed)
+    if (connection->shut)
         return 0; /* shut down by the broker itself */
     if (pipe->length == 0)
         return pipe->closed ? 0 : -EAGAIN;
@@ -112,10 +112,17 @@ int64_t sim_send_try(sim_machine *machine, int fd, const struct iovec *iov, int 
 
 void sim_socket_shut(sim_machine *machine, int fd)
 {
-    if (fd == LISTENER_FD)
+    if (fd == LISTENER_FD) {
         machine->network.listener_shut = true;
-    else
-        connection_of(machine, fd)->to_client.closed = true;
+        return;
+    }
+    connection_of(machine, fd)->shut = true;
+    sim_socket_finish(machine, fd);
+}
+
+void sim_socket_finish(sim_machine *machine, int fd)
+{
+    connection_of(machine, fd)->to_client.closed = true;
 }
 
 int pb_sim_connect(pb_io *io, int port)
@@ -145,6 +152,11 @@ int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capaci
     if (got > 0)
         sim_stir(sim_of(io)); /* there is room again */
     return got == 0 && connection->to_client.closed ? -ECONNRESET : (int64_t)got;
+}
+
+int64_t pb_sim_client_unread(pb_io *io, int client)
+{
+    return (int64_t)sim_of(io)->network.connections[client]->to_broker.length;
 }
 
 void pb_sim_client_end(pb_io *io, int client)

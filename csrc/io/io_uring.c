@@ -278,6 +278,12 @@ static void uring_socket_shutdown(pb_loop *loop, pb_socket *socket)
     uring_socket_cancel(loop, socket);
 }
 
+static void uring_socket_end(pb_loop *loop, pb_socket *socket)
+{
+    (void)loop;
+    (void)shutdown(socket->fd, SHUT_WR);
+}
+
 static void uring_socket_close(pb_loop *loop, pb_socket *socket)
 {
     (void)loop;
@@ -319,6 +325,7 @@ static const pb_io_ops uring_ops = {
     .socket_send = uring_socket_send,
     .socket_sendfile = uring_socket_sendfile,
     .socket_shutdown = uring_socket_shutdown,
+    .socket_end = uring_socket_end,
     .socket_close = uring_socket_close,
     .write_start = uring_write_start,
 };

@@ -26,6 +26,8 @@
  * come. */
 #define EXACT_FRAME_BYTES (1024 * 1024)
 #define FEED_NS 5000000LL
+/* Whoever has been quiet for so long has read all that it was sent. (What it was seen at may be a sweep too early.) */
+#define QUIET_NS 2000000000LL
 /* While others wait for memory, an unfinished frame must come at least this fast after a first while. */
 #define STALL_NS 2000000000LL
 #define STALL_BYTES_PER_S (32 * 1024)
@@ -33,6 +35,8 @@
 static void receive(pb_connection *connection);
 static void parse(pb_connection *connection);
 static void settle(pb_connection *connection);
+static void hurry_responses(pb_connection *connection);
+static void mark(pb_connection *connection);
 
 static pb_io *io_of(pb_connection *connection)
 {
@@ -263,12 +267,73 @@ static void receive(pb_connection *connection)
     start_receive(connection, false);
 }
 
+/* ---- leaving ---- */
+
+/* When all is answered, tell the client so. What it has sent meanwhile must not lie unread when the socket is closed:
+ * the kernel would reset the connection, and what is on the way to the client would be lost. */
+static void part(pb_connection *connection)
+{
+    PB_ASSERT(connection->leaving);
+    if (connection->closing || !pb_list_empty(&connection->responses))
+        return;
+    if (connection->ended) {
+        pb_connection_kill(connection);
+    } else if (!connection->parted) {
+        connection->parted = true;
+        io_of(connection)->ops->socket_end(connection->reactor->loop, &connection->socket);
+    }
+}
+
+static void discard(pb_connection *connection)
+{
+    pb_reactor *reactor = connection->reactor;
+    drop_chunk(connection);
+    connection->polling = false;
+    connection->transport->receive(io_of(connection), reactor->loop, &connection->socket, reactor->discarded,
+                                   sizeof reactor->discarded);
+}
+
+static void discarded(pb_connection *connection, int64_t result)
+{
+    if (result > 0 || result == -EAGAIN || result == -EINTR || result == -ECANCELED) {
+        discard(connection);
+    } else if (result < 0) {
+        pb_connection_kill(connection);
+    } else {
+        connection->ended = true;
+        part(connection);
+    }
+}
+
+void pb_connection_leave(pb_connection *connection)
+{
+    PB_ASSERT(!connection->delivering);
+    if (connection->closing || connection->leaving)
+        return;
+    if (pb_list_empty(&connection->responses) && connection->reactor->now_ns - connection->last_active_ns >= QUIET_NS) {
+        pb_connection_kill(connection);
+        return;
+    }
+    connection->leaving = true;
+    connection->held = false;
+    connection->unfinished_since_ns = 0;
+    unstarve(connection);
+    hurry_responses(connection);
+    if (!connection->closing && !connection->socket.receive.active && !connection->ended)
+        discard(connection);
+    mark(connection);
+}
+
 static void received(pb_op *op, int64_t result)
 {
     pb_connection *connection = PB_CONTAINER(op, pb_connection, socket.receive);
     pb_reactor *reactor = connection->reactor;
     if (connection->closing) {
         settle(connection);
+        return;
+    }
+    if (connection->leaving) {
+        discarded(connection, result);
         return;
     }
     if (result == -EAGAIN || result == -EINTR) {
@@ -466,7 +531,9 @@ static void transmitted(pb_op *op, int64_t result)
     advance(connection, result);
     transmit(connection);
     pb_connection_resume(connection);
-    if (connection->ended)
+    if (connection->leaving)
+        part(connection);
+    else if (connection->ended)
         finish(connection);
 }
 
@@ -504,6 +571,8 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
     pb_list_push_back(&reactor->connections, &connection->link);
     pb_reactor_notice_control(reactor);
     receive(connection);
+    if (reactor->left)
+        pb_connection_leave(connection);
     return connection;
 }
 
@@ -605,7 +674,9 @@ void pb_connection_flush(pb_connection *connection)
         return;
     }
     transmit(connection);
-    if (connection->held && !connection->closing) {
+    if (connection->leaving) {
+        part(connection);
+    } else if (connection->held && !connection->closing) {
         connection->held = false;
         parse(connection);
     } else if (connection->ended) {
@@ -641,6 +712,8 @@ void pb_connection_sweep(pb_connection *connection)
         settle(connection);
         return;
     }
+    if (connection->leaving)
+        return;
     pb_reactor *reactor = connection->reactor;
     int64_t idle_ns = reactor->now_ns - connection->last_active_ns;
     bool is_empty = connection->chunk != NULL && connection->start == connection->end;

@@ -6,6 +6,8 @@
  * response that is not ready holds back those behind it.
  *
  * Life: OPEN -> (the client sends no more) ENDED: what has come is answered, then it is killed
+ * -> (leave) LEAVING: no more frames, what comes is thrown away; what is under way is answered, then the client is told
+ *    the end, and when it has ended too the connection is killed
  * -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
  * -> when no operation is active and no response is queued: `closed` is told, the connection is freed.
  */
@@ -38,7 +40,7 @@ typedef struct pb_response {
     bool hurried;
     bool yields; /* its files are history: while clients at the tail are served, they are sent in small pieces */
     int64_t resident_ns;                         /* when all file ranges were last known to be in memory; 0: never */
-    void (*hurry)(struct pb_response *response); /* the connection is closing: become ready soon; may be NULL */
+    void (*hurry)(struct pb_response *response); /* the connection leaves or closes: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
 } pb_response;
 
@@ -82,6 +84,8 @@ struct pb_connection {
     bool held;                   /* the handler said HOLD */
     bool delivering;             /* inside the frame loop */
     bool ended;                  /* the client sends no more; it may still read */
+    bool leaving;
+    bool parted; /* leaving, all is answered, and the client was told that no more comes */
     bool closing;
     bool reads_history;    /* the last response was one that yields */
     bool bringing;         /* into memory, what is to be sent next */
@@ -109,6 +113,7 @@ void pb_connection_respond(pb_connection *connection, pb_response *response);
 /* For the reactor. */
 void pb_connection_flush(pb_connection *connection);
 void pb_connection_feed(pb_connection *connection);  /* memory may be there again */
+void pb_connection_leave(pb_connection *connection); /* the reactor takes no more requests */
 void pb_connection_sweep(pb_connection *connection); /* give back an idle buffer; close when idle for too long */
 
 #endif

@@ -46,6 +46,7 @@ int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_f
     pb_list_init(&reactor->connections);
     pb_list_init(&reactor->flush);
     pb_list_init(&reactor->starved);
+    atomic_init(&reactor->leaving, false);
     atomic_init(&reactor->stopping, false);
     reactor->sweep.fire = sweep;
     reactor->feed.fire = feed;
@@ -63,6 +64,12 @@ int pb_reactor_start(pb_reactor *reactor, pb_failure *failure)
     int result =
         reactor->io->ops->thread_start(reactor->io, name, PB_RANK_URGENT, pb_reactor_step, reactor, &reactor->thread);
     return result < 0 ? pb_fail(failure, result, "cannot start reactor thread %d", reactor->options.id) : 0;
+}
+
+void pb_reactor_leave(pb_reactor *reactor)
+{
+    atomic_store(&reactor->leaving, true);
+    reactor->io->ops->loop_wake(reactor->loop);
 }
 
 void pb_reactor_stop(pb_reactor *reactor)
@@ -189,6 +196,16 @@ static void wait_and_deliver(pb_reactor *reactor)
     reactor->io->ops->loop_turn(reactor->loop, wait_ns);
 }
 
+static void leave(pb_reactor *reactor)
+{
+    reactor->left = true; /* who comes from now on leaves at once */
+    pb_link *next;
+    for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
+        next = link->next;
+        pb_connection_leave(PB_CONTAINER(link, pb_connection, link));
+    }
+}
+
 /* True when nothing is left that needs this thread. */
 static bool wind_down(pb_reactor *reactor)
 {
@@ -223,6 +240,8 @@ enum pb_step pb_reactor_step(void *argument)
     take_place(reactor, reactor->now_ns < reactor->hurried_until_ns);
     run_inbox(reactor);
     pb_timers_fire(&reactor->timers, reactor->now_ns);
+    if (atomic_load_explicit(&reactor->leaving, memory_order_relaxed) && !reactor->left)
+        leave(reactor);
     reactor->options.turn_end(reactor);
     flush_connections(reactor);
     if (atomic_load_explicit(&reactor->stopping, memory_order_relaxed) && wind_down(reactor)) {

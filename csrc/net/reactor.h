@@ -17,6 +17,7 @@
 #include "net/timers.h"
 
 #define PB_REACTOR_HURRY_NS 20000000LL
+#define PB_DISCARD_BYTES (16 * 1024)
 #define PB_CONTROL_CROWD 16 /* within that time */
 
 typedef struct pb_reactor pb_reactor;
@@ -82,12 +83,18 @@ struct pb_reactor {
     bool goes_first;          /* before ordinary threads */
     bool never_first;         /* the system does not let it */
     int holds;                /* operations on the loop besides connections': listeners, writes in flight */
+    bool left;                /* its connections were told to leave */
+    atomic_bool leaving;      /* they are to be */
     atomic_bool stopping;
+    uint8_t discarded[PB_DISCARD_BYTES]; /* what leaving connections still receive; nobody reads it */
     pb_reactor_counters counters;
 };
 
 int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_failure *failure);
 int pb_reactor_start(pb_reactor *reactor, pb_failure *failure);
+/* Any thread: take no more requests, answer those under way and let the connections go as their clients do. Those that
+ * stay are closed by stop. */
+void pb_reactor_leave(pb_reactor *reactor);
 /* Ask the thread to close its connections and end, and wait for it. Blocking; not from a reactor. */
 void pb_reactor_stop(pb_reactor *reactor);
 /* After stop: run what was sent too late, on the caller's thread; such tasks may only let go of what they hold. */

@@ -8,6 +8,9 @@
 #include "cpu/crc32c.h"
 #include "server/request.h"
 
+#define PARTING_NS 1000000000LL
+#define PARTING_LOOK_NS 1000000LL
+
 /* Append what has gathered in this turn: one write per partition. */
 static void write_turn(pb_reactor *reactor)
 {
@@ -163,15 +166,39 @@ static void close_listeners(pb_task *task, pb_reactor *reactor)
         pb_listener_stop(&broker->listeners[i]);
 }
 
+static void stop_accepting(pb_broker *broker)
+{
+    if (atomic_exchange(&broker->closing, true))
+        return;
+    broker->close_listeners.run = close_listeners;
+    pb_reactor_post(&broker->reactors[0].reactor, &broker->close_listeners);
+}
+
+void pb_broker_leave(pb_broker *broker)
+{
+    if (!broker->started || atomic_load(&broker->closing))
+        return;
+    broker->parting_ns = broker->io->ops->monotonic_ns(broker->io) + PARTING_NS;
+    stop_accepting(broker);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        pb_reactor_leave(&broker->reactors[i].reactor);
+}
+
+/* With all reactors at work: what is under way on one may need another. Clients that do not go are not waited for. */
+static void await_parting(pb_broker *broker)
+{
+    while (atomic_load(&broker->connections) > 0 && broker->io->ops->monotonic_ns(broker->io) < broker->parting_ns)
+        broker->io->ops->nap(broker->io, PARTING_LOOK_NS);
+}
+
 /* Reactor 0 first: it accepts for the others. A request that Python has not answered keeps its connection, and so its
  * reactor. */
 void pb_broker_halt(pb_broker *broker)
 {
     if (!broker->started)
         return;
-    atomic_store(&broker->closing, true);
-    broker->close_listeners.run = close_listeners;
-    pb_reactor_post(&broker->reactors[0].reactor, &broker->close_listeners);
+    stop_accepting(broker);
+    await_parting(broker);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_cold_reads_stop(&broker->cold_reads);

@@ -108,6 +108,7 @@ struct pb_broker {
     int listener_count;
     pb_task close_listeners;
     atomic_bool closing; /* no new connections */
+    int64_t parting_ns;  /* until then connections may take to leave; 0: they were not asked to */
     atomic_bool halted;  /* the reactors have ended */
     pb_connection_handler handler;
     bool started;
@@ -128,6 +129,8 @@ struct pb_broker {
 /* On an I/O backend that the broker takes over, also when this fails. */
 int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **out, pb_failure *failure);
 int pb_broker_run(pb_broker *broker, pb_failure *failure);
+/* Take no more connections and requests; halt waits a while for what is under way. From the thread that halts. */
+void pb_broker_leave(pb_broker *broker);
 void pb_broker_halt(pb_broker *broker);
 void pb_broker_destroy(pb_broker *broker);
 int pb_broker_set_apis(pb_broker *broker, int16_t api_key, int16_t min_version, int16_t max_version);

@@ -80,7 +80,8 @@ static void awake(pb_task *task, pb_reactor *reactor)
     proceed(fetch);
 }
 
-/* The wait is over: by the clock, or because the connection closes. With a wake under way, that one goes on instead. */
+/* The wait is over: by the clock, or because the connection leaves or closes. With a wake under way, that one goes on
+ * instead. */
 static void give_up(fetch_state *fetch)
 {
     fetch->deadline_ns = 0;
@@ -98,7 +99,7 @@ static void hurry(pb_response *response)
 {
     pb_request *request = PB_CONTAINER(response, pb_request, response);
     fetch_state *fetch = request->state;
-    fetch->hurried = true;
+    fetch->hurried = request->connection->closing; /* else it is answered with what there is */
     if (fetch->waiting)
         give_up(fetch);
 }
@@ -126,7 +127,7 @@ static bool wait_for_more(fetch_state *fetch)
 static bool is_enough(const fetch_state *fetch)
 {
     return fetch->bytes >= fetch->min_bytes || fetch->has_error || fetch->item_count == 0 || fetch->hurried ||
-           fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
+           fetch->request->connection->leaving || fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
 }
 
 /* Enough has been found, or it is not waited for: true. */

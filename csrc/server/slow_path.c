@@ -10,7 +10,10 @@ static void answered(pb_task *task, pb_reactor *reactor)
     atomic_fetch_sub(&request->home->broker->python_requests, 1);
     request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
     if (request->close_instead) {
-        pb_request_abandon(request);
+        if (request->connection->leaving)
+            pb_request_finish_silent(request); /* it ends where an answer would have been, and loses none before */
+        else
+            pb_request_abandon(request);
         return;
     }
     pb_request_begin_answer(request);

@@ -99,6 +99,10 @@ class NativeBroker:
         failure = new_failure()
         check(lib.pb_broker_start(self.handle, failure), failure)
 
+    def end_requests(self) -> None:
+        """Take no more requests, answer those under way; `stop` waits up to a second from here for clients to go."""
+        lib.pb_broker_end_requests(self.handle)
+
     def stop(self) -> None:
         """Close all connections and end the threads. Blocking."""
         lib.pb_broker_stop(self.handle)

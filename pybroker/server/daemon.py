@@ -279,6 +279,7 @@ class Daemon:
         )
 
     async def _stop_serving(self, pump: EventPump, services: BrokerServices, controller: Controller) -> None:
+        self.native.end_requests()
         try:
             await services.groups.stop()
             await pump.stop()

@@ -242,6 +242,88 @@ TEST(a_client_that_sends_no_more_is_answered_and_then_left)
         }
 }
 
+TEST(whoever_is_asked_to_leave_gets_its_answers_and_no_reset)
+{
+    enum { ASKED = 3, LATE = 5 };
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        echo_server server;
+        echo_start(&server, seed, 4 * UNIT, 1 << 20);
+        server.slow = true;
+        pb_sim_faults faults = {.short_io = seed > 4 ? 500000 : 0};
+        pb_sim_set_faults(server.io, &faults);
+        int client = pb_sim_connect(server.io, server.port);
+        int fresh = pb_sim_connect(server.io, server.port); /* it has sent nothing yet */
+        for (uint32_t i = 0; i < ASKED; i++)
+            echo_send(&server, client, 11 * i, 0, UINT32_MAX);
+        if (seed % 2 == 0) /* a frame that is not whole when the end comes */
+            echo_send(&server, client, 2 * UNIT, 0, UNIT);
+        echo_run(&server, 10000000);
+        CHECK_INT(server.requests, ASKED);
+        pb_reactor_leave(&server.reactor);
+        echo_run(&server, 10000000);
+        for (uint32_t i = 0; i < LATE; i++)
+            echo_send(&server, client, 2 * UNIT, 0, UINT32_MAX);
+        echo_run(&server, 100000000);
+        CHECK_INT(server.requests, ASKED);
+        CHECK_INT(server.open, 2);
+        CHECK(echo_is_closed(&server, fresh));
+        pb_sim_client_close(server.io, fresh);
+        echo_release(&server);
+        for (uint32_t i = 0; i < ASKED; i++)
+            echo_expect(&server, client, 11 * i);
+        echo_run(&server, 100000000);
+        CHECK(echo_is_closed(&server, client));
+        CHECK_INT(pb_sim_client_unread(server.io, client), 0);
+        CHECK_INT(server.open, 1); /* until the client has ended too */
+        pb_sim_client_end(server.io, client);
+        echo_run(&server, 10000000);
+        CHECK_INT(server.open, 0);
+        CHECK_INT(server.complaints, 0);
+        echo_stop(&server);
+    }
+}
+
+TEST(whoever_has_been_quiet_is_closed_when_all_are_to_leave)
+{
+    enum { IDLE = 20 };
+    echo_server server;
+    echo_start(&server, 11, 4 * UNIT, 1 << 20);
+    int clients[IDLE];
+    for (int i = 0; i < IDLE; i++) {
+        clients[i] = pb_sim_connect(server.io, server.port);
+        echo_send(&server, clients[i], 50, 0, UINT32_MAX);
+        echo_expect(&server, clients[i], 50);
+    }
+    echo_run(&server, 4000000000);
+    CHECK_INT(server.open, IDLE);
+    pb_reactor_leave(&server.reactor);
+    echo_run(&server, 10000000);
+    CHECK_INT(server.open, 0); /* although none has ended */
+    int late = pb_sim_connect(server.io, server.port);
+    echo_run(&server, 10000000);
+    CHECK(echo_is_closed(&server, late));
+    echo_stop(&server);
+}
+
+TEST(a_client_that_does_not_go_is_cut_by_the_stop)
+{
+    for (int moment = 0; moment < 20; moment++) {
+        echo_server server;
+        echo_start(&server, (uint64_t)moment, 4 * UNIT, 1 << 20);
+        server.slow = moment % 2 == 0;
+        int client = pb_sim_connect(server.io, server.port);
+        for (uint32_t i = 0; i < 100; i++)
+            echo_send(&server, client, i * 11, 0, UINT32_MAX);
+        echo_send(&server, client, 2 * UNIT, 0, UNIT);
+        for (int step = 0; step < moment; step++)
+            (void)pb_sim_step(server.io);
+        pb_reactor_leave(&server.reactor);
+        for (int step = 0; step < moment % 7; step++)
+            (void)pb_sim_step(server.io);
+        echo_stop(&server);
+    }
+}
+
 TEST(a_client_that_does_not_read_holds_bounded_memory)
 {
     echo_server server;
