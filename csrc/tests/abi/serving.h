@@ -164,6 +164,7 @@ static SERVING_UNUSED void end(served *it, int clean)
 
 static SERVING_UNUSED void stop(served *it)
 {
+    pb_broker_end_requests(it->broker);
     pb_broker_stop(it->broker);
     end(it, 1);
 }

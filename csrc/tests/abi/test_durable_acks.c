@@ -203,6 +203,7 @@ TEST(a_broker_stops_while_syncs_are_under_way)
             mini_client_send_produce(&client, 9, 1, "t", 0, small, small_length);
         for (int i = 0; i < 10; i++)
             CHECK_INT(pb_partition_append(it.partition, small, small_length, 7), 0);
+        pb_broker_end_requests(it.broker);
         pb_broker_stop(it.broker);
         pb_partition_state state = state_of(&it);
         CHECK_INT(state.durable_offset, state.log_end_offset);

@@ -92,6 +92,7 @@ TEST(durable_acks_count_their_syncs_and_what_each_let_end)
     for (int i = 0; i < 5; i++)
         produce(&it, &client, "t", length, 0);
     mini_client_close(&client);
+    pb_broker_end_requests(it.broker);
     pb_broker_stop(it.broker);
     pb_broker_distributions all;
     pb_broker_distributions_read(it.broker, &all);
@@ -165,6 +166,7 @@ TEST(a_request_that_takes_long_is_told_of)
     mini_client_send_fetch(&client, 12, "t", 0, 1, 1, 600);
     mini_client_receive_fetch(&client, 12, &fetched);
     mini_client_close(&client);
+    pb_broker_end_requests(it.broker);
     pb_broker_stop(it.broker);
     pb_broker_stats stats;
     pb_broker_stats_read(it.broker, &stats);
@@ -189,6 +191,7 @@ TEST(who_has_to_wait_for_buffers_is_told_of_once)
     next_notice(&it, PB_NOTICE_THROTTLE, "127.0.0.1");
     for (int i = 0; i < 8; i++)
         mini_client_close(&clients[i]);
+    pb_broker_end_requests(it.broker);
     pb_broker_stop(it.broker);
     pb_broker_stats stats;
     pb_broker_stats_read(it.broker, &stats);
@@ -227,6 +230,7 @@ TEST(a_reactor_that_stands_still_is_named)
         CHECK_INT(pb_broker_ping(it.broker, 0, &latency_us, &stuck), -ETIMEDOUT); /* the first one is still out */
         pthread_mutex_unlock(&gate);
         CHECK_INT(pb_broker_ping(it.broker, 10000, &latency_us, &stuck), 0);
+        pb_broker_end_requests(it.broker);
         pb_broker_stop(it.broker);
         CHECK_INT(pb_broker_ping(it.broker, 20, &latency_us, &stuck), -ESHUTDOWN);
         end(&it, 1);

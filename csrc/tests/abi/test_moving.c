@@ -31,6 +31,7 @@ static void begin(served *it, mini_client *client)
 static void finish(served *it, mini_client *client, int clean)
 {
     mini_client_close(client);
+    pb_broker_end_requests(it->broker);
     pb_broker_stop(it->broker);
     end(it, clean);
 }
