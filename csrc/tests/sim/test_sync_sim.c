@@ -93,7 +93,7 @@ static pb_ring_pool *open_rings(pb_io *io, const load_shape *shape)
 {
     const pb_ring_pool_options options = {.io = io,
                                           .directory = "/dev/shm/rings",
-                                          .budget_bytes = shape->rings * (shape->ring_bytes + PB_STORE_HEAD_BYTES),
+                                          .budget_bytes = shape->rings * shape->ring_bytes,
                                           .ring_bytes = shape->ring_bytes};
     pb_ring_pool *rings = NULL;
     CHECK_INT(pb_ring_pool_open(&options, &rings, NULL), 0);
