@@ -104,16 +104,21 @@ def test_waiting_has_an_end(run: Run, kafka_topic: str) -> None:
 
 def test_a_live_tail_until_it_is_interrupted(run: Run, kafka_broker: Broker, kafka_topic: str) -> None:
     run("produce", "--topic", kafka_topic, stdin=b"before")
-    command = [sys.executable, "-m", "pybroker", "consume", "--topic", kafka_topic, "--offset", "-1"]
+    # A shell has what it starts in the background ignore SIGINT, and who runs these tests may be such a thing.
+    heeding = ["env", "--default-signal=INT"]
+    command = [*heeding, sys.executable, "-m", "pybroker", "consume", "--topic", kafka_topic, "--offset", "-1"]
     environment = {**os.environ, "PYBROKER_BOOTSTRAP_SERVER": kafka_broker.bootstrap_servers}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as tail:
         assert tail.stdout is not None and tail.stderr is not None
-        assert tail.stdout.readline() == b"before\n"
-        run("produce", "--topic", kafka_topic, stdin=b"after")
-        assert tail.stdout.readline() == b"after\n"
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(60) == 130
-        assert tail.stderr.read() == b"2 records\n"
+        try:
+            assert tail.stdout.readline() == b"before\n"
+            run("produce", "--topic", kafka_topic, stdin=b"after")
+            assert tail.stdout.readline() == b"after\n"
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(60) == 130
+            assert tail.stderr.read() == b"2 records\n"
+        finally:
+            tail.kill()
 
 
 def test_what_goes_wrong(run: Run, kafka_topic: str) -> None:
