@@ -1,15 +1,22 @@
-"""Shared by all tests: where a skipped test is a failure.
+"""Shared by all tests: where a skipped test is a failure, and that what they start heeds an interrupt.
 
 Tests may skip themselves when a tool is not installed. In CI every tool is, so a skip there means that something went
 unchecked: with `PYBROKER_NO_SKIP=1` each skip fails, of a test as of a whole module.
 """
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
 
 NO_SKIP = os.environ.get("PYBROKER_NO_SKIP") == "1"
+
+
+def pytest_configure() -> None:
+    """A shell has what it starts in the background ignore SIGINT, which all its children inherit."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:

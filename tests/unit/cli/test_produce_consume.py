@@ -104,9 +104,7 @@ def test_waiting_has_an_end(run: Run, kafka_topic: str) -> None:
 
 def test_a_live_tail_until_it_is_interrupted(run: Run, kafka_broker: Broker, kafka_topic: str) -> None:
     run("produce", "--topic", kafka_topic, stdin=b"before")
-    # A shell has what it starts in the background ignore SIGINT, and who runs these tests may be such a thing.
-    heeding = ["env", "--default-signal=INT"]
-    command = [*heeding, sys.executable, "-m", "pybroker", "consume", "--topic", kafka_topic, "--offset", "-1"]
+    command = [sys.executable, "-m", "pybroker", "consume", "--topic", kafka_topic, "--offset", "-1"]
     environment = {**os.environ, "PYBROKER_BOOTSTRAP_SERVER": kafka_broker.bootstrap_servers}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as tail:
         assert tail.stdout is not None and tail.stderr is not None
