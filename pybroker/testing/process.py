@@ -20,7 +20,7 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.01
 #: Of the ports that were drawn last; their children listen on them by the time they leave.
 _RESERVATION_COUNT = 64
-_reservations: deque[socket.socket] = deque()
+_reservations: deque[int] = deque()
 
 
 class ProcessFailed(RuntimeError):
@@ -54,9 +54,9 @@ def _reserve(port: int) -> bool:
     except OSError:
         reservation.close()
         return False
-    _reservations.append(reservation)
+    _reservations.append(reservation.detach())  # nobody closes the last ones
     if len(_reservations) > _RESERVATION_COUNT:
-        _reservations.popleft().close()
+        os.close(_reservations.popleft())
     return True
 
 

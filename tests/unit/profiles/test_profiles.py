@@ -129,7 +129,7 @@ def test_generic_takes_half_of_the_cpus(cpus: str, reactor_count: int, tmp_path:
     (root / "proc/self/status").write_text(f"Cpus_allowed_list:\t{cpus}\n")
     (root / "sys/devices/system/cpu/online").write_text("0-63")
     profile = load_profile(config(), root)
-    assert profile == Profile("generic", reactor_count, 50, "paced", 64 << 20, 128 << 20, profile.history_cache_bytes)
+    assert profile == Profile("generic", reactor_count, 50, "paced", 64 << 20, 256 << 20, profile.history_cache_bytes)
     assert load_profile(config("pybroker.profile=generic"), root) == profile
 
 
