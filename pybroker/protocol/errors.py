@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "is_retriable"]
+__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "code_name", "is_retriable"]
 
 
 class ProtocolError(ValueError):
@@ -25,3 +25,11 @@ class KafkaError(Exception):
 def is_retriable(code: ErrorCode) -> bool:
     """Whether Kafka's clients try again on this code without being told to."""
     return code in RETRIABLE
+
+
+def code_name(code: int) -> str:
+    """Kafka's name of a code; also for one that another node sends and this version does not know."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error code {code}"

@@ -7,7 +7,7 @@ import pytest
 from pybroker.protocol import definitions
 from pybroker.protocol.definitions import SchemaError, Versions, parse_message, parse_versions, snake_case
 from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
-from pybroker.protocol.errors import KafkaError, is_retriable
+from pybroker.protocol.errors import KafkaError, code_name, is_retriable
 from pybroker.protocol.generate import error_codes, from_jars
 from pybroker.protocol.generate.__main__ import main
 
@@ -124,6 +124,7 @@ def test_names_are_unique_over_all_namespaces() -> None:
 def test_error_codes() -> None:
     assert ErrorCode(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ErrorCode.UNKNOWN_SERVER_ERROR == -1
+    assert (code_name(41), code_name(-5)) == ("NOT_CONTROLLER", "error code -5")
     assert is_retriable(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert not is_retriable(ErrorCode.MESSAGE_TOO_LARGE)
     assert {fact.code for fact in error_codes.load() if fact.retriable} == RETRIABLE

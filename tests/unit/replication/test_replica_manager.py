@@ -22,7 +22,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
-from pybroker.replication import departures, replica_manager
+from pybroker.replication import departures, log_repair
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
@@ -314,7 +314,7 @@ def test_a_log_that_is_slow_to_close_holds_up_its_own_name_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(departures, "_PATIENCE_S", 0.02)
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
     slow = threading.Event()
 
     async def run() -> None:

@@ -20,7 +20,7 @@ from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.replication import departures, replica_manager
+from pybroker.replication import departures, log_repair
 from pybroker.server.daemon import Daemon
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_failures import Consequence, consequence
@@ -134,7 +134,7 @@ def test_who_waits_for_records_hears_that_their_dir_has_failed(tmp_path: Path) -
 def test_a_topic_takes_the_name_of_one_whose_log_is_still_being_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
     monkeypatch.setattr(departures, "_PATIENCE_S", 0.1)
 
     async def run() -> None:
@@ -328,7 +328,7 @@ def test_a_new_cluster_is_not_begun_beside_a_dir_that_may_have_one(tmp_path: Pat
 def test_what_could_not_be_opened_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
     full = True
 
     async def run() -> None:
@@ -370,7 +370,7 @@ def test_what_could_not_be_opened_is_tried_again(
 def test_a_log_that_found_no_memory_to_be_written_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
 
     async def run() -> None:
         async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:

@@ -12,7 +12,7 @@ from daemon_client import Client, config_for, connected, running
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.replication import replica_manager
+from pybroker.replication import log_repair
 from pybroker.testing.small_disk import mounted_disk
 
 FULL = ErrorCode.KAFKA_STORAGE_ERROR
@@ -45,7 +45,7 @@ async def until_taken(client: Client, topic: str) -> None:
 
 
 def test_deletions_make_room_on_a_full_disk(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
     config = config_for(
         small_disk / "data",
         log_segment_bytes="1048576",
@@ -81,7 +81,7 @@ def test_deletions_make_room_on_a_full_disk(small_disk: Path, monkeypatch: pytes
 
 
 def test_a_log_moves_away_from_a_full_disk(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_manager, "_REPAIR_INTERVAL_S", 0.02)
+    monkeypatch.setattr(log_repair, "REPAIR_INTERVAL_S", 0.02)
     roomy, full = tmp_path / "roomy", small_disk / "full"
     config = config_for(tmp_path, log_dirs=f"{roomy},{full}", log_segment_bytes="1048576", log_retention_ms="-1")
 

@@ -1,0 +1,122 @@
+"""`ReplicaFetcherManager`: the fetchers of this broker, by which its partitions follow their leaders. On the asyncio
+loop.
+
+There are num.replica.fetchers for each broker that leads partitions followed here. A fetcher belongs to one address and
+to one registration of this broker: when either changes, a new one takes its place, and partitions move to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata.image import ClusterImage
+from pybroker.native.errors import NativeError
+from pybroker.replication.data_plane import Fetcher, FetcherOptions
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a partition is fetched from, and as whom; `number` is one of num.replica.fetchers."""
+
+    leader_id: int
+    number: int
+    host: str
+    port: int
+    broker_epoch: int
+
+
+class ReplicaFetcherManager:
+    """`fetcher` opens what is needed, `release` gives it back, `close_idle` closes what nobody needs."""
+
+    def __init__(
+        self,
+        node_id: int,
+        listener: str,
+        config: Callable[[], BrokerConfig],
+        open_fetcher: Callable[[FetcherOptions], Fetcher],
+    ) -> None:
+        """`listener` is the name of the brokers' listener for each other. `open_fetcher` may raise NativeError."""
+        self._node_id = node_id
+        self._listener = listener
+        self._config = config
+        self._open = open_fetcher
+        self._cluster = ClusterImage()
+        self._fetchers: dict[Source, Fetcher] = {}
+        self._use_counts: Counter[Source] = Counter()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Those there are fetchers for."""
+        return tuple(self._fetchers)
+
+    def on_cluster(self, cluster: ClusterImage) -> None:
+        """The registered brokers."""
+        self._cluster = cluster
+
+    def source(self, leader_id: int, key: TopicPartition) -> Source | None:
+        """Where a partition is to be fetched from by now; None while its leader cannot be reached."""
+        leader, own = self._cluster.brokers.get(leader_id), self._cluster.brokers.get(self._node_id)
+        if leader is None or own is None or leader.fenced:
+            return None
+        endpoint = leader.endpoint(self._listener)
+        if endpoint is None:
+            logger.error(
+                "broker %d has no listener %s (inter.broker.listener.name): what it leads cannot be followed",
+                leader_id,
+                self._listener,
+            )
+            return None
+        number = _hash(key) % self._config().get_int("num.replica.fetchers")
+        return Source(leader_id, number, endpoint.host, endpoint.port, own.epoch)
+
+    def acquire(self, source: Source) -> Fetcher:
+        """The fetcher of a source, opened when there is none; to be released. NativeError."""
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            fetcher = self._fetchers[source] = self._open(self._options(source))
+        self._use_counts[source] += 1
+        return fetcher
+
+    def release(self, source: Source) -> None:
+        """One partition less follows by it."""
+        assert self._use_counts[source] > 0, source
+        self._use_counts[source] -= 1
+
+    async def close_idle(self) -> None:
+        """Close those by which nothing follows."""
+        idle = [source for source in self._fetchers if self._use_counts[source] == 0]
+        for source in idle:
+            del self._use_counts[source]
+            fetcher = self._fetchers.pop(source)
+            try:
+                await asyncio.to_thread(fetcher.close)
+            except NativeError as error:
+                logger.error("the fetcher from broker %d could not be closed: %s", source.leader_id, error)
+
+    def _options(self, source: Source) -> FetcherOptions:
+        config = self._config()
+        return FetcherOptions(
+            leader_id=source.leader_id,
+            host=source.host,
+            port=source.port,
+            replica_id=self._node_id,
+            replica_epoch=source.broker_epoch,
+            max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
+            min_bytes=config.get_int("replica.fetch.min.bytes"),
+            max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+            partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
+            backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+        )
+
+
+def _hash(key: TopicPartition) -> int:
+    """Spreads the partitions of a topic over consecutive numbers, and topics among each other."""
+    return sum(key[0].encode()) * 31 + key[1]

@@ -1,0 +1,217 @@
+"""`IsrManager`: keeps the in-sync replicas of the replicated partitions led here (KIP-497, KIP-841, KIP-903).
+
+On the asyncio loop. `IsrState` has the rules; here they meet the data plane, which knows how far each follower is, the
+metadata, which knows which brokers may be in sync, and the controller, which decides. A follower that has caught up is
+told of by events, one a second as long as it is not in sync; one that lags is found by looking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata.image import BrokerRegistration, PartitionRegistration
+from pybroker.native.errors import NativeError
+from pybroker.observability.event_log import event
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import code_name
+from pybroker.replication.alter_partition_manager import AlterPartitionManager
+from pybroker.replication.data_plane import FollowerState, LedPartition
+from pybroker.replication.isr_state import IsrState, Proposal, Verdict
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+#: After a proposal that the controller could not, or would not, put into effect.
+_RETRY_INTERVAL_S = 0.5
+
+
+@dataclass(slots=True)
+class _Led:
+    key: TopicPartition
+    topic_id: bytes
+    native: LedPartition
+    isr: IsrState
+
+
+class IsrManager:
+    """`lead` and `forget` as the metadata says; `start` the look at lagging followers, `stop` at the end."""
+
+    def __init__(self, node_id: int, alter: AlterPartitionManager, config: Callable[[], BrokerConfig]) -> None:
+        self._node_id = node_id
+        self._alter = alter
+        self._config = config
+        self._led: dict[TopicPartition, _Led] = {}
+        self._brokers: Mapping[int, BrokerRegistration] = {}
+        self._looking: asyncio.TimerHandle | None = None
+        self._retries: set[asyncio.TimerHandle] = set()
+        self.expansion_count = 0
+        self.shrinkage_count = 0
+        self.failure_count = 0
+
+    def start(self) -> None:
+        """Begin to look for followers that lag, every half of replica.lag.time.max.ms as Kafka does."""
+        interval_s = self._config().get_int("replica.lag.time.max.ms") / 2000
+        self._looking = asyncio.get_running_loop().call_later(interval_s, self._look)
+
+    async def stop(self) -> None:
+        """Propose no more."""
+        for timer in (self._looking, *self._retries):
+            if timer is not None:
+                timer.cancel()
+        self._led.clear()
+        await self._alter.close()
+
+    # ---- what the metadata says ------------------------------------------------------------------------------------
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._led
+
+    def lead(
+        self, key: TopicPartition, topic_id: bytes, native: LedPartition, registration: PartitionRegistration
+    ) -> None:
+        """Lead the partition as registered, or go on with what is different. NativeError: it is not led."""
+        led = self._led.get(key)
+        if led is None:
+            led = _Led(key, topic_id, native, IsrState(self._node_id, registration))
+            _tell(led)
+            self._led[key] = led
+        elif led.isr.on_registration(registration):
+            self._alter.withdraw((topic_id, key[1]))
+            try:
+                _tell(led)
+            except NativeError:
+                self.forget(key)
+                raise
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is not led here any more."""
+        led = self._led.pop(key, None)
+        if led is not None:
+            self._alter.withdraw((led.topic_id, key[1]))
+
+    def on_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
+        """The registered brokers."""
+        self._brokers = brokers
+
+    # ---- expansion -------------------------------------------------------------------------------------------------
+
+    def on_caught_up(self, key: TopicPartition, replica: int) -> None:
+        """The data plane has seen a follower outside the ISR reach the high watermark and the leader epoch's start."""
+        led = self._led.get(key)
+        if led is None or not led.isr.can_join(replica):
+            return
+        follower = next((each for each in led.native.followers() if each.replica_id == replica), None)
+        if follower is None or not self._may_join(follower):
+            return
+        proposal = led.isr.expand(replica)
+        assert proposal is not None
+        try:
+            # From here on the high watermark waits for it.
+            _tell(led)
+        except NativeError as error:
+            logger.debug("partition %s-%d: %d does not join the ISR now: %s", *key, replica, error)
+            led.isr.take_back(proposal)
+        else:
+            self._submit(led, proposal)
+
+    def _may_join(self, follower: FollowerState) -> bool:
+        """Whether the metadata has nothing against a follower, and knows the very broker that fetches."""
+        broker = self._brokers.get(follower.replica_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return False
+        return follower.broker_epoch in (-1, broker.epoch)
+
+    # ---- shrinking -------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.start()
+        self.shrink_lagging()
+
+    def shrink_lagging(self) -> None:
+        """Propose ISRs without those who have not been caught up for replica.lag.time.max.ms."""
+        lag_ms = self._config().get_int("replica.lag.time.max.ms")
+        for led in self._led.values():
+            if led.isr.pending is not None or len(led.isr.isr) < 2:
+                continue
+            end_offset = led.native.state.log_end_offset
+            lagging = {
+                each.replica_id
+                for each in led.native.followers()
+                if each.log_end_offset < end_offset and each.caught_up_ms > lag_ms
+            }
+            proposal = led.isr.shrink(lagging)
+            if proposal is not None:
+                self._submit(led, proposal)
+
+    # ---- the controller --------------------------------------------------------------------------------------------
+
+    def _submit(self, led: _Led, proposal: Proposal) -> None:
+        epochs = {each.replica_id: each.broker_epoch for each in led.native.followers()}
+
+        def answered(proposal: Proposal, answer: m.AlterPartitionResponse.PartitionData) -> None:
+            if self._led.get(led.key) is led:
+                self._on_answer(led, proposal, answer)
+
+        self._alter.submit((led.topic_id, led.key[1]), proposal, epochs, answered)
+
+    def _on_answer(self, led: _Led, proposal: Proposal, answer: m.AlterPartitionResponse.PartitionData) -> None:
+        before = led.isr.isr
+        verdict = led.isr.on_answer(proposal, answer)
+        if verdict is Verdict.APPLIED:
+            self._note_change(led, before)
+            self._tell_data_plane(led)
+        elif verdict is Verdict.NOT_DONE:
+            self.failure_count += 1
+            # Told at once, the data plane would name the same follower at once.
+            self._later(led, lambda: self._tell_data_plane(led))
+        elif verdict is Verdict.RETRY:
+            self._later(led, lambda: self._submit_again(led, proposal))
+        if verdict is not Verdict.APPLIED:
+            logger.info(
+                "partition %s-%d: the controller answers %s to the ISR %s on partition epoch %d (%s)",
+                *led.key,
+                code_name(answer.error_code),
+                list(proposal.isr),
+                proposal.partition_epoch,
+                verdict.value,
+            )
+
+    def _submit_again(self, led: _Led, proposal: Proposal) -> None:
+        if led.isr.pending is proposal:
+            self._submit(led, proposal)
+
+    def _later(self, led: _Led, act: Callable[[], None]) -> None:
+        def run() -> None:
+            self._retries.discard(timer)
+            if self._led.get(led.key) is led:
+                act()
+
+        timer = asyncio.get_running_loop().call_later(_RETRY_INTERVAL_S, run)
+        self._retries.add(timer)
+
+    def _note_change(self, led: _Led, before: tuple[int, ...]) -> None:
+        joined, left = set(led.isr.isr) - set(before), set(before) - set(led.isr.isr)
+        self.expansion_count += bool(joined)
+        self.shrinkage_count += bool(left)
+        logger.info(
+            "partition %s-%d: the ISR is %s now, after %s",
+            *led.key,
+            list(led.isr.isr),
+            list(before),
+            extra=event("isr", partition=f"{led.key[0]}-{led.key[1]}"),
+        )
+
+    def _tell_data_plane(self, led: _Led) -> None:
+        try:
+            _tell(led)
+        except NativeError as error:
+            logger.error("partition %s-%d: its ISR could not be put into effect: %s", *led.key, error)
+
+
+def _tell(led: _Led) -> None:
+    isr = led.isr
+    led.native.lead_replicated(isr.leader_epoch, isr.partition_epoch, isr.replicas, isr.isr, isr.joining)

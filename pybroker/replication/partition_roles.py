@@ -1,0 +1,161 @@
+"""`PartitionRoles`: makes the partitions held here leaders or followers, as they are registered. On the asyncio loop.
+
+| from | registered | what is done |
+|---|---|---|
+| anything | led here | led, or led with what is different; a follower lets go first |
+| anything | led elsewhere, by a broker that can be reached | follows at that epoch; the data plane stops serving |
+| leader | led by nobody, or by somebody out of reach | resigned |
+| follower | the same | lets go |
+
+A broker alone (`replication` is None) follows nobody, and what it leads waits for nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pybroker.metadata.image import ClusterImage, PartitionRegistration
+from pybroker.native.errors import NativeError
+from pybroker.protocol.errors import ErrorCode
+from pybroker.replication.fetcher_manager import ReplicaFetcherManager, Source
+from pybroker.replication.isr_manager import IsrManager
+from pybroker.replication.replica import Replica
+from pybroker.storage.offset_checkpoint import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a broker among others has."""
+
+    isr: IsrManager
+    fetchers: ReplicaFetcherManager
+
+
+class PartitionRoles:
+    """`apply` per partition and image; `leave` before a log is closed."""
+
+    def __init__(self, node_id: int, replication: Replication | None = None) -> None:
+        self._node_id = node_id
+        self._replication = replication
+
+    def on_cluster(self, cluster: ClusterImage) -> None:
+        """The registered brokers, before `apply` for partitions of the same image."""
+        if self._replication is not None:
+            self._replication.isr.on_brokers(cluster.brokers)
+            self._replication.fetchers.on_cluster(cluster)
+
+    def start(self) -> None:
+        """This broker serves from now on."""
+        if self._replication is not None:
+            self._replication.isr.start()
+
+    async def settle(self) -> None:
+        """After all partitions of an image: close what nothing is fetched by."""
+        if self._replication is not None:
+            await self._replication.fetchers.close_idle()
+
+    async def stop(self) -> None:
+        """After every replica's `leave`."""
+        if self._replication is not None:
+            await self._replication.isr.stop()
+            await self._replication.fetchers.close_idle()
+
+    def on_caught_up(self, key: TopicPartition, replica_id: int) -> None:
+        """A CAUGHT_UP event of the data plane."""
+        if self._replication is not None:
+            self._replication.isr.on_caught_up(key, replica_id)
+
+    async def apply(self, replica: Replica, registration: PartitionRegistration) -> None:
+        """Make a replica what it is registered as. What fails is logged; the replica serves nobody then."""
+        async with replica.lock:
+            if not replica.is_leaving:
+                await self._apply(replica, registration)
+
+    async def _apply(self, replica: Replica, registration: PartitionRegistration) -> None:
+        if registration.leader == self._node_id:
+            await self._lead(replica, registration)
+            return
+        source = self._source(replica, registration)
+        if source is None:
+            await self._idle(replica)
+        elif (source, registration.leader_epoch) != (replica.source, replica.followed_epoch):
+            await self._follow(replica, source, registration.leader_epoch)
+
+    def _source(self, replica: Replica, registration: PartitionRegistration) -> Source | None:
+        if self._replication is None:
+            return None
+        return self._replication.fetchers.source(registration.leader, replica.log.key)
+
+    # ---- leader ----------------------------------------------------------------------------------------------------
+
+    async def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
+        if replica.follows:
+            await self._unfollow(replica)
+        try:
+            self._lead_in_data_plane(replica, registration)
+        except NativeError as error:
+            logger.error("%s: it cannot be led and is not served: %s", replica.log, error)
+            replica.leader_epoch = -1
+        else:
+            replica.leader_epoch = registration.leader_epoch
+
+    def _lead_in_data_plane(self, replica: Replica, registration: PartitionRegistration) -> None:
+        log, isr = replica.log, None if self._replication is None else self._replication.isr
+        # Without others to wait for the data plane's path is shorter.
+        if isr is not None and (registration.replicas != (self._node_id,) or log.key in isr):
+            isr.lead(log.key, log.topic_id, replica.native, registration)
+        elif registration.leader_epoch > replica.leader_epoch:
+            log.native.lead(registration.leader_epoch)
+
+    # ---- follower --------------------------------------------------------------------------------------------------
+
+    async def _follow(self, replica: Replica, source: Source, leader_epoch: int) -> None:
+        assert self._replication is not None
+        if replica.follows:
+            await self._unfollow(replica)
+        self._end_leading(replica)
+        fetchers = self._replication.fetchers
+        try:
+            fetcher = fetchers.acquire(source)
+        except NativeError as error:
+            logger.error("%s: it cannot follow broker %d: %s", replica.log, source.leader_id, error)
+            return
+        replica.source, replica.followed_epoch = source, leader_epoch
+        try:
+            await replica.log.run(replica.native.follow, fetcher, leader_epoch)
+        except NativeError as error:
+            logger.error("%s: it cannot follow broker %d: %s", replica.log, source.leader_id, error)
+            replica.source, replica.followed_epoch = None, -1
+            fetchers.release(source)
+
+    async def _unfollow(self, replica: Replica) -> None:
+        assert self._replication is not None
+        assert replica.source is not None
+        source, replica.source, replica.followed_epoch = replica.source, None, -1
+        await replica.log.run(replica.native.unfollow)
+        self._replication.fetchers.release(source)
+
+    # ---- neither ---------------------------------------------------------------------------------------------------
+
+    async def _idle(self, replica: Replica) -> None:
+        if replica.follows:
+            await self._unfollow(replica)
+        elif replica.leads:
+            self._end_leading(replica)
+            await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _end_leading(self, replica: Replica) -> None:
+        replica.leader_epoch = -1
+        if self._replication is not None:
+            self._replication.isr.forget(replica.log.key)
+
+    async def leave(self, replica: Replica) -> None:
+        """Neither lead nor follow any more: the log is about to be closed, which tells clients why. For good."""
+        replica.is_leaving = True
+        self._end_leading(replica)
+        async with replica.lock:
+            if replica.follows:
+                await self._unfollow(replica)
