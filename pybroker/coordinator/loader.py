@@ -18,6 +18,9 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 #: As many take some five milliseconds to replay.
 _RECORDS_PER_TURN = 500
 
+#: Between looks whether the rest of the log is committed.
+_COMMIT_INTERVAL_S = 0.02
+
 _CONTROL_KEY = struct.Struct(">hh")
 _COMMIT_MARKER = 1
 
@@ -46,7 +49,10 @@ class LoadSummary:
 async def load(
     writer: PartitionWriter, topic: str, partition: int, replayer: Replayer, max_read_bytes: int
 ) -> LoadSummary:
-    """Replay the partition from its log start offset to its high watermark.
+    """Replay the partition from its log start offset to where its log ends now.
+
+    A new leader does not know yet that the last of it is committed. It is not replayed before, so the followers have to
+    fetch it first.
 
     Raises KafkaError when the partition cannot be read and ProtocolError for a damaged or unreadable record; in both
     cases the replayer's state is of no use.
@@ -54,7 +60,11 @@ async def load(
     offset = writer.log_start_offset(topic, partition)
     summary = LoadSummary(end_offset=offset)
     turn_count = 0
-    while offset < writer.high_watermark(topic, partition):
+    log_end_offset = writer.log_end_offset(topic, partition)
+    while offset < log_end_offset:
+        if offset >= writer.high_watermark(topic, partition):
+            await asyncio.sleep(_COMMIT_INTERVAL_S)
+            continue
         try:
             data = await writer.read(topic, partition, offset, max_read_bytes)
         except KafkaError as failure:
@@ -68,7 +78,7 @@ async def load(
                 turn_count = 0
                 await asyncio.sleep(0)
         if offset <= summary.end_offset:
-            break
+            break  # the rest has been compacted away
         summary.bytes_count += len(data)
         summary.end_offset = offset
     return summary

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
+from pybroker.metadata.image import MetadataImage
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -33,10 +34,16 @@ class ReplicaAccess:
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
+        #: The newest that is in effect here.
+        self._image: MetadataImage | None = None
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline = OfflinePartitions(logs)
         self._tickets = itertools.count(1)
         self._appends: dict[int, AppendCallback] = {}
+
+    def _exists(self, topic: str, partition: int) -> bool:
+        found = None if self._image is None else self._image.topics.by_name.get(topic)
+        return found is not None and partition in found.partitions
 
     @property
     def offline_count(self) -> int:
@@ -50,7 +57,9 @@ class ReplicaAccess:
         if (topic, partition) in self._offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         if replica is None or replica.log.closing:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            # A client that asks here for what is elsewhere has metadata of before.
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise KafkaError(code if self._exists(topic, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not replica.leads:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica.log
@@ -110,6 +119,10 @@ class ReplicaAccess:
     def high_watermark(self, topic: str, partition: int) -> int:
         """See `PartitionWriter`."""
         return self._leader(topic, partition).native.state.high_watermark
+
+    def log_end_offset(self, topic: str, partition: int) -> int:
+        """See `PartitionWriter`."""
+        return self._leader(topic, partition).native.state.log_end_offset
 
     # ---- look-ups of the APIs --------------------------------------------------------------------------------------
 

@@ -69,7 +69,6 @@ class ReplicaManager(ReplicaAccess):
         self._config = config
         self._roles = PartitionRoles(node_id, replication)
         self._repair = LogRepair(logs, self._open_again)
-        self._image: MetadataImage | None = None
         self._reopening: asyncio.TimerHandle | None = None
         self._departures = Departures()
         logs.failures.subscribe(self)

@@ -13,7 +13,7 @@ from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import Clock, ShardState
 from pybroker.coordinator.loader import load
 from pybroker.coordinator.partition_writer import PartitionWriter
-from pybroker.protocol.errors import KafkaError, ProtocolError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,7 +82,9 @@ class Shard:
             )
         except (KafkaError, ProtocolError) as error:
             self.status = ShardStatus.FAILED
-            _LOG.error(
+            has_moved = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            _LOG.log(
+                logging.INFO if has_moved else logging.ERROR,
                 "%s-%d: its groups are not served, because it could not be loaded: %s",
                 OFFSETS_TOPIC,
                 self.partition,

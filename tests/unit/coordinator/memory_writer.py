@@ -17,6 +17,8 @@ class MemoryWriter:
         self.ends: dict[tuple[str, int], int] = {}
         self.fail_with: ErrorCode | None = None
         self.append_count = 0
+        #: No high watermark is above it.
+        self.committed = 2**63 - 1
         self._parked: list[Callable[[], None]] | None = None
 
     def hold(self) -> None:
@@ -57,6 +59,8 @@ class MemoryWriter:
         size_bytes = 0
         for batch in self.logs.get((topic, partition), []):
             (base_offset,) = struct.unpack_from(">q", batch, 0)
+            if base_offset >= self.committed:
+                break
             (last_offset_delta,) = struct.unpack_from(">i", batch, 23)
             if base_offset + last_offset_delta < offset:
                 continue
@@ -70,4 +74,7 @@ class MemoryWriter:
         return 0
 
     def high_watermark(self, topic: str, partition: int) -> int:
+        return min(self.committed, self.ends.get((topic, partition), 0))
+
+    def log_end_offset(self, topic: str, partition: int) -> int:
         return self.ends.get((topic, partition), 0)
