@@ -7,5 +7,7 @@
 
 /* Copy a failure out (`out` may be NULL); returns `code`. */
 int32_t pb_abi_fail(pb_native_failure *out, const pb_failure *failure, int code);
+/* The caught_up of a partition: an event for Python. */
+void pb_abi_report_caught_up(pb_partition *partition, int32_t replica_id);
 
 #endif

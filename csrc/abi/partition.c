@@ -141,7 +141,10 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     }
     partition->owner = broker;
     partition->tag = options->tag;
+    if (options->high_watermark >= 0 && options->high_watermark < partition->high_watermark)
+        partition->high_watermark = options->high_watermark;
     partition->failed = report_failure;
+    partition->caught_up = pb_abi_report_caught_up;
     partition->pacing_due = pb_pacing_submit;
     partition->sync_due = pb_sync_submit;
     partition->flush_due = broker->rings != NULL ? pb_flush_submit : NULL;
@@ -242,13 +245,16 @@ static int64_t whole_batches(const uint8_t *bytes, int64_t length)
     return (int64_t)position;
 }
 
-int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out, size_t capacity)
+int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity)
 {
     pb_partition_ends ends;
     pb_log_slice slice = {0};
     int result = pb_partition_enter(partition, -1, &ends);
     if (result == 0) {
-        result = pb_partition_find(partition, &ends, offset, (int64_t)capacity, false, true, &slice);
+        int64_t upper_offset = ends.high_watermark;
+        if (limit == PB_READ_TO_LOG_END)
+            upper_offset = pb_partition_written_end(partition);
+        result = pb_partition_find(partition, &ends, offset, (int64_t)capacity, upper_offset, true, &slice);
         pb_partition_leave(partition);
     }
     if (result != 0)

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 2
+#define PB_ABI_VERSION 3
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -95,10 +95,11 @@ int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, 
  */
 
 enum pb_event_kind {
-    PB_EVENT_REQUEST = 1,  /* a request for Python: answer with pb_request_reply or pb_request_close, once */
-    PB_EVENT_APPENDED = 2, /* a pb_partition_append finished: ticket, offset, error */
-    PB_EVENT_NOTICE = 3,   /* something to log: text, error = pb_notice_kind; released with pb_notice_release */
-    PB_EVENT_OFFLINE = 4,  /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
+    PB_EVENT_REQUEST = 1,   /* a request for Python: answer with pb_request_reply or pb_request_close, once */
+    PB_EVENT_APPENDED = 2,  /* a pb_partition_append finished: ticket, offset, error */
+    PB_EVENT_NOTICE = 3,    /* something to log: text, error = pb_notice_kind; released with pb_notice_release */
+    PB_EVENT_OFFLINE = 4,   /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
+    PB_EVENT_CAUGHT_UP = 5, /* see pb_partition_lead_replicated: ticket = the partition's tag, offset = replica id */
 };
 
 enum pb_notice_kind {
@@ -117,8 +118,8 @@ enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3
 typedef struct pb_event {
     uint32_t kind;
     int32_t error;
-    uint64_t handle;       /* REQUEST: request; NOTICE: notice; APPENDED, OFFLINE: ticket or tag */
-    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline */
+    uint64_t handle;       /* REQUEST: request; NOTICE: notice; the others: ticket or tag */
+    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id */
     int64_t connection_id; /* REQUEST */
     uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text */
     uint64_t client_id;    /* REQUEST: address of the client id */
@@ -187,7 +188,8 @@ typedef struct pb_partition_options {
     int32_t clean;            /* the log dir was shut down cleanly */
     int64_t recovery_point;   /* 0 unknown */
     int64_t log_start_offset; /* -1 unknown */
-    uint64_t tag;             /* comes back in OFFLINE events */
+    int64_t high_watermark;   /* at first, as far as the log goes; -1: where the log ends */
+    uint64_t tag;             /* comes back in events */
     pb_partition_config config;
 } pb_partition_options;
 
@@ -219,7 +221,7 @@ typedef struct pb_partition_recovery {
 /* Open and recover one log, not yet served. Blocking; many may run at once. */
 int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options, pb_partition **out,
                           pb_partition_recovery *recovery, pb_native_failure *failure);
-/* Serve it to clients as its leader / at a new leader epoch. */
+/* Serve it to clients as its leader / at a new leader epoch, as the only replica. */
 int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
 /* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
  * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
@@ -254,7 +256,8 @@ typedef struct pb_partition_state {
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);
 
 /* Append one whole batch made by Python (offsets are assigned here). Finishes with an APPENDED event carrying `ticket`,
- * when the high watermark has passed it. An error return means no event comes. `bytes` are copied. */
+ * when the high watermark has passed it, or with why it has not: NOT_ENOUGH_REPLICAS, what pb_partition_resign was
+ * told, ... An error return means no event comes. `bytes` are copied. */
 int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_t length, uint64_t ticket);
 /* Append a transaction marker (a control batch); else as pb_partition_append. The partition's producer state decides:
  * INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. `transaction_version`: what the coordinator goes by; from 2
@@ -262,9 +265,11 @@ int32_t pb_partition_append(pb_partition *partition, const uint8_t *bytes, size_
  */
 int32_t pb_partition_append_marker(pb_partition *partition, const uint8_t *bytes, size_t length,
                                    int32_t transaction_version, uint64_t ticket);
-/* Copy whole batches from `offset`, below the high watermark. Returns bytes copied (0 at the end), or -code of Kafka -
- * 100000, or -errno. Blocking. */
-int64_t pb_partition_read(pb_partition *partition, int64_t offset, uint8_t *out, size_t capacity);
+/* Where pb_partition_read ends. */
+enum pb_read_limit { PB_READ_TO_HIGH_WATERMARK = 0, PB_READ_TO_LOG_END = 1 };
+/* Copy whole batches from `offset`, below `limit` (pb_read_limit). Returns bytes copied (0 at the end), or -code of
+ * Kafka - 100000, or -errno. Blocking. */
+int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity);
 
 /* An offset with its timestamp and leader epoch; offset -1 when there is none. */
 typedef struct pb_partition_position {
@@ -371,6 +376,47 @@ typedef struct pb_partition_producer {
     int32_t reserved;
 } pb_partition_producer;
 int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity);
+
+/* ---- replication: abi/replication.c --------------------------------------------------------------------------------
+ */
+
+/* Who has a partition, by node id, as its leader is told. This broker is one of the replicas, and in the ISR. */
+typedef struct pb_partition_leadership {
+    int32_t leader_epoch;
+    int32_t partition_epoch;
+    const int32_t *replicas;
+    const int32_t *isr;     /* as the controller has it: min.insync.replicas counts these */
+    const int32_t *joining; /* in sync as well, proposed to the controller, which has not answered yet (KIP-497) */
+    int32_t replica_count;
+    int32_t isr_count;
+    int32_t joining_count;
+} pb_partition_leadership;
+
+/*
+ * Serve it as leader of several replicas; also the same epoch with another ISR, or other replicas. The high watermark
+ * is where every replica of the ISR, those that join included, has got to; it never goes back, and stands still while
+ * the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all ends below it.
+ *
+ * When a follower outside the ISR has all below the high watermark, and this epoch's beginning, a CAUGHT_UP event tells
+ * of it, at most once a second; for so long, or until the leadership is told again, the high watermark waits for it.
+ *
+ * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and it will be
+ * told of again. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is known. -EINVAL: this
+ * broker is missing, a replica named twice, or one in sync that is no replica.
+ */
+int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership);
+
+/* What the leader knows of a follower. */
+typedef struct pb_partition_follower {
+    int32_t replica_id;
+    int32_t in_isr;           /* as the controller has it */
+    int64_t log_end_offset;   /* -1: not known yet */
+    int64_t log_start_offset; /* -1: not known yet */
+    int64_t caught_up_ms;     /* so long ago it had all that there was then; 0: it has all; INT64_MAX: it never had */
+    int64_t broker_epoch;     /* of its last fetch; -1: not known */
+} pb_partition_follower;
+/* How many there are: none without pb_partition_lead_replicated. Fills at most `capacity`. */
+int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *out, int32_t capacity);
 
 /* ---- cleaning ------------------------------------------------------------------------------------------------------
  */

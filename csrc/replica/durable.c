@@ -13,6 +13,7 @@
 
 #include <errno.h>
 
+#include "replica/followers.h"
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -41,7 +42,10 @@ void pb_durable_wake(pb_partition *partition, int64_t visible_bytes)
 
 bool pb_durable_must_wait(const pb_partition *partition, const pb_partition_append_op *op)
 {
-    return ends_after(&op->append, op->unacknowledged ? pb_log_written_end(partition->log) : promised_end(partition));
+    if (op->unacknowledged)
+        return ends_after(&op->append, pb_log_written_end(partition->log));
+    bool follows = op->replicated && partition->followers != NULL;
+    return ends_after(&op->append, follows ? partition->high_watermark : promised_end(partition));
 }
 
 void pb_durable_expose(pb_partition *partition, int64_t now_ns)
@@ -85,19 +89,28 @@ void pb_durable_end_duplicates(pb_partition *partition, pb_link *finished)
         if (waits && !failed && !(broken && ends_after(append, written_end)))
             continue;
         append->error = waits ? PB_KAFKA_KAFKA_STORAGE_ERROR : 0;
+        PB_CONTAINER(append, pb_partition_append_op, append)->waits = false;
         pb_list_remove(link);
         pb_list_push_back(finished, link);
     }
 }
 
-void pb_durable_advance(pb_partition *partition, int64_t visible_bytes)
+void pb_durable_advance(pb_partition *partition, int64_t visible_bytes, pb_link *finished)
 {
     int64_t end = promised_end(partition);
+    if (partition->followers != NULL)
+        end = pb_followers_limit(partition, end);
     /* It may be behind: what was shown before acks had to be durable is not taken back. */
     if (end <= partition->high_watermark)
         return;
     partition->high_watermark = end;
     pb_durable_wake(partition, visible_bytes);
+    if (!pb_list_empty(&partition->follower_waiters))
+        pb_followers_wake_for_watermark(partition);
+    if (!pb_list_empty(&partition->unreplicated))
+        pb_followers_end_appends(partition, finished);
+    if (!pb_list_empty(&partition->duplicates))
+        pb_durable_end_duplicates(partition, finished);
 }
 
 static bool needs_sync(const pb_partition *partition)
@@ -161,10 +174,13 @@ static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, 
     bool failed = pb_log_failed(partition->log);
     bool broke = failed && !partition->broken;
     partition->broken = partition->broken || failed;
-    if (!failed)
-        pb_durable_advance(partition, durable_bytes);
-    else
+    if (!failed) {
+        pb_durable_advance(partition, durable_bytes, &finished);
+    } else {
         pb_durable_wake(partition, INT64_MAX);
+        pb_followers_wake(partition, INT64_MAX);
+        pb_followers_fail_appends(partition, PB_KAFKA_KAFKA_STORAGE_ERROR, &finished);
+    }
     int ended_count = end_unsynced(partition, &finished);
     note_company(partition, ended_count);
     pb_durable_end_duplicates(partition, &finished);
@@ -191,6 +207,7 @@ void pb_durable_fail(pb_partition *partition, int result)
     bool broke = !partition->broken;
     partition->broken = true;
     pb_durable_wake(partition, INT64_MAX);
+    pb_followers_wake(partition, INT64_MAX);
     pthread_mutex_unlock(&partition->lock);
     if (broke)
         partition->failed(partition, PB_SYNC_FAILED, result);
@@ -327,7 +344,7 @@ void pb_partition_configure_log(pb_partition *partition, const pb_log_config *co
     partition->rules = *rules;
     (void)end_unsynced(partition, &finished);
     pb_durable_end_duplicates(partition, &finished);
-    pb_durable_advance(partition, INT64_MAX);
+    pb_durable_advance(partition, INT64_MAX, &finished);
     bool sync = pb_durable_begin(partition);
     pthread_mutex_unlock(&partition->lock);
     if (sync)

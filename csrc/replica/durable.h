@@ -14,8 +14,9 @@ void pb_durable_expose(pb_partition *partition, int64_t now_ns);
 void pb_durable_hold_back(pb_partition *partition, pb_link *finished);
 /* Move duplicates to `finished` whose first copy has ended, or has failed. */
 void pb_durable_end_duplicates(pb_partition *partition, pb_link *finished);
-/* Move the high watermark as far as it may go; `visible_bytes` become readable by that. */
-void pb_durable_advance(pb_partition *partition, int64_t visible_bytes);
+/* Move the high watermark as far as it may go; `visible_bytes` become readable by that. Appends that waited for it go
+ * to `finished`. */
+void pb_durable_advance(pb_partition *partition, int64_t visible_bytes, pb_link *finished);
 /* true: the caller shall call sync_due, without the lock. */
 bool pb_durable_begin(pb_partition *partition);
 

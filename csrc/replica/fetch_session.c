@@ -146,6 +146,9 @@ static int put_partition(pb_fetch_sessions *sessions, pb_fetch_session *session,
     (*slot)->fetch_offset = asked->fetch_offset;
     (*slot)->max_bytes = asked->partition_max_bytes;
     (*slot)->current_leader_epoch = asked->current_leader_epoch;
+    (*slot)->last_fetched_epoch = asked->last_fetched_epoch;
+    (*slot)->log_start_offset = asked->log_start_offset;
+    (*slot)->known_high_watermark = asked->high_watermark;
     return 0;
 }
 

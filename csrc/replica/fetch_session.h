@@ -31,8 +31,11 @@ typedef struct pb_session_partition {
     int32_t index;
     int32_t max_bytes;
     int32_t current_leader_epoch;
+    int32_t last_fetched_epoch;
     int64_t fetch_offset;
-    int64_t sent_high_watermark; /* -1: tell it next time, whatever it is */
+    int64_t log_start_offset;     /* a follower's */
+    int64_t known_high_watermark; /* a follower's; INT64_MAX: not said */
+    int64_t sent_high_watermark;  /* -1: tell it next time, whatever it is */
     int64_t sent_log_start_offset;
     char topic[]; /* any bytes a client sent, not ended */
 } pb_session_partition;

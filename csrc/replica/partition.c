@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replica/followers.h"
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -58,7 +59,9 @@ pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t to
     pb_list_init(&partition->hot_link);
     pb_list_init(&partition->unsynced);
     pb_list_init(&partition->duplicates);
+    pb_list_init(&partition->unreplicated);
     pb_list_init(&partition->waiters);
+    pb_list_init(&partition->follower_waiters);
     return partition;
 }
 
@@ -75,48 +78,74 @@ void pb_partition_release(pb_partition *partition)
     if (before > 1)
         return;
     PB_ASSERT(partition->log == NULL && pb_list_empty(&partition->waiters) && !partition->writing);
+    PB_ASSERT(pb_list_empty(&partition->follower_waiters) && pb_list_empty(&partition->unreplicated));
+    PB_ASSERT(partition->followers == NULL);
     PB_ASSERT(!partition->syncing && pb_list_empty(&partition->unsynced));
     pthread_cond_destroy(&partition->quiet);
     pthread_mutex_destroy(&partition->lock);
     free(partition);
 }
 
-void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
+void pb_partition_begin_epoch(pb_partition *partition, int32_t leader_epoch)
 {
-    pthread_mutex_lock(&partition->lock);
-    PB_ASSERT(partition->log != NULL);
     if (leader_epoch > partition->leader_epoch)
         pb_log_start_epoch(partition->log, leader_epoch);
     partition->leader_epoch = leader_epoch;
     partition->serving = true;
     partition->refusal = 0;
-    pthread_mutex_unlock(&partition->lock);
 }
 
-/* Refuse clients from now on, and wait until nobody uses the log. The lock is held. */
-static void end_service(pb_partition *partition)
+void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
+{
+    pb_link finished;
+    pb_list_init(&finished);
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->log != NULL);
+    pb_partition_begin_epoch(partition, leader_epoch);
+    pb_followers *followers = pb_followers_replace(partition, NULL);
+    pb_durable_advance(partition, INT64_MAX, &finished);
+    pthread_mutex_unlock(&partition->lock);
+    free(followers);
+    pb_durable_settle(&finished, NULL);
+}
+
+/* Refuse clients from now on, and wait until nobody uses the log. Appends that wait for followers fail: another leader
+ * may have them or not. The lock is held. */
+static pb_followers *end_service(pb_partition *partition, pb_link *finished)
 {
     partition->serving = false;
     pb_durable_wake(partition, INT64_MAX);
+    pb_followers_wake(partition, INT64_MAX);
     while (partition->writing || partition->queued || partition->readers > 0)
         pthread_cond_wait(&partition->quiet, &partition->lock);
+    pb_followers_fail_appends(partition, partition->refusal != 0 ? partition->refusal : PB_KAFKA_NOT_LEADER_OR_FOLLOWER,
+                              finished);
+    return pb_followers_replace(partition, NULL);
 }
 
 void pb_partition_stop_leading(pb_partition *partition, int refusal)
 {
+    pb_link finished;
+    pb_list_init(&finished);
     pthread_mutex_lock(&partition->lock);
     partition->refusal = refusal;
-    end_service(partition);
+    pb_followers *followers = end_service(partition, &finished);
     pthread_mutex_unlock(&partition->lock);
+    free(followers);
+    pb_durable_settle(&finished, NULL);
 }
 
 pb_log *pb_partition_take_log(pb_partition *partition)
 {
+    pb_link finished;
+    pb_list_init(&finished);
     pthread_mutex_lock(&partition->lock);
-    end_service(partition);
+    pb_followers *followers = end_service(partition, &finished);
     pb_log *log = partition->log;
     partition->log = NULL;
     pthread_mutex_unlock(&partition->lock);
+    free(followers);
+    pb_durable_settle(&finished, NULL);
     return log;
 }
 
@@ -234,6 +263,11 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
     int result = refusal_of(partition);
     if (result == 0 && partition->broken)
         result = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    op->waits = false;
+    op->overdue = false;
+    op->replicated = op->replicated && partition->followers != NULL;
+    if (result == 0 && op->replicated && !pb_followers_suffice(partition))
+        result = PB_KAFKA_NOT_ENOUGH_REPLICAS;
     if (result == 0) {
         op->append.leader_epoch = partition->leader_epoch;
         result = pb_log_append(partition->log, &op->append);
@@ -241,6 +275,7 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
     if (result == PB_LOG_DUPLICATE && pb_durable_must_wait(partition, op)) {
         /* Its first copy may still fail, so it is no more acknowledged than that one, which is on its way. */
         pb_list_push_back(&partition->duplicates, &op->append.link);
+        op->waits = op->replicated;
         result = 0;
     } else if (result == 0 && !partition->writing && !partition->queued) {
         partition->queued = true;
@@ -316,12 +351,14 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
     partition->broken = partition->broken || outcome.broke;
     int64_t appended_bytes = count_written(partition, finished);
     pb_durable_expose(partition, now_ns);
+    if (partition->followers != NULL)
+        pb_followers_note_write(partition, appended_bytes, finished);
     if (partition->rules.durable_acks) {
         pb_durable_hold_back(partition, finished);
         partition->writer->disk_until_ns = now_ns + DISK_WAIT_NS;
     }
     pb_durable_end_duplicates(partition, finished);
-    pb_durable_advance(partition, appended_bytes);
+    pb_durable_advance(partition, appended_bytes, finished);
     outcome.sync = pb_durable_begin(partition);
     outcome.writes = outcome.sync && pb_durable_begin_write(partition, partition->writer);
     outcome.pace = begin_pacing(partition, now_ns);
@@ -533,18 +570,30 @@ void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends)
     pthread_mutex_unlock(&partition->lock);
 }
 
+int64_t pb_partition_written_end(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    int64_t end = pb_log_written_end(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    return end;
+}
+
+int pb_partition_look(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends)
+{
+    int result = refusal_of(partition);
+    if (result != 0)
+        return result;
+    fill_ends(partition, ends);
+    if (expected_epoch >= 0 && expected_epoch < partition->leader_epoch)
+        return PB_KAFKA_FENCED_LEADER_EPOCH;
+    return expected_epoch > partition->leader_epoch ? PB_KAFKA_UNKNOWN_LEADER_EPOCH : 0;
+}
+
 int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends)
 {
     pthread_mutex_lock(&partition->lock);
-    int result = refusal_of(partition);
-    if (result == 0) {
-        fill_ends(partition, ends);
-        if (expected_epoch >= 0 && expected_epoch < partition->leader_epoch)
-            result = PB_KAFKA_FENCED_LEADER_EPOCH;
-        else if (expected_epoch > partition->leader_epoch)
-            result = PB_KAFKA_UNKNOWN_LEADER_EPOCH;
-        partition->readers += result == 0;
-    }
+    int result = pb_partition_look(partition, expected_epoch, ends);
+    partition->readers += result == 0;
     pthread_mutex_unlock(&partition->lock);
     return result;
 }
@@ -559,16 +608,15 @@ void pb_partition_leave(pb_partition *partition)
 }
 
 int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
-                      bool read_committed, bool at_least_one, pb_log_slice *slice)
+                      int64_t upper_offset, bool at_least_one, pb_log_slice *slice)
 {
     memset(slice, 0, sizeof *slice);
     if (offset < ends->log_start_offset || offset > ends->log_end_offset)
         return PB_KAFKA_OFFSET_OUT_OF_RANGE;
-    int64_t upper = read_committed ? ends->last_stable_offset : ends->high_watermark;
-    if (offset >= upper || (max_bytes <= 0 && !at_least_one))
+    if (offset >= upper_offset || (max_bytes <= 0 && !at_least_one))
         return 0;
     pb_log_guard guard = pb_partition_guard(partition);
-    int result = pb_log_read(partition->log, &guard, offset, max_bytes, upper, at_least_one, slice);
+    int result = pb_log_read(partition->log, &guard, offset, max_bytes, upper_offset, at_least_one, slice);
     pb_partition_report_read(partition, result);
     return result;
 }
@@ -577,10 +625,15 @@ bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int
 {
     PB_ASSERT(waiter->partition == NULL);
     pthread_mutex_lock(&partition->lock);
-    bool waits = partition->serving && partition->high_watermark <= seen;
+    bool waits = partition->serving;
+    if (waiter->is_follower)
+        waits = waits && pb_log_written_end(partition->log) <= seen &&
+                partition->high_watermark <= waiter->known_high_watermark;
+    else
+        waits = waits && partition->high_watermark <= seen;
     if (waits) {
         waiter->partition = partition;
-        pb_list_push_back(&partition->waiters, &waiter->link);
+        pb_list_push_back(waiter->is_follower ? &partition->follower_waiters : &partition->waiters, &waiter->link);
     }
     pthread_mutex_unlock(&partition->lock);
     if (waits)

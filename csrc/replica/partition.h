@@ -4,7 +4,8 @@
  * One short mutex guards the log, the watermarks and the waiters; it is never held across I/O. Appends are queued under
  * it and written by whichever reactor reaches the end of its turn first: one write at a time, taking all that has
  * gathered. The high watermark is the smallest written end over the in-sync replicas; alone, it is the leader's own.
- * With durable acks it is the durable end instead, and appends end when they lie below it: see durable.c.
+ * With durable acks the leader's is its durable end instead, and appends end when they lie below it: see durable.c.
+ * Followers and what waits for them: see followers.c.
  *
  * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads
  * of the finished prefix go on.
@@ -26,6 +27,7 @@
 #define PB_WRITE_SLICE_IOVECS 64
 
 typedef struct pb_partition pb_partition;
+struct pb_followers;
 
 /* What may be appended, by whom. */
 typedef struct pb_partition_rules {
@@ -45,14 +47,20 @@ typedef struct pb_partition_rules {
 typedef struct pb_partition_append_op {
     pb_append append;
     bool unacknowledged; /* nobody is told: it ends when it is written, even with durable acks */
+    bool replicated;     /* acks=all: with followers, it ends when the high watermark has passed it */
+    bool waits;          /* under the partition's lock, as is the next: for the high watermark */
+    bool overdue;        /* nobody waits for the followers any more */
     void (*done)(struct pb_partition_append_op *op, pb_reactor *here);
 } pb_partition_append_op;
 
-/* A reader that waits for more. `link` and the list are under the partition's lock; `missing_bytes` is shared by all
- * waiters of one fetch. `wake` runs under the lock, on any reactor: it may only post a task. */
+/* A reader that waits for more: for the high watermark to move, or as a follower for appends. `link` and the list are
+ * under the partition's lock; `missing_bytes` is shared by all waiters of one fetch. `wake` runs under the lock, on any
+ * reactor: it may only post a task. */
 typedef struct pb_partition_waiter {
     pb_link link;
     pb_partition *partition; /* NULL: not waiting */
+    bool is_follower;
+    int64_t known_high_watermark; /* a follower's, which waits for a higher one as well; INT64_MAX: it does not */
     void (*wake)(struct pb_partition_waiter *waiter, int64_t appended_bytes);
     void *owner;
 } pb_partition_waiter;
@@ -66,6 +74,9 @@ enum pb_partition_failure {
 /* Told about a log that failed, once per failed write, and of failed reads once until pb_partition_watch_reads; any
  * thread, without the lock. */
 typedef void (*pb_partition_failed)(pb_partition *partition, enum pb_partition_failure what, int error);
+
+/* A follower that is not in sync has all below the high watermark. Any thread, without the lock. */
+typedef void (*pb_partition_caught_up)(pb_partition *partition, int32_t replica_id);
 
 /* A reactor shall call pb_partition_pump. Any thread, without the lock; the partition is marked as queued. */
 typedef void (*pb_partition_pump_due)(pb_partition *partition);
@@ -105,6 +116,7 @@ struct pb_partition {
     pb_io *io;
     void *owner; /* the broker */
     pb_partition_failed failed;
+    pb_partition_caught_up caught_up;   /* may be NULL, where nobody follows */
     pb_partition_pacing_due pacing_due; /* may be NULL: left to the kernel */
     pb_partition_pump_due pump_due;     /* may be NULL, where nobody but its writers holds, rolls or heats the log */
     pb_task pump;                       /* of pump_due */
@@ -142,10 +154,13 @@ struct pb_partition {
     int company;                  /* > 0: syncs have ended several appends each lately */
     bool rounding;                /* and is a write of the hot log's ring: who flushes keeps off it */
     int64_t high_watermark;
-    pb_link unsynced;   /* with durable acks: appends that are written and wait for a sync, oldest first */
-    pb_link duplicates; /* appends that repeat one which has not ended yet: they end with it */
+    pb_link unsynced;               /* with durable acks: appends that are written and wait for a sync, oldest first */
+    pb_link duplicates;             /* appends that repeat one which has not ended yet: they end with it */
+    struct pb_followers *followers; /* NULL: there are none */
+    pb_link unreplicated;           /* appends that are written and wait for followers, oldest first */
     pb_exposure exposure;
     pb_link waiters;
+    pb_link follower_waiters;
     int64_t appended_bytes;
     int64_t appended_records;
     _Atomic int64_t fetched_bytes;
@@ -178,11 +193,18 @@ typedef struct pb_partition_ends {
     int64_t high_watermark;
     int64_t last_stable_offset;
     int64_t log_end_offset;
+    int64_t written_offset; /* of pb_partition_enter_replica only */
     int64_t durable_offset;
     int64_t recovery_point;
     int64_t size_bytes;
     int32_t leader_epoch;
 } pb_partition_ends;
+
+/* Where an epoch ends. */
+typedef struct pb_epoch_end {
+    int32_t epoch; /* -1: none */
+    int64_t end_offset;
+} pb_epoch_end;
 
 /* Make one around an open log (or none: then it only refuses clients), with one reference. NULL: no memory. */
 pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
@@ -191,6 +213,7 @@ void pb_partition_retain(pb_partition *partition);
 void pb_partition_release(pb_partition *partition); /* the last one frees it; its log must be closed */
 pb_log_guard pb_partition_guard(pb_partition *partition);
 
+/* As its only replica. */
 void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
 /* Refuse clients, wake waiters, wait for the write in flight. Blocking. */
 void pb_partition_stop_leading(pb_partition *partition, int refusal);
@@ -268,15 +291,69 @@ int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failur
 void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_t *age_ns);
 
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
+int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
 /* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
  * expected_epoch -1: not checked. */
 int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends);
 void pb_partition_leave(pb_partition *partition);
-/* Between the two: what a consumer at `offset` may be sent. 0 or a Kafka code or -errno. */
+/* Between the two: what a reader at `offset` may be sent that may read up to `upper_offset`. 0 or a Kafka code or
+ * -errno. */
 int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
-                      bool read_committed, bool at_least_one, pb_log_slice *slice);
-/* Wait for appends, unless the high watermark is already above `seen`: then false. */
+                      int64_t upper_offset, bool at_least_one, pb_log_slice *slice);
+/* KIP-595: a reader whose last epoch ends earlier here than where it wants to go on has diverged. The lock is held.
+ * 0, or OFFSET_OUT_OF_RANGE: nobody here knows that epoch. */
+int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fetched_epoch, int64_t offset,
+                                 pb_epoch_end *diverging);
+/* Wait for what is written above `seen`, or for a consumer becomes readable; false: it is there already. */
 bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
 void pb_partition_forget(pb_partition_waiter *waiter);
+
+/* ---- followers.c ---- */
+
+/* What the leader of a partition with several replicas is told; the fields are pybroker.h's. */
+typedef struct pb_leadership {
+    int32_t leader_epoch;
+    int32_t partition_epoch;
+    const int32_t *replicas;
+    const int32_t *isr;
+    const int32_t *joining;
+    int32_t replica_count;
+    int32_t isr_count;
+    int32_t joining_count;
+} pb_leadership;
+
+/* Lead with followers, as broker `node_id`, or hear of another ISR. 0, a Kafka code or -errno: see pybroker.h. */
+int pb_partition_start_leading_replicas(pb_partition *partition, int32_t node_id, const pb_leadership *leadership);
+
+/* A follower as it is told of; see pybroker.h. */
+typedef struct pb_follower_state {
+    int32_t replica_id;
+    bool in_isr;
+    int64_t log_end_offset;
+    int64_t log_start_offset;
+    int64_t caught_up_ms;
+    int64_t broker_epoch;
+} pb_follower_state;
+int32_t pb_partition_read_followers(pb_partition *partition, pb_follower_state *out, int32_t capacity);
+
+/* A follower's fetch from one partition. */
+typedef struct pb_replica_fetch {
+    int32_t replica_id;
+    int32_t leader_epoch;       /* -1: not said */
+    int32_t last_fetched_epoch; /* -1: not said */
+    int64_t broker_epoch;       /* -1: not said */
+    int64_t offset;             /* the follower has all below it */
+    int64_t log_start_offset;
+    int64_t now_ns;
+} pb_replica_fetch;
+/* pb_partition_enter for a follower, which may read up to written_offset. The first time in a request its progress
+ * counts. With a diverging epoch it is sent nothing else. */
+int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *fetch, bool is_first,
+                               pb_partition_ends *ends, pb_epoch_end *diverging);
+/* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come; false: it
+ * comes soon, with an error if it would have had to wait. */
+bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op);
+/* Somebody waits for the high watermark, and time has passed. */
+void pb_partition_look_again(pb_partition *partition);
 
 #endif

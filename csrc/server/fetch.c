@@ -116,7 +116,8 @@ static bool wait_for_more(fetch_state *fetch)
     atomic_store(&fetch->missing_bytes, fetch->min_bytes - fetch->bytes);
     for (int32_t i = 0; i < fetch->item_count; i++) {
         fetch_item *item = &fetch->items[i];
-        if (item->partition != NULL && !pb_partition_wait(item->partition, &item->waiter, item->ends.high_watermark)) {
+        int64_t seen = fetch->replica_id >= 0 ? item->ends.written_offset : item->ends.high_watermark;
+        if (item->partition != NULL && !pb_partition_wait(item->partition, &item->waiter, seen)) {
             stop_waiting(fetch);
             return false;
         }
@@ -126,7 +127,7 @@ static bool wait_for_more(fetch_state *fetch)
 
 static bool is_enough(const fetch_state *fetch)
 {
-    return fetch->bytes >= fetch->min_bytes || fetch->has_error || fetch->item_count == 0 || fetch->hurried ||
+    return fetch->bytes >= fetch->min_bytes || fetch->has_news || fetch->item_count == 0 || fetch->hurried ||
            fetch->request->connection->leaving || fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
 }
 
@@ -172,6 +173,10 @@ static void prepare_item(fetch_state *fetch, fetch_item *item)
     bool known = false;
     item->waiter.owner = fetch;
     item->waiter.wake = wake;
+    item->waiter.is_follower = fetch->replica_id >= 0;
+    if (fetch->replica_id < 0)
+        item->known_high_watermark = INT64_MAX;
+    item->waiter.known_high_watermark = item->known_high_watermark;
     item->partition = by_id ? pb_registry_by_id(registry, item->topic_id.bytes, item->index, &known)
                             : pb_registry_by_name(registry, item->topic.data, (size_t)item->topic.length, item->index);
     if (item->partition == NULL)
@@ -193,8 +198,10 @@ static int items_from_session(fetch_state *fetch)
         item->index = cached->index;
         item->max_bytes = cached->max_bytes;
         item->current_leader_epoch = cached->current_leader_epoch;
-        item->last_fetched_epoch = -1;
+        item->last_fetched_epoch = cached->last_fetched_epoch;
         item->offset = cached->fetch_offset;
+        item->log_start_offset = cached->log_start_offset;
+        item->known_high_watermark = cached->known_high_watermark;
         item->cached = cached;
         prepare_item(fetch, item);
     }
@@ -222,6 +229,8 @@ static int items_from_request(fetch_state *fetch)
             item->current_leader_epoch = asked->current_leader_epoch;
             item->last_fetched_epoch = asked->last_fetched_epoch;
             item->offset = asked->fetch_offset;
+            item->log_start_offset = asked->log_start_offset;
+            item->known_high_watermark = asked->high_watermark;
             prepare_item(fetch, item);
         }
     }
@@ -233,10 +242,9 @@ static int open_fetch(fetch_state *fetch)
 {
     pb_request *request = fetch->request;
     int16_t version = request->header.request_api_version;
-    int32_t replica_id = version >= 15 ? fetch->in.replica_state.replica_id : fetch->in.replica_id;
-    if (replica_id >= 0)
-        return PB_KAFKA_NOT_LEADER_OR_FOLLOWER; /* this broker has no followers */
-    fetch->read_committed = fetch->in.isolation_level == 1;
+    fetch->replica_id = version >= 15 ? fetch->in.replica_state.replica_id : fetch->in.replica_id;
+    fetch->replica_epoch = version >= 15 ? fetch->in.replica_state.replica_epoch : -1;
+    fetch->read_committed = fetch->in.isolation_level == 1 && fetch->replica_id < 0;
     /* As Kafka: no more is waited for than can be answered. */
     fetch->limit_bytes = request->home->broker->settings.fetch_max_bytes;
     if (fetch->in.max_bytes < fetch->limit_bytes)
@@ -271,7 +279,8 @@ void pb_fetch_handle(pb_request *request)
     fetch->wake.run = awake;
     fetch->timer.fire = expired;
     int64_t wait_ms = fetch->in.max_wait_ms > 0 ? fetch->in.max_wait_ms : 0;
-    fetch->deadline_ns = request->home->reactor.now_ns + wait_ms * 1000000;
+    fetch->began_ns = request->home->reactor.now_ns;
+    fetch->deadline_ns = fetch->began_ns + wait_ms * 1000000;
     result = open_fetch(fetch);
     if (result != 0)
         pb_fetch_answer_error(fetch, result);

@@ -17,6 +17,9 @@ typedef struct fetch_item {
     int32_t current_leader_epoch;
     int32_t last_fetched_epoch;
     int64_t offset;
+    int64_t log_start_offset;     /* a follower's */
+    int64_t known_high_watermark; /* a follower's, which wants to hear of a higher one; INT64_MAX: it does not */
+    bool counted;                 /* a follower's progress has been */
     pb_session_partition *cached; /* NULL: sessionless */
     pb_partition *partition;      /* retained; NULL: unknown */
     int error;
@@ -46,6 +49,9 @@ typedef struct fetch_state {
     pb_fetch_session *session;
     bool full; /* answer every partition */
     bool read_committed;
+    int32_t replica_id;    /* of the follower that fetches; < 0: a consumer */
+    int64_t replica_epoch; /* its broker epoch; -1: not said */
+    int64_t began_ns;
     bool waiting;
     bool hurried;    /* the connection is closing: no more waiting */
     bool must_wait;  /* the read would have had to wait for a disk, and was given up */
@@ -58,7 +64,7 @@ typedef struct fetch_state {
     int32_t min_bytes;      /* worth answering before the wait is over */
     int64_t reserved_bytes; /* of the pool, for records copied beside the header */
     int64_t bytes;          /* found by the last read */
-    bool has_error;         /* of a partition: answered at once */
+    bool has_news;          /* an error, or what a follower wants to hear of: answered at once */
     int64_t deadline_ns;
     pb_timer timer;
     _Atomic int64_t missing_bytes; /* until min.bytes */

@@ -6,27 +6,33 @@
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
-/* KIP-595: a fetcher whose last epoch ends earlier here than where it wants to go on has diverged. */
-static void check_divergence(fetch_item *item)
+static const pb_fetch_response_epoch_end_offset no_divergence = {.epoch = -1, .end_offset = -1};
+
+static void find_divergence(fetch_item *item)
 {
-    int32_t epoch;
-    int64_t end_offset;
+    pb_epoch_end diverging;
     pthread_mutex_lock(&item->partition->lock);
-    pb_log_end_offset_for_epoch(item->partition->log, item->last_fetched_epoch, &epoch, &end_offset);
+    item->error = pb_partition_find_divergence(item->partition, item->last_fetched_epoch, item->offset, &diverging);
     pthread_mutex_unlock(&item->partition->lock);
-    if (epoch < 0)
-        item->error = PB_KAFKA_OFFSET_OUT_OF_RANGE;
-    else if (epoch < item->last_fetched_epoch || end_offset < item->offset)
-        item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = epoch, .end_offset = end_offset};
+    item->diverging.epoch = diverging.epoch;
+    item->diverging.end_offset = diverging.end_offset;
+}
+
+/* Up to where this reader may read. */
+static int64_t upper_offset(const fetch_state *fetch, const fetch_item *item)
+{
+    if (fetch->replica_id >= 0)
+        return item->ends.written_offset;
+    return fetch->read_committed ? item->ends.last_stable_offset : item->ends.high_watermark;
 }
 
 static void read_aborted(fetch_state *fetch, fetch_item *item)
 {
     pb_log_guard guard = pb_partition_guard(item->partition);
-    int64_t upper_offset = item->ends.last_stable_offset;
-    if (item->slice.end_offset < upper_offset)
-        upper_offset = item->slice.end_offset;
-    int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, upper_offset, &item->aborted,
+    int64_t stable_offset = item->ends.last_stable_offset;
+    if (item->slice.end_offset < stable_offset)
+        stable_offset = item->slice.end_offset;
+    int result = pb_log_aborted_transactions(item->partition->log, &guard, item->offset, stable_offset, &item->aborted,
                                              &item->aborted_count);
     fetch->must_wait = fetch->must_wait || (result == -EAGAIN && fetch->never_wait);
     if (result == 0 || fetch->must_wait)
@@ -54,21 +60,19 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
     if (fetch->probing)
         max_bytes = max_bytes < 1 ? max_bytes : 1;
     bool at_least_one = fetch->probing || fetch->bytes == 0; /* KIP-74: the first batch comes whole */
-    item->error = pb_partition_find(item->partition, &item->ends, item->offset, max_bytes, fetch->read_committed,
+    item->error = pb_partition_find(item->partition, &item->ends, item->offset, max_bytes, upper_offset(fetch, item),
                                     at_least_one, &item->slice);
     if (item->error == -EAGAIN && fetch->never_wait) {
         fetch->must_wait = true;
         return;
     }
-    if (item->error == 0 && item->last_fetched_epoch >= 0)
-        check_divergence(item);
     if (item->error == 0 && fetch->read_committed && item->slice.segment != NULL)
         read_aborted(fetch, item);
     if (item->error == PB_KAFKA_CORRUPT_MESSAGE)
         tell_damage(fetch, item);
     if (item->error < 0)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
-    if ((item->error != 0 || item->diverging.epoch >= 0) && item->slice.segment != NULL) {
+    if (item->error != 0 && item->slice.segment != NULL) {
         pb_segment_release(item->slice.segment);
         memset(&item->slice, 0, sizeof item->slice);
     }
@@ -77,15 +81,49 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
 /* What a partition that failed is said to have; as Kafka, for OFFSET_OUT_OF_RANGE too. */
 static const pb_partition_ends no_ends = {.high_watermark = -1, .last_stable_offset = -1, .log_start_offset = -1};
 
+/* 0: the item's ends are known, and pb_partition_leave follows. */
+static int enter_as_follower(fetch_state *fetch, fetch_item *item)
+{
+    pb_replica_fetch asked = {
+        .replica_id = fetch->replica_id,
+        .leader_epoch = item->current_leader_epoch,
+        .last_fetched_epoch = item->last_fetched_epoch,
+        .broker_epoch = fetch->replica_epoch,
+        .offset = item->offset,
+        .log_start_offset = item->log_start_offset,
+        .now_ns = fetch->began_ns,
+    };
+    pb_epoch_end diverging;
+    int result = pb_partition_enter_replica(item->partition, &asked, !item->counted, &item->ends, &diverging);
+    item->counted = true;
+    item->diverging.epoch = diverging.epoch;
+    item->diverging.end_offset = diverging.end_offset;
+    return result;
+}
+
+static int enter(fetch_state *fetch, fetch_item *item)
+{
+    if (fetch->replica_id >= 0)
+        return enter_as_follower(fetch, item);
+    int result = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
+    if (result == 0 && item->last_fetched_epoch >= 0)
+        find_divergence(item);
+    return result;
+}
+
 static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 {
-    item->diverging = (pb_fetch_response_epoch_end_offset){.epoch = -1, .end_offset = -1};
+    item->diverging = no_divergence;
     item->ends = no_ends;
     if (item->partition == NULL)
         return; /* its error says so */
-    item->error = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
-    if (item->error == 0) {
-        read_entered(fetch, item, left_bytes);
+    item->error = 0;
+    int refused = enter(fetch, item);
+    if (refused != 0) {
+        item->error = refused;
+    } else {
+        if (item->error == 0 && item->diverging.epoch < 0)
+            read_entered(fetch, item, left_bytes);
         pb_partition_leave(item->partition);
     }
     if (item->error != 0) {
@@ -98,12 +136,13 @@ static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 void pb_fetch_read(fetch_state *fetch)
 {
     fetch->bytes = 0;
-    fetch->has_error = false;
+    fetch->has_news = false;
     for (int32_t i = 0; i < fetch->item_count && !fetch->must_wait; i++) {
         fetch_item *item = &fetch->items[i];
         read_item(fetch, item, fetch->limit_bytes - fetch->bytes);
         fetch->bytes += item->slice.length;
-        fetch->has_error = fetch->has_error || item->error != 0 || item->diverging.epoch >= 0;
+        fetch->has_news = fetch->has_news || item->error != 0 || item->diverging.epoch >= 0 ||
+                          item->known_high_watermark < item->ends.high_watermark;
     }
 }
 

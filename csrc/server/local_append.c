@@ -81,6 +81,7 @@ int pb_local_append(pb_broker *broker, pb_partition *partition, const uint8_t *b
     append->event = event;
     append->task.run = run;
     append->op.done = appended;
+    append->op.replicated = true;
     append->op.append = (pb_append){
         .bytes = append->bytes,
         .length = (uint32_t)length,

@@ -14,6 +14,7 @@
 #include "wire/generated/produce_response.h"
 
 #define ERROR_TEXT_BYTES 256
+#define LOOK_AGAIN_NS 1000000000LL
 
 typedef pb_produce_response_partition_produce_response partition_answer;
 
@@ -25,6 +26,7 @@ typedef struct produce_slot {
     pb_partition *partition; /* retained; NULL: unknown */
     pb_chunk *rewritten;     /* the batch with the topic's codec; NULL: it stays where it came */
     partition_answer *answer;
+    bool pending;
 } produce_slot;
 
 typedef struct produce_state {
@@ -32,13 +34,18 @@ typedef struct produce_state {
     pb_produce_response out;
     produce_slot *slots;
     int32_t slot_count;
-    int32_t pending; /* slots being written */
+    int32_t pending; /* slots being written, or waiting for followers */
     bool failed;     /* some partition was refused */
+    bool replicated; /* some of them wait for followers: no longer than until deadline_ns */
+    int64_t deadline_ns;
+    pb_timer timer;
+    pb_request *request;
 } produce_state;
 
 static void cleanup(pb_request *request)
 {
     produce_state *state = request->state;
+    PB_ASSERT(!pb_timer_is_set(&state->timer));
     for (int32_t i = 0; i < state->slot_count; i++) {
         if (state->slots[i].partition != NULL)
             pb_partition_release(state->slots[i].partition);
@@ -51,6 +58,7 @@ static void complete(pb_request *request)
 {
     produce_state *state = request->state;
     PB_ASSERT(state->pending == 0);
+    pb_timer_cancel(&request->home->reactor.timers, &state->timer);
     if (state->in.acks == 0) {
         /* There is no answer to carry an error: as Kafka, the closed connection tells the producer. */
         if (state->failed)
@@ -93,13 +101,24 @@ static void accept_results(produce_slot *slot)
     slot->answer->log_start_offset = append->start_offset;
 }
 
+/* Why an append that was taken has failed; NULL: the code says it. */
+static const char *failure_text(int error)
+{
+    if (error < 0 || error == PB_KAFKA_KAFKA_STORAGE_ERROR)
+        return "the write to the log failed";
+    if (error == PB_KAFKA_REQUEST_TIMED_OUT)
+        return "it is written, but not all in-sync replicas have got it in time";
+    return NULL;
+}
+
 /* On the request's own reactor. */
 static void settle(produce_slot *slot)
 {
     pb_request *request = slot->request;
     produce_state *state = request->state;
+    slot->pending = false;
     if (slot->op.append.error != 0)
-        refuse(slot, slot->op.append.error, "the write to the log failed");
+        refuse(slot, slot->op.append.error, failure_text(slot->op.append.error));
     else
         accept_results(slot);
     PB_ASSERT(state->pending > 0);
@@ -123,6 +142,55 @@ static void appended(pb_partition_append_op *op, pb_reactor *here)
     slot->task.run = came_home;
     pb_reactor_post(&slot->request->home->reactor, &slot->task);
 }
+
+/* ---- waiting for followers ---- */
+
+/* Those that wait for followers wait no more; those that are being written come by themselves. */
+static void give_up(produce_state *state)
+{
+    state->pending++; /* so that the request stays until all have been looked at */
+    for (int32_t i = 0; i < state->slot_count; i++) {
+        produce_slot *slot = &state->slots[i];
+        if (!slot->pending || !slot->op.replicated || !pb_partition_give_up(slot->partition, &slot->op))
+            continue;
+        slot->op.append.error = PB_KAFKA_REQUEST_TIMED_OUT;
+        settle(slot);
+    }
+    if (--state->pending == 0)
+        complete(state->request);
+}
+
+static void await_followers(produce_state *state)
+{
+    pb_reactor *reactor = &state->request->home->reactor;
+    int64_t again_ns = reactor->now_ns + LOOK_AGAIN_NS;
+    if (pb_timer_set(&reactor->timers, &state->timer, again_ns < state->deadline_ns ? again_ns : state->deadline_ns) <
+        0)
+        give_up(state);
+}
+
+static void look_again(pb_timer *timer)
+{
+    produce_state *state = PB_CONTAINER(timer, produce_state, timer);
+    for (int32_t i = 0; i < state->slot_count; i++)
+        if (state->slots[i].pending && state->slots[i].op.replicated)
+            pb_partition_look_again(state->slots[i].partition);
+    if (state->request->home->reactor.now_ns < state->deadline_ns)
+        await_followers(state);
+    else
+        give_up(state);
+}
+
+static void hurry(pb_response *response)
+{
+    pb_request *request = PB_CONTAINER(response, pb_request, response);
+    if (request->connection->closing)
+        give_up(request->state);
+    else
+        response->hurried = false; /* by a connection that leaves; it is answered yet, unless it is closed first */
+}
+
+/* ---- appending ---- */
 
 static void report_records(produce_slot *slot, const pb_validation *validation, const pb_partition_rules *rules,
                            int64_t now_ms)
@@ -237,14 +305,19 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     bool must_pump = false;
     slot->op.done = appended;
     slot->op.unacknowledged = state->in.acks == 0;
+    slot->op.replicated = state->in.acks == -1;
     result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
     if (result == PB_LOG_DUPLICATE) {
         accept_results(slot);
     } else if (result != 0) {
-        refuse(slot, result, NULL);
+        refuse(slot, result,
+               result == PB_KAFKA_NOT_ENOUGH_REPLICAS ? "fewer replicas are in sync than min.insync.replicas asks for"
+                                                      : NULL);
         slot->answer->log_start_offset = slot->op.append.start_offset;
     } else {
         state->pending++;
+        slot->pending = true;
+        state->replicated = state->replicated || slot->op.replicated;
         pb_counter_add(&home->counters.appended_batches, 1);
         pb_counter_add(&home->counters.appended_records, validation.record_count);
         pb_counter_add(&home->counters.appended_bytes, slot->op.append.length);
@@ -276,7 +349,6 @@ static void produce_partition(produce_slot *slot, const pb_produce_request_parti
         refuse(slot, result, NULL);
     else if (rules.internal && !is_admin(request))
         refuse(slot, PB_KAFKA_INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics");
-    /* min.insync.replicas asks for no more replicas than a partition has (KIP-966), and these have one. */
     else if (data->records.length <= 0)
         refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
     else
@@ -354,10 +426,18 @@ void pb_produce_handle(pb_request *request)
     }
     request->state = state;
     request->cleanup = cleanup;
+    state->request = request;
+    state->timer.fire = look_again;
     state->pending = 1; /* so that nothing completes before all partitions have been looked at */
     for (int32_t i = 0; i < state->in.topic_data_count; i++)
         produce_topic(request, &state->in.topic_data[i], &state->out.responses[i]);
-    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
-    if (--state->pending == 0)
+    int64_t now_ns = request->home->reactor.now_ns;
+    request->at_ns[PB_AT_LOCAL_DONE] = now_ns;
+    if (--state->pending == 0) {
         complete(request);
+    } else if (state->replicated) {
+        request->response.hurry = hurry;
+        state->deadline_ns = now_ns + (state->in.timeout_ms > 0 ? state->in.timeout_ms * 1000000LL : 0);
+        await_followers(state);
+    }
 }

@@ -28,6 +28,7 @@ DURABILITY_ACKS: int = lib.PB_DURABILITY_ACKS
 _KAFKA_CODE_BASE = 100_000
 _SEGMENTS_GUESS = 16
 _PRODUCERS_GUESS = 64
+_FOLLOWERS_GUESS = 8
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
 
@@ -160,6 +161,21 @@ class Segment(NamedTuple):
     file_bytes: int = 0
 
 
+class Follower(NamedTuple):
+    """A follower as the leader of its partition knows it. `caught_up_ms` ago it had all there was then; 0: it has all,
+    NEVER_CAUGHT_UP: it never had. -1 stands for what is not known yet."""
+
+    replica_id: int
+    in_isr: int
+    log_end_offset: int
+    log_start_offset: int
+    caught_up_ms: int
+    broker_epoch: int
+
+
+NEVER_CAUGHT_UP = 2**63 - 1
+
+
 class ProducerState(NamedTuple):
     """One idempotent producer as a partition knows it."""
 
@@ -225,6 +241,7 @@ _RECOVERY = struct.Struct("<qqiiq10qii")
 _STATE = struct.Struct("<7qi4x5q")
 _SEGMENT = struct.Struct("<6q")
 _PRODUCER = struct.Struct("<3q3i4x")
+_FOLLOWER = struct.Struct("<2i4q")
 _CLEAN_RESULT = struct.Struct("<13qi4x")
 _CLEAN_PROGRESS = struct.Struct("<4q")
 _LAYOUTS = {
@@ -234,6 +251,7 @@ _LAYOUTS = {
     "pb_partition_state": _STATE,
     "pb_partition_segment": _SEGMENT,
     "pb_partition_producer": _PRODUCER,
+    "pb_partition_follower": _FOLLOWER,
 }
 for _name, _layout in _LAYOUTS.items():
     if ffi.sizeof(_name) != _layout.size:
@@ -263,14 +281,19 @@ class NativePartition:
         recovery_point: int,
         log_start_offset: int,
         tag: int,
+        high_watermark: int = -1,
     ) -> None:
-        """Open `directory`, made when missing, and recover what an unclean stop left. Blocking."""
+        """Open `directory`, made when missing, and recover what an unclean stop left. Blocking.
+
+        The high watermark is `high_watermark` at first, as far as the log goes; -1: it is where the log ends.
+        """
         assert len(topic_id) == 16
         kept = [ffi.new("char[]", topic.encode()), ffi.new("char[]", directory.encode()), ffi.from_buffer(topic_id)]
         options = ffi.new("pb_partition_options *")
         options.topic, options.directory, options.topic_id = kept
         options.partition, options.leader_epoch, options.clean = partition, leader_epoch, clean
         options.recovery_point, options.log_start_offset, options.tag = recovery_point, log_start_offset, tag
+        options.high_watermark = high_watermark
         options.config = _config_values(config)
         out, recovery, failure = ffi.new("pb_partition **"), ffi.new("pb_partition_recovery *"), new_failure()
         check(lib.pb_partition_open(broker.handle, options, out, recovery, failure), failure)
@@ -278,8 +301,43 @@ class NativePartition:
         self.recovery = PartitionRecovery._make(_RECOVERY.unpack(ffi.buffer(recovery)))
 
     def lead(self, leader_epoch: int) -> None:
-        """Serve clients as leader of that epoch."""
+        """Serve clients as leader of that epoch and the only replica."""
         check(lib.pb_partition_lead(self.handle, leader_epoch))
+
+    def lead_replicated(
+        self,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        joining: Sequence[int] = (),
+    ) -> None:
+        """Serve clients as leader of several replicas, or of the same epoch with another ISR or other replicas.
+
+        All are node ids; this broker is one of `replicas` and of `isr`, which is the controller's. `joining` are in
+        sync as well, proposed to the controller and not answered yet. NativeError: INELIGIBLE_REPLICA when one of
+        them lacks something below the high watermark (nothing has changed, and it will be told of again);
+        FENCED_LEADER_EPOCH and INVALID_UPDATE_VERSION when a later epoch is known.
+        """
+        kept = [ffi.new("int32_t[]", list(each)) for each in (replicas, isr, joining)]
+        leadership = ffi.new("pb_partition_leadership *")
+        leadership.leader_epoch, leadership.partition_epoch = leader_epoch, partition_epoch
+        leadership.replicas, leadership.isr, leadership.joining = kept
+        leadership.replica_count, leadership.isr_count, leadership.joining_count = map(len, (replicas, isr, joining))
+        check(lib.pb_partition_lead_replicated(self.handle, leadership))
+
+    def followers(self) -> list[Follower]:
+        """What the leader knows of its followers; empty without `lead_replicated`."""
+        capacity = _FOLLOWERS_GUESS
+        while True:
+            out = ffi.new("pb_partition_follower[]", capacity)
+            count = lib.pb_partition_followers(self.handle, out, capacity)
+            if count < 0:
+                raise NativeError(count)
+            if count <= capacity:
+                data = ffi.buffer(out, count * _FOLLOWER.size)
+                return [Follower._make(each) for each in _FOLLOWER.iter_unpack(data)]
+            capacity = count
 
     def resign(self, error: int) -> None:
         """Answer clients with that Kafka error code from now on (0: unknown partition). Blocking."""
@@ -308,10 +366,11 @@ class NativePartition:
         """Append a transaction marker; else as `append`."""
         check(lib.pb_partition_append_marker(self.handle, batch, len(batch), transaction_version, ticket))
 
-    def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from `offset`, below the high watermark; b"" at the end. Blocking."""
+    def read(self, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
+        """Whole batches from `offset`, below the high watermark, or all there are; b"" at the end. Blocking."""
         out = _new_uncleared("uint8_t[]", max_bytes)
-        length = lib.pb_partition_read(self.handle, offset, out, max_bytes)
+        limit = lib.PB_READ_TO_LOG_END if to_log_end else lib.PB_READ_TO_HIGH_WATERMARK
+        length = lib.pb_partition_read(self.handle, offset, limit, out, max_bytes)
         if length < 0:
             raise NativeError(-(length + _KAFKA_CODE_BASE) if length <= -_KAFKA_CODE_BASE else length)
         return bytes(ffi.buffer(out, length))

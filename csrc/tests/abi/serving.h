@@ -56,6 +56,7 @@ static SERVING_UNUSED void open_partition(served *it, int clean)
                                     .directory = path,
                                     .clean = clean,
                                     .log_start_offset = -1,
+                                    .high_watermark = -1,
                                     .tag = 42,
                                     .config = it->config};
     pb_partition_recovery recovery;

@@ -225,6 +225,7 @@ static void open_more(served *it, pb_partition **more)
                                         .directory = path,
                                         .clean = 1,
                                         .log_start_offset = -1,
+                                        .high_watermark = -1,
                                         .config = default_config()};
         options.config.durability = PB_DURABILITY_ACKS;
         pb_partition_recovery recovery;

@@ -23,6 +23,7 @@
 void mini_client_open(mini_client *client, int port)
 {
     memset(client, 0, sizeof *client);
+    client->produce_timeout_ms = 60000;
     pb_arena_init(&client->arena, ARENA_BYTES);
     client->fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {
@@ -129,8 +130,8 @@ static void finish(pb_writer *writer)
     pb_writer_patch_int32(writer, 0, (int32_t)(writer->length - 4));
 }
 
-void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
-                         int32_t partition, const uint8_t *batch, size_t length)
+static void encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
+                           int32_t partition, const uint8_t *batch, size_t length, int32_t timeout_ms)
 {
     begin(writer, correlation_id, PB_API_PRODUCE, version);
     pb_produce_request_partition_produce_data data = {.index = partition, .records = {batch, (int32_t)length}};
@@ -138,11 +139,17 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
         .name = pb_slice_of_text(topic), .partition_data = &data, .partition_data_count = 1};
     pb_produce_request request = {.transactional_id = PB_NULL_SLICE,
                                   .acks = acks,
-                                  .timeout_ms = 1000,
+                                  .timeout_ms = timeout_ms,
                                   .topic_data = &topic_data,
                                   .topic_data_count = 1};
     CHECK_INT(pb_produce_request_write(writer, version, &request), 0);
     finish(writer);
+}
+
+void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
+                         int32_t partition, const uint8_t *batch, size_t length)
+{
+    encode_produce(writer, correlation_id, version, acks, topic, partition, batch, length, 1000);
 }
 
 static void encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic,
@@ -172,6 +179,54 @@ void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t versio
                        int64_t offset, int32_t min_bytes, int32_t max_wait_ms)
 {
     encode_fetch(writer, correlation_id, version, topic, partition, offset, min_bytes, max_wait_ms, 1 << 20);
+}
+
+mini_replica_fetch mini_replica(int32_t replica_id, const char *topic, const uint8_t *topic_id)
+{
+    return (mini_replica_fetch){.topic = topic,
+                                .topic_id = topic_id,
+                                .replica_id = replica_id,
+                                .broker_epoch = -1,
+                                .leader_epoch = -1,
+                                .last_fetched_epoch = -1,
+                                .known_high_watermark = INT64_MAX,
+                                .session_epoch = -1};
+}
+
+void mini_encode_replica_fetch(pb_writer *writer, int32_t correlation_id, int16_t version,
+                               const mini_replica_fetch *fetch)
+{
+    begin(writer, correlation_id, PB_API_FETCH, version);
+    pb_fetch_request_fetch_partition asked;
+    pb_fetch_request_fetch_partition_init(&asked);
+    asked.partition = fetch->partition;
+    asked.current_leader_epoch = fetch->leader_epoch;
+    asked.fetch_offset = fetch->offset;
+    asked.last_fetched_epoch = fetch->last_fetched_epoch;
+    asked.log_start_offset = fetch->log_start_offset;
+    asked.partition_max_bytes = 1 << 20;
+    asked.high_watermark = fetch->known_high_watermark;
+    pb_fetch_request_fetch_topic topic_data = {.partitions = &asked, .partitions_count = 1};
+    if (version < 13)
+        topic_data.topic = pb_slice_of_text(fetch->topic);
+    else
+        memcpy(topic_data.topic_id.bytes, fetch->topic_id, sizeof topic_data.topic_id.bytes);
+    pb_fetch_request request;
+    pb_fetch_request_init(&request);
+    if (version < 15)
+        request.replica_id = fetch->replica_id;
+    else
+        request.replica_state =
+            (pb_fetch_request_replica_state){.replica_id = fetch->replica_id, .replica_epoch = fetch->broker_epoch};
+    request.max_wait_ms = fetch->max_wait_ms;
+    request.min_bytes = 1;
+    request.max_bytes = 8 << 20;
+    request.session_id = fetch->session_id;
+    request.session_epoch = fetch->session_epoch;
+    request.topics = &topic_data;
+    request.topics_count = fetch->says_nothing ? 0 : 1;
+    CHECK_INT(pb_fetch_request_write(writer, version, &request), 0);
+    finish(writer);
 }
 
 static pb_reader open_answer(const uint8_t *answer, size_t length, int16_t api_key, int16_t version, pb_arena *arena)
@@ -209,7 +264,8 @@ void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks
                               const uint8_t *batch, size_t length)
 {
     pb_writer writer;
-    mini_encode_produce(&writer, client->next_correlation_id++, version, acks, topic, partition, batch, length);
+    encode_produce(&writer, client->next_correlation_id++, version, acks, topic, partition, batch, length,
+                   client->produce_timeout_ms);
     send_frame(client, &writer);
 }
 
@@ -227,6 +283,13 @@ void mini_client_send_fetch_of(mini_client *client, int16_t version, const char 
 {
     pb_writer writer;
     encode_fetch(&writer, client->next_correlation_id++, version, topic, partition, offset, 1, 1000, max_bytes);
+    send_frame(client, &writer);
+}
+
+void mini_client_send_replica_fetch(mini_client *client, int16_t version, const mini_replica_fetch *fetch)
+{
+    pb_writer writer;
+    mini_encode_replica_fetch(&writer, client->next_correlation_id++, version, fetch);
     send_frame(client, &writer);
 }
 

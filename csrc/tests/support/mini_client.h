@@ -13,7 +13,8 @@
 typedef struct mini_client {
     int fd;
     int32_t next_correlation_id;
-    uint8_t *answer; /* the last one, behind its size */
+    int32_t produce_timeout_ms; /* a minute */
+    uint8_t *answer;            /* the last one, behind its size */
     size_t answer_length;
     pb_arena arena; /* of the last decoded answer */
 } mini_client;
@@ -46,6 +47,27 @@ void mini_client_send_fetch(mini_client *client, int16_t version, const char *to
 /* As little as one batch, and no more than max_bytes beyond it. */
 void mini_client_send_fetch_of(mini_client *client, int16_t version, const char *topic, int32_t partition,
                                int64_t offset, int32_t max_bytes);
+/* A follower's fetch from one partition. From mini_replica: what a new follower asks for. */
+typedef struct mini_replica_fetch {
+    const char *topic;       /* before version 13 */
+    const uint8_t *topic_id; /* from then on */
+    int32_t partition;
+    int32_t replica_id;
+    int64_t broker_epoch;
+    int32_t leader_epoch;
+    int32_t last_fetched_epoch;
+    int64_t offset;
+    int64_t log_start_offset;
+    int64_t known_high_watermark; /* version 18 */
+    int32_t max_wait_ms;
+    int32_t session_id;
+    int32_t session_epoch;
+    bool says_nothing; /* all is as the session has it */
+} mini_replica_fetch;
+mini_replica_fetch mini_replica(int32_t replica_id, const char *topic, const uint8_t *topic_id);
+void mini_encode_replica_fetch(pb_writer *writer, int32_t correlation_id, int16_t version,
+                               const mini_replica_fetch *fetch);
+void mini_client_send_replica_fetch(mini_client *client, int16_t version, const mini_replica_fetch *fetch);
 void mini_client_receive_fetch(mini_client *client, int16_t version, pb_fetch_response *out);
 
 #endif

@@ -1,0 +1,55 @@
+/* pybroker.h: partitions with several replicas. Python's threads, but for what is told to it. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "abi/convert.h"
+
+void pb_abi_report_caught_up(pb_partition *partition, int32_t replica_id)
+{
+    pb_broker *broker = partition->owner;
+    pb_event_node *event = calloc(1, sizeof *event);
+    if (event == NULL)
+        return; /* it is told of again */
+    event->kind = PB_NODE_CAUGHT_UP;
+    event->ticket = partition->tag;
+    event->offset = replica_id;
+    pb_events_put(&broker->events, event);
+}
+
+int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership)
+{
+    pb_broker *broker = partition->owner;
+    pb_leadership told = {
+        .leader_epoch = leadership->leader_epoch,
+        .partition_epoch = leadership->partition_epoch,
+        .replicas = leadership->replicas,
+        .isr = leadership->isr,
+        .joining = leadership->joining,
+        .replica_count = leadership->replica_count,
+        .isr_count = leadership->isr_count,
+        .joining_count = leadership->joining_count,
+    };
+    int result = pb_partition_start_leading_replicas(partition, broker->settings.node_id, &told);
+    return result == 0 ? pb_registry_add(&broker->registry, partition) : result;
+}
+
+int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *out, int32_t capacity)
+{
+    if (capacity < 0)
+        return -EINVAL;
+    pb_follower_state *states = calloc((size_t)capacity + 1, sizeof *states);
+    if (states == NULL)
+        return -ENOMEM;
+    int32_t count = pb_partition_read_followers(partition, states, capacity);
+    for (int32_t i = 0; i < count && i < capacity; i++)
+        out[i] = (pb_partition_follower){
+            .replica_id = states[i].replica_id,
+            .in_isr = states[i].in_isr,
+            .log_end_offset = states[i].log_end_offset,
+            .log_start_offset = states[i].log_start_offset,
+            .caught_up_ms = states[i].caught_up_ms,
+            .broker_epoch = states[i].broker_epoch,
+        };
+    free(states);
+    return count;
+}
