@@ -10,6 +10,7 @@ from pybroker.cli.lazy_group import LazyGroup
 _NAMES = (
     "serve",
     "service",
+    "cluster",
     "topics",
     "configs",
     "groups",

@@ -8,56 +8,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from pybroker.cluster.errors import ProcessFailed
+from pybroker.cluster.ports import free_port
+
+__all__ = ["ChildProcess", "ProcessFailed", "free_port"]
+
 T = TypeVar("T")
 _POLL_SECONDS = 0.01
-#: Of the ports that were drawn last; their children listen on them by the time they leave.
-_RESERVATION_COUNT = 64
-_reservations: deque[int] = deque()
-
-
-class ProcessFailed(RuntimeError):
-    """The child ended early, or did not say in time what was waited for."""
-
-
-def free_port() -> int:
-    """A loopback TCP port nobody listens on now.
-
-    It is drawn below the kernel's ephemeral range, so that no outgoing connection takes it before the child binds it,
-    and is given to no other caller, of any process of this machine, before some tens more were drawn here.
-    """
-    while True:
-        port = 12_000 + int.from_bytes(os.urandom(2), "big") % 20_000
-        if not _reserve(port):
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
-def _reserve(port: int) -> bool:
-    """Whether nobody else has it: its name as an abstract address of a Unix socket, which ends with this process."""
-    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        reservation.bind(f"\0pybroker-port-{port}")
-    except OSError:
-        reservation.close()
-        return False
-    _reservations.append(reservation.detach())  # nobody closes the last ones
-    if len(_reservations) > _RESERVATION_COUNT:
-        os.close(_reservations.popleft())
-    return True
 
 
 class ChildProcess:

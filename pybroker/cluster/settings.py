@@ -1,0 +1,68 @@
+"""The properties of each node, and the feature levels the cluster is formatted with. Pure.
+
+Small, because all nodes share one machine: few threads, a few partitions of internal topics, little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pybroker.cluster.layout import Layout, Node, NodeKind
+
+#: Apache Kafka's name of the metadata version that the cluster is formatted with (30).
+RELEASE_VERSION = "4.3-IV0"
+#: What is finalised beside it: brokers of pybroker keep classic groups, and write no records of the protocols switched
+#: off here (KIP-848, KIP-932, KIP-1071, KIP-890); eligible leader replicas are KIP-966.
+FEATURE_LEVELS: Mapping[str, int] = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 0,
+    "share.version": 0,
+    "streams.version": 0,
+    "transaction.version": 0,
+}
+CONTROLLER_LISTENER = "CONTROLLER"
+
+_INTERNAL_PARTITIONS = "4"
+_MOST_REPLICAS = 3
+# The cleaner's buffer comes out of a heap of 256 MiB.
+_JVM = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+}
+_PYBROKER = {"pybroker.metrics.listener": "127.0.0.1:0"}
+
+
+def node_properties(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:
+    """`server.properties` of that node."""
+    role, listener = ("broker", "PLAINTEXT") if node.is_broker else ("controller", CONTROLLER_LISTENER)
+    return {
+        "process.roles": role,
+        "node.id": str(node.node_id),
+        "listeners": f"{listener}://{node.address}",
+        "advertised.listeners": f"{listener}://{node.address}",
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "controller.quorum.bootstrap.servers": layout.controller_bootstrap,
+        "log.dirs": str(log_dir),
+        **_replication(len(layout.brokers)),
+        "group.initial.rebalance.delay.ms": "0",
+        **(_PYBROKER if node.kind is NodeKind.BROKER else _JVM),
+        **layout.overrides,
+    }
+
+
+def _replication(broker_count: int) -> dict[str, str]:
+    """Three replicas of which two are in sync, or as many as there are brokers for."""
+    replicas = str(min(_MOST_REPLICAS, broker_count))
+    in_sync = str(2 if broker_count >= _MOST_REPLICAS else 1)
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": _INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": _INTERNAL_PARTITIONS,
+    }

@@ -1,0 +1,189 @@
+"""`Scenario`: a load on a cluster while faults happen to its nodes one after another, and the verdict of the checker.
+
+The caller owns the cluster, which is up; at the end of `run` it is down, because log dirs are compared. What happens to
+which node is drawn from a seed. `python -m pybroker.testing.cluster.run` plays one.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pybroker.client.cluster import Cluster
+from pybroker.client.errors import ClientError
+from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.checker import Violation, check
+from pybroker.testing.cluster.faults import FAULTS
+from pybroker.testing.cluster.history import History
+from pybroker.testing.cluster.load import Load, read_everything
+from pybroker.testing.cluster.replicas import check_replicas
+
+TOPIC = "faults"
+_HEALTHY_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+_ADMIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fault. `silence_seconds` is the longest time without an acknowledgement in a partition, from its begin until
+    all was well again, which took `recovery_seconds` from its end."""
+
+    fault: str
+    node_id: int
+    hold_seconds: float
+    silence_seconds: float
+    recovery_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.fault} of node {self.node_id} for {self.hold_seconds:.1f} s: silence {self.silence_seconds:.1f} s, "
+            f"recovery {self.recovery_seconds:.1f} s"
+        )
+
+
+@dataclass
+class Report:
+    """What was done and found."""
+
+    rounds: list[Round] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    acknowledged_count: int = 0
+    unknown_count: int = 0
+    group_read_count: int = 0
+
+
+class Scenario:
+    """One run over one cluster."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        faults: Sequence[str],
+        *,
+        rounds: int = 1,
+        seed: int = 1,
+        hold_seconds: tuple[float, float] = (3.0, 12.0),
+        partitions: int = 4,
+        topic_settings: Mapping[str, str] | None = None,
+        load_settings: Mapping[str, Any] | None = None,
+        on_round: Callable[[Round], None] = lambda _: None,
+    ) -> None:
+        """Each of `faults`, a name of `FAULTS`, happens to a broker and to a controller in each of `rounds`.
+        `load_settings` are parameters of `Load`."""
+        self._cluster = cluster
+        self._faults = list(faults)
+        self._rounds = rounds
+        self._random = random.Random(seed)
+        self._hold_seconds = hold_seconds
+        self._places = [(TOPIC, partition) for partition in range(partitions)]
+        self._topic_settings = dict(topic_settings or {})
+        self._on_round = on_round
+        self.history = History()
+        self.report = Report()
+        self.load = Load(cluster.layout.bootstrap, self._places, self.history, **(load_settings or {}))
+
+    def run(self) -> Report:
+        """Play it. AssertionError or `ClusterError` when the cluster does not get well again."""
+        self._create_topic()
+        self.load.start()
+        try:
+            self.load.wait_for_progress()
+            for name, node_id in self._plan():
+                self._play(name, node_id)
+        finally:
+            self.load.stop()
+        wait_until_healthy(self._cluster)
+        return self.judge()
+
+    def judge(self) -> Report:
+        """End the cluster and check everything. The load has been stopped."""
+        read_everything(self._cluster.layout.bootstrap, self._places, self.history)
+        self._cluster.down()
+        log_dirs = {node.node_id: self._cluster.log_dir(node.node_id) for node in self._cluster.layout.brokers}
+        self.report.violations = check(self.history) + check_replicas(log_dirs, frozenset({TOPIC}))
+        self.report.acknowledged_count = self.history.acknowledged_count()
+        self.report.unknown_count = sum(map(len, self.history.unknown.values()))
+        self.report.group_read_count = sum(
+            len(reads) for places in self.history.group_reads.values() for reads in places.values()
+        )
+        return self.report
+
+    def _plan(self) -> list[tuple[str, int]]:
+        layout = self._cluster.layout
+        plan = []
+        for _ in range(self._rounds):
+            steps = [
+                (name, self._random.choice(nodes).node_id)
+                for name in self._faults
+                for nodes in (layout.brokers, layout.controllers)
+            ]
+            self._random.shuffle(steps)
+            plan += steps
+        return plan
+
+    def _play(self, name: str, node_id: int) -> None:
+        fault = FAULTS[name]
+        hold_seconds = self._random.uniform(*self._hold_seconds)
+        began = time.monotonic()
+        fault.begin(self._cluster, node_id)
+        time.sleep(hold_seconds)
+        fault.end(self._cluster, node_id)
+        ended = time.monotonic()
+        wait_until_healthy(self._cluster)
+        self.load.wait_for_progress()
+        now = time.monotonic()
+        done = Round(name, node_id, hold_seconds, self.history.longest_silence(began, now), now - ended)
+        self.report.rounds.append(done)
+        self._on_round(done)
+
+    def _create_topic(self) -> None:
+        replicas = min(3, len(self._cluster.layout.brokers))
+        create_topic(self._cluster, TOPIC, len(self._places), replicas, self._topic_settings)
+
+
+def create_topic(cluster: LocalCluster, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+    """Create the topic, and return when every partition has all its replicas in sync."""
+    admin = AdminClient({"bootstrap.servers": cluster.layout.bootstrap})
+    topic = NewTopic(name, partitions, replicas, config=dict(settings))
+    admin.create_topics([topic], operation_timeout=_ADMIN_SECONDS)[name].result(_ADMIN_SECONDS)
+    wait_until_healthy(cluster, at_least=[name])
+
+
+def wait_until_healthy(cluster: LocalCluster, at_least: Sequence[str] = ()) -> None:
+    """Return when every broker is unfenced and tells clients that all partitions have a leader and all replicas in
+    sync, those of the topics `at_least` among them."""
+    cluster.wait_until_ready(_HEALTHY_SECONDS)
+    deadline = time.monotonic() + _HEALTHY_SECONDS
+    while True:
+        ill = next(
+            (text for node in cluster.layout.brokers if (text := _illness(node.host, node.port, at_least))), None
+        )
+        if ill is None:
+            return
+        assert time.monotonic() < deadline, f"the cluster is not well after {_HEALTHY_SECONDS:g} s: {ill}"
+        time.sleep(_POLL_SECONDS)
+
+
+def _illness(host: str, port: int, at_least: Sequence[str]) -> str | None:
+    try:
+        with Cluster([(host, port)], timeout_seconds=5.0) as client:
+            topics = client.metadata(None).topics
+    except ClientError as error:
+        return str(error)
+    missing = set(at_least) - {str(topic.name) for topic in topics}
+    if missing:
+        return f"{host}:{port} does not know of {', '.join(sorted(missing))}"
+    for topic in topics:
+        for partition in topic.partitions:
+            what = f"{host}:{port}: {topic.name}-{partition.partition_index}"
+            if partition.leader_id < 0:
+                return f"{what} has no leader"
+            if set(partition.isr_nodes) != set(partition.replica_nodes):
+                return f"{what}: replicas {partition.replica_nodes}, in sync {partition.isr_nodes}"
+    return None

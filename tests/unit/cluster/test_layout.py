@@ -1,0 +1,84 @@
+"""What is kept of a cluster, and the properties of its nodes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pybroker.cluster.errors import ClusterError
+from pybroker.cluster.layout import ClusterFile, Layout, Node, NodeKind, ProcessName
+from pybroker.cluster.network import Network
+from pybroker.cluster.settings import node_properties
+from pybroker.protocol.uuids import random_uuid, uuid_to_text
+
+
+def make_layout(network: Network | None = None, **overrides: str) -> Layout:
+    kinds = [NodeKind.BROKER, NodeKind.JVM_BROKER, NodeKind.JVM_BROKER, NodeKind.CONTROLLER, NodeKind.CONTROLLER]
+    ids = [1, 2, 3, 100, 101]
+    nodes = tuple(
+        Node(node_id, kind, "127.0.0.1", 20_000 + node_id, uuid_to_text(random_uuid()))
+        for node_id, kind in zip(ids, kinds, strict=True)
+    )
+    return Layout(uuid_to_text(random_uuid()), nodes, overrides, network)
+
+
+@pytest.mark.parametrize("network", [None, Network(7)])
+def test_what_is_written_is_read(tmp_path: Path, network: Network | None) -> None:
+    layout = make_layout(network, **{"log.retention.ms": "1"})
+    processes = {1: ProcessName(1234, 99), 100: ProcessName(1235, 100)}
+    file = ClusterFile(tmp_path)
+    assert not file.exists()
+    file.write(layout, processes)
+    assert file.exists()
+    assert file.read() == (layout, processes)
+
+
+def test_no_cluster(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="holds no cluster: `pybroker cluster up` makes one"):
+        ClusterFile(tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"version": 2}, "version 2"), ({"nodes": [{"node_id": 1}]}, "not what this version"), ({"nodes": 7}, "not what")],
+)
+def test_a_file_of_others(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    file = ClusterFile(tmp_path)
+    file.write(make_layout(), {})
+    file.path.write_text(json.dumps({**json.loads(file.path.read_text()), **change}))
+    with pytest.raises(ClusterError, match=message):
+        file.read()
+
+
+def test_a_damaged_file(tmp_path: Path) -> None:
+    file = ClusterFile(tmp_path)
+    file.path.write_text('{"version": 1,')
+    with pytest.raises(ClusterError, match="damaged"):
+        file.read()
+
+
+def test_brokers_and_controllers() -> None:
+    layout = make_layout()
+    assert layout.bootstrap == "127.0.0.1:20001,127.0.0.1:20002,127.0.0.1:20003"
+    assert layout.controller_bootstrap == "127.0.0.1:20100,127.0.0.1:20101"
+    moved = layout.with_kind(2, NodeKind.BROKER)
+    assert [node.kind for node in moved.brokers] == [NodeKind.BROKER, NodeKind.BROKER, NodeKind.JVM_BROKER]
+    assert moved.node(2).directory_id == layout.node(2).directory_id
+    with pytest.raises(ClusterError, match="no node 9"):
+        layout.node(9)
+
+
+def test_properties_are_of_the_role(tmp_path: Path) -> None:
+    layout = make_layout(**{"min.insync.replicas": "3"})
+    broker = node_properties(layout, layout.node(1), tmp_path)
+    controller = node_properties(layout, layout.node(100), tmp_path)
+    assert broker["process.roles"] == "broker"
+    assert broker["listeners"] == "PLAINTEXT://127.0.0.1:20001"
+    assert controller["process.roles"] == "controller"
+    assert controller["listeners"] == "CONTROLLER://127.0.0.1:20100"
+    for each in (broker, controller):
+        assert each["controller.quorum.bootstrap.servers"] == layout.controller_bootstrap
+        assert each["min.insync.replicas"] == "3"  # what the user says wins
+        assert each["offsets.topic.replication.factor"] == "3"
