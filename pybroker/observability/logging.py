@@ -1,7 +1,7 @@
 """The broker's log: the standard library's loggers, one line per event.
 
-Lines go to standard error, for people by structlog or as JSON for programs; to systemd's journal, with fields, where
-that is what standard error is.
+Lines go to standard error, as text for people or as JSON for programs; to systemd's journal, with fields, where that is
+what standard error is. The text is the standard library's: what a library for it takes to import, every start would.
 """
 
 from __future__ import annotations
@@ -18,17 +18,28 @@ FORMATS = ("auto", "text", "json", "journal")
 """`auto`: journal where standard error is systemd's journal, else text."""
 
 
-class _StructlogFormatter(logging.Formatter):
-    """Formats through structlog, which takes long to import: that is done for the first line, not at start."""
+_COLOURS = {logging.DEBUG: "\x1b[32m", logging.INFO: "\x1b[32m", logging.WARNING: "\x1b[33m"}
+_COLOUR_OF_ERRORS = "\x1b[31;1m"
+_COLOUR_ENDS = "\x1b[0m"
 
-    def __init__(self) -> None:
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time in UTC, level, message, logger; the exception below it."""
+
+    def __init__(self, *, coloured: bool) -> None:
         super().__init__()
-        self._structlog: logging.Formatter | None = None
+        self._coloured = coloured
 
-    def format(self, record: logging.LogRecord) -> str:
-        if self._structlog is None:
-            self._structlog = _make_formatter()
-        return self._structlog.format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        time = _utc(record).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        level = f"{record.levelname.lower():<8}"
+        if self._coloured:
+            level = f"{_COLOURS.get(record.levelno, _COLOUR_OF_ERRORS)}{level}{_COLOUR_ENDS}"
+        return f"{time}Z [{level}] {record.message} [{record.name}]"
+
+
+def _utc(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
 
 
 class JsonFormatter(logging.Formatter):
@@ -36,7 +47,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _utc(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -47,21 +58,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
-
-
-def _make_formatter() -> logging.Formatter:
-    import structlog
-
-    before: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
-    )
-    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=before, processors=[remove, renderer])
 
 
 def configure_logging(level: int = logging.INFO, log_format: str = "auto") -> None:
@@ -84,5 +80,5 @@ def _make_handler(log_format: str) -> logging.Handler:
         with contextlib.suppress(OSError):  # out of a sandbox its socket may not be reached, though standard error is
             return journal.JournalHandler()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else _StructlogFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(coloured=sys.stderr.isatty()))
     return handler

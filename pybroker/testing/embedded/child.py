@@ -36,8 +36,6 @@ _NS_PER_MS = 1_000_000
 
 def warm_up() -> None:
     """Import and generate what a start would, so that forked processes have it."""
-    import structlog  # noqa: F401 - by the first line of the log
-
     load_apis()
     record_classes("metadata", "metadata")
 

@@ -14,7 +14,7 @@ import pytest
 
 from pybroker.observability import journal
 from pybroker.observability.event_log import event
-from pybroker.observability.logging import JsonFormatter, configure_logging
+from pybroker.observability.logging import JsonFormatter, TextFormatter, configure_logging
 
 
 def record(message: str, *, level: int = logging.WARNING, **fields: object) -> logging.LogRecord:
@@ -45,6 +45,17 @@ def decode(entry: bytes) -> dict[str, str]:
             entry = rest
         fields[name.decode()] = value.decode()
     return fields
+
+
+def test_text_lines_are_for_people() -> None:
+    line = record("a roll", **event("roll", partition="t-0"))
+    line.created = 1_700_000_000.25
+    assert TextFormatter(coloured=False).format(line) == "2023-11-14T22:13:20.250Z [warning ] a roll [pybroker.test]"
+    coloured = TextFormatter(coloured=True).format(line)
+    assert coloured == "2023-11-14T22:13:20.250Z [\x1b[33mwarning \x1b[0m] a roll [pybroker.test]"
+    first, *rest = TextFormatter(coloured=False).format(failed()).splitlines()
+    assert first.endswith("[error   ] it failed [pybroker.test]")
+    assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
 
 
 def test_json_lines_have_events_and_exceptions() -> None:
