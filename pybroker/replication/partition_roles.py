@@ -94,6 +94,8 @@ class PartitionRoles:
     async def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
         if replica.follows:
             await self._unfollow(replica)
+        if registration.leader_epoch > replica.leader_epoch:
+            replica.epoch_start_offset = replica.log.native.state.log_end_offset
         try:
             self._lead_in_data_plane(replica, registration)
         except NativeError as error:

@@ -18,6 +18,8 @@ class Replica:
 
     log: PartitionLog
     leader_epoch: int = -1
+    #: Where the log ended when this broker became its leader.
+    epoch_start_offset: int = 0
     followed_epoch: int = -1
     source: Source | None = None
     #: Its log is about to be closed: it takes no role any more.

@@ -25,6 +25,9 @@ from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 
+#: The timestamp that asks for it.
+_LATEST = -1
+
 #: Takes the base offset of what was appended, or -1 and why it was not.
 AppendCallback = Callable[[int, KafkaError | None], None]
 
@@ -149,18 +152,31 @@ class ReplicaAccess:
     def list_offset_now(self, topic: str, partition: int, timestamp_ms: int, isolation: int) -> PartitionPosition:
         """The latest (-1) or earliest (-2) offset. KafkaError."""
         log = self._leader(topic, partition)
+        if timestamp_ms == _LATEST:
+            self._check_watermark(topic, partition)
         try:
             return log.native.list_offset(timestamp_ms, isolation)
         except NativeError as error:
             raise kafka_error(error) from error
 
+    def _check_watermark(self, topic: str, partition: int) -> None:
+        """OFFSET_NOT_AVAILABLE while a new leader does not know yet up to where its predecessor told consumers that
+        they may read: what it would say now may be less than that (KIP-207)."""
+        replica = self._replicas[topic, partition]
+        if replica.log.native.state.high_watermark < replica.epoch_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+
     async def list_offset(self, topic: str, partition: int, timestamp_ms: int, isolation: int) -> PartitionPosition:
         """The first record at or after a timestamp, or (-3) the one with the largest; reads files. KafkaError."""
         log = self._leader(topic, partition)
         try:
-            return await log.run(log.native.list_offset, timestamp_ms, isolation)
+            found = await log.run(log.native.list_offset, timestamp_ms, isolation)
         except NativeError as error:
             raise kafka_error(error) from error
+        if found.offset < 0 and not log.closing:
+            self._leader(topic, partition)
+            self._check_watermark(topic, partition)
+        return found
 
     def epoch_end(self, topic: str, partition: int, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch up to `leader_epoch`, its end offset), (-1, -1) when unknown. KafkaError."""

@@ -28,6 +28,8 @@ _SINCE_VERSION = {
 }
 #: From this version on an answer names the leader epoch of the offset (KIP-320).
 _LEADER_EPOCH_VERSION = 4
+#: Before this version clients do not know OFFSET_NOT_AVAILABLE (KIP-207).
+_NOT_AVAILABLE_VERSION = 5
 _DEBUGGING_REPLICA = -2
 _NOWHERE = PartitionPosition(-1, -1, -1)
 
@@ -63,9 +65,11 @@ async def handle(
         m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows[number])
         for number, topic in enumerate(request.topics)
     ]
-    if context.api_version < _LEADER_EPOCH_VERSION:
-        for row in (row for topic in topics for row in topic.partitions):
+    for row in (row for topic in topics for row in topic.partitions):
+        if context.api_version < _LEADER_EPOCH_VERSION:
             row.leader_epoch = -1
+        if row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _NOT_AVAILABLE_VERSION:
+            row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
     return m.ListOffsetsResponse(topics=topics)
 
 

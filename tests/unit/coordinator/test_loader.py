@@ -46,13 +46,11 @@ def test_what_is_not_committed_yet_is_waited_for() -> None:
             writer.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
         writer.committed = 2
         loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        await asyncio.sleep(0.05)
+        assert not loading.done()
+        writer.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
+        writer.committed = 3
         async with asyncio.timeout(60):
-            while replayed.offsets != [0, 1]:
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(0.05)
-            assert not loading.done()
-            writer.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
-            writer.committed = 3
             summary = await loading
         assert replayed.offsets == [0, 1, 2], "what comes later is not of this load"
         assert (summary.record_count, summary.end_offset) == (3, 3)

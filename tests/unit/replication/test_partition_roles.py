@@ -17,6 +17,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.metadata.image import ClusterImage
 from pybroker.native.errors import NativeError
+from pybroker.native.partition import PartitionState
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.data_plane import FetcherOptions
@@ -45,12 +46,17 @@ class Partition:
     def __init__(self, calls: list[Any]) -> None:
         self._calls = calls
         self.failures: dict[str, NativeError] = {}
+        self.high_watermark = self.log_end_offset = 0
 
     def _note(self, what: str, *details: Any) -> None:
         failure = self.failures.pop(what, None)
         if failure is not None:
             raise failure
         self._calls.append((what, *details))
+
+    @property
+    def state(self) -> PartitionState:
+        return PartitionState(0, self.high_watermark, 0, self.log_end_offset, 0, 0, 0, 0, 0, 0, 0)
 
     def lead(self, leader_epoch: int) -> None:
         self._note("lead", leader_epoch)
@@ -141,6 +147,19 @@ def test_a_leader_of_others() -> None:
         assert await made.apply(isr=(1, 2), partition_epoch=1) == [("lead replicated", 0, (1, 2))]
         assert await made.apply(leader_epoch=1, partition_epoch=2) == [("lead replicated", 1, (1, 2, 3))]
         assert made.replica.leader_epoch == 1
+
+    run(scenario)
+
+
+def test_an_epoch_begins_where_the_log_ends() -> None:
+    async def scenario(made: Setup) -> None:
+        made.partition.log_end_offset = 5
+        await made.apply()
+        made.partition.log_end_offset = 8
+        await made.apply(isr=(1,), partition_epoch=1)
+        assert made.replica.epoch_start_offset == 5
+        await made.apply(leader_epoch=1, partition_epoch=2)
+        assert made.replica.epoch_start_offset == 8
 
     run(scenario)
 
