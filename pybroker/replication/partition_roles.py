@@ -41,6 +41,10 @@ class PartitionRoles:
         self._node_id = node_id
         self._replication = replication
 
+    def has_others(self, registration: PartitionRegistration) -> bool:
+        """Whether replicas of a partition elsewhere count here."""
+        return self._replication is not None and registration.replicas != (self._node_id,)
+
     def on_cluster(self, cluster: ClusterImage) -> None:
         """The registered brokers, before `apply` for partitions of the same image."""
         if self._replication is not None:
@@ -107,7 +111,7 @@ class PartitionRoles:
     def _lead_in_data_plane(self, replica: Replica, registration: PartitionRegistration) -> None:
         log, isr = replica.log, None if self._replication is None else self._replication.isr
         # Without others to wait for the data plane's path is shorter.
-        if isr is not None and (registration.replicas != (self._node_id,) or log.key in isr):
+        if isr is not None and (self.has_others(registration) or log.key in isr):
             isr.lead(log.key, log.topic_id, replica.native, registration)
         elif registration.leader_epoch > replica.leader_epoch:
             log.native.lead(registration.leader_epoch)

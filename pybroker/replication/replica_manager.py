@@ -256,7 +256,15 @@ class ReplicaManager(ReplicaAccess):
         is_new = self._offline.was_new(key) if key in self._offline else self._may_lead
         try:
             await self._departures.over(key[0])
-            log = await self._logs.open(key, topic_id, directory_id, registration.leader_epoch, config, is_new=is_new)
+            log = await self._logs.open(
+                key,
+                topic_id,
+                directory_id,
+                registration.leader_epoch,
+                config,
+                is_new=is_new,
+                is_replicated=self._roles.has_others(registration),
+            )
         except OpeningStopped:
             return None
         except (NativeError, StorageError, OSError) as error:

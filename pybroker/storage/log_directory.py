@@ -103,6 +103,10 @@ class LogDirectory:
         """The log start offset of the last checkpoint; -1 when unknown."""
         return self._read_at_start[offset_checkpoint.LOG_START_OFFSET].get(partition, -1)
 
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """The high watermark of the last checkpoint; 0 when unknown."""
+        return self._read_at_start[offset_checkpoint.HIGH_WATERMARK].get(partition, 0)
+
     def forget(self, partition: TopicPartition) -> None:
         """The partition lies here no more: what comes under its name begins anew."""
         self.partitions.pop(partition, None)

@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -176,17 +177,20 @@ class LogManager:
         config: TopicConfig,
         *,
         is_new: bool = True,
+        is_replicated: bool = False,
     ) -> PartitionLog:
         """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
         are fewest. One that is not new and lies nowhere is not made while a log dir is out of service: it may lie
-        there. StorageError, NativeError or OSError when that is impossible."""
+        there. Of one that is replicated only what the last checkpoint calls committed is known to be. StorageError,
+        NativeError or OSError when that is impossible."""
         assert key not in self.logs
         directory, path, existed = await self._place(key, topic_id, directory_id, is_new)
         self._log_counts[directory] += 1
         tag = next(self._tags)
         try:
             native = await asyncio.get_running_loop().run_in_executor(
-                self.executor, self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed
+                self.executor,
+                partial(self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed, is_replicated),
             )
         except OpeningStopped:
             self._log_counts[directory] -= 1
@@ -279,6 +283,7 @@ class LogManager:
         config: TopicConfig,
         tag: int,
         existed: bool,
+        is_replicated: bool,
     ) -> NativePartition:
         if self._stopping:
             raise OpeningStopped(f"{path} was not opened: the broker stops")
@@ -294,6 +299,7 @@ class LogManager:
             # The checkpoints may still know an earlier topic of that name.
             recovery_point=directory.recovery_point(key) if existed else 0,
             log_start_offset=directory.log_start_offset(key) if existed else -1,
+            high_watermark=directory.high_watermark(key) if is_replicated and existed else -1,
             tag=tag,
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controller_double import Channel
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.delta import MetadataDelta, empty_image
@@ -23,6 +24,11 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
 from pybroker.replication import departures, log_repair
+from pybroker.replication.alter_partition_manager import AlterPartitionManager
+from pybroker.replication.data_plane import FetcherOptions
+from pybroker.replication.fetcher_manager import ReplicaFetcherManager
+from pybroker.replication.isr_manager import IsrManager
+from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
@@ -62,17 +68,25 @@ class Follower:
 class Setup:
     """A replica manager, fed records by `publish`; APPENDED events reach it while `append` waits."""
 
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(self, log_dir: Path, *, is_alone: bool = True) -> None:
         log_dir.mkdir(exist_ok=True)
         self.config = BrokerConfig.load(None, [])
+        replication = None if is_alone else self._replication()
         self.native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
         self.native.start()
         self.logs = LogManager(self.native, [LogDirectory(log_dir, bytes([7]) * 16)], self.config, ManualClock())
-        self.replicas = ReplicaManager(NODE_ID, self.logs, lambda: self.config)
+        self.replicas = ReplicaManager(NODE_ID, self.logs, lambda: self.config, replication)
         self.follower = Follower(self.replicas)
         self.replicas.add_follower(self.follower)
         self.image = empty_image("cluster")
         asyncio.get_running_loop().add_reader(self.native.event_fd, self._on_events)
+
+    def _replication(self) -> Replication:
+        def refuse(options: FetcherOptions) -> Any:
+            raise AssertionError(f"nothing is followed, but broker {options.leader_id}")
+
+        isr = IsrManager(NODE_ID, AlterPartitionManager(NODE_ID, Channel()), lambda: self.config)
+        return Replication(isr, ReplicaFetcherManager(NODE_ID, "PLAINTEXT", lambda: self.config, refuse))
 
     def _on_events(self) -> None:
         for event in self.native.take_events():
@@ -87,15 +101,17 @@ class Setup:
         self.replicas.publish(delta, self.image)
         await self.replicas.settled()
 
-    async def create(self, leader: int = NODE_ID, partition_count: int = 1) -> None:
+    async def create(
+        self, leader: int = NODE_ID, partition_count: int = 1, replicas: tuple[int, ...] = (NODE_ID,)
+    ) -> None:
         await self.publish(
             m.TopicRecord(name="t", topic_id=TOPIC_ID),
             *(
                 m.PartitionRecord(
                     partition_id=index,
                     topic_id=TOPIC_ID,
-                    replicas=[NODE_ID],
-                    isr=[NODE_ID],
+                    replicas=list(replicas),
+                    isr=list(replicas),
                     leader=leader,
                     leader_epoch=0,
                     partition_epoch=0,
@@ -123,8 +139,8 @@ class Setup:
 
 
 @asynccontextmanager
-async def setup(log_dir: Path, *, leads: bool = True) -> AsyncIterator[Setup]:
-    made = Setup(log_dir)
+async def setup(log_dir: Path, *, leads: bool = True, is_alone: bool = True) -> AsyncIterator[Setup]:
+    made = Setup(log_dir, is_alone=is_alone)
     await made.logs.load()
     if leads:
         made.replicas.allow_leading()
@@ -395,6 +411,50 @@ def test_delete_records(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as failure:
                 await made.replicas.delete_records("t", 0, 4)
             assert failure.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    asyncio.run(run())
+
+
+def test_what_others_lack_is_not_committed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, is_alone=False) as made:
+            await made.create(replicas=(NODE_ID, SOMEBODY_ELSE))
+            appending = asyncio.create_task(made.append())
+            await made.elect(-2, isr=[NODE_ID])
+            assert await appending == 0
+            assert made.replicas.list_offset_now("t", 0, -1, 0).offset == 1
+            await made.elect(-2, isr=[NODE_ID, SOMEBODY_ELSE])
+            appending = asyncio.create_task(made.append())
+            await asyncio.sleep(0)
+            await made.elect(NODE_ID)
+            refused(lambda: made.replicas.list_offset_now("t", 0, -1, 0), ErrorCode.OFFSET_NOT_AVAILABLE)
+            assert made.replicas.list_offset_now("t", 0, -2, 0).offset == 0
+            assert (made.replicas.high_watermark("t", 0), made.replicas.log_end_offset("t", 0)) == (1, 2)
+        with pytest.raises(KafkaError):
+            await appending
+        async with setup(tmp_path, is_alone=False) as again:
+            await again.create(replicas=(NODE_ID, SOMEBODY_ELSE))
+            assert (again.replicas.high_watermark("t", 0), again.replicas.log_end_offset("t", 0)) == (1, 2)
+            await again.elect(-2, isr=[NODE_ID])
+            assert again.replicas.high_watermark("t", 0) == 2
+
+    asyncio.run(run())
+
+
+def test_replicas_come_and_go(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, is_alone=False) as made:
+            await made.create()
+            assert await made.append() == 0
+            both = [NODE_ID, SOMEBODY_ELSE]
+            await made.elect(-2, replicas=both, adding_replicas=[SOMEBODY_ELSE])
+            assert await made.append() == 1, "it is not in sync yet"
+            await made.elect(SOMEBODY_ELSE, isr=both, adding_replicas=[])
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await made.elect(-2, replicas=[SOMEBODY_ELSE], isr=[SOMEBODY_ELSE])
+            assert not (tmp_path / "t-0").exists()
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            refused(lambda: made.replicas.state("t", 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     asyncio.run(run())
 

@@ -14,6 +14,7 @@ import pytest
 from pybroker.native.bindings import ffi
 from pybroker.native.broker import (
     EVENT_APPENDED,
+    EVENT_CAUGHT_UP,
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
@@ -83,12 +84,16 @@ class Replicas:
     def __init__(self) -> None:
         self.appended: list[tuple[int, int, int]] = []
         self.offline: list[tuple[int, int, int]] = []
+        self.caught_up: list[tuple[int, int]] = []
 
     def on_appended(self, ticket: int, offset: int, error: int) -> None:
         self.appended.append((ticket, offset, error))
 
     async def on_offline(self, tag: int, what: int, error: int) -> None:
         self.offline.append((tag, what, error))
+
+    def on_caught_up(self, tag: int, replica_id: int) -> None:
+        self.caught_up.append((tag, replica_id))
 
 
 def pumped(
@@ -319,10 +324,12 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
         native.put(EVENT_APPENDED, 0, 77, 1000)
         native.put(EVENT_OFFLINE, -5, 3, 1)
+        native.put(EVENT_CAUGHT_UP, 0, 3, 2)
         native.put(EVENT_NOTICE, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6)
         await turns()
         assert replicas.appended == [(77, 1000, 0)]
         assert replicas.offline == [(3, 1, -5)]
+        assert replicas.caught_up == [(3, 2)]
 
     pumped(handler, scenario)
     assert "notice 4 (and 6 times more)" in caplog.text
