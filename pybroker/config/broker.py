@@ -110,6 +110,11 @@ class BrokerConfig(ConfigValues):
         return self.get_int("node.id")
 
     @property
+    def joins_quorum(self) -> bool:
+        """Whether this node is a broker alone, whose metadata is kept by controllers elsewhere."""
+        return set(self.get_list("process.roles")) == {"broker"}
+
+    @property
     def rack(self) -> str | None:
         """The rack of this broker, if it has one."""
         return self.get_str("broker.rack") if self._values["broker.rack"] is not None else None

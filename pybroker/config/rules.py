@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.config.definition import ConfigError, format_value
 from pybroker.config.listeners import (
+    SERVED_PROTOCOLS,
     Listener,
     check_ports_differ,
     check_served,
@@ -130,10 +131,11 @@ def _check_order(config: BrokerConfig, low: str, high: str) -> None:
 
 
 def _check_roles(config: BrokerConfig) -> None:
-    if set(config.get_list("process.roles")) != {"broker", "controller"}:
+    roles = set(config.get_list("process.roles"))
+    if roles not in ({"broker", "controller"}, {"broker"}):
         raise ConfigError(
             f"process.roles cannot be {','.join(config.get_list('process.roles'))!r}; accepted: broker,controller "
-            "(this node keeps its own metadata; joining other controllers is not served)",
+            "(this node keeps its own metadata) and broker (Apache Kafka's controllers keep it)",
             "process.roles",
         )
     if config.is_set("broker.id") and config.get_int("broker.id") not in (int(GENERATED_ID), config.node_id):
@@ -141,11 +143,49 @@ def _check_roles(config: BrokerConfig) -> None:
             "broker.id and node.id differ; they are one number, so set node.id alone", "broker.id", "node.id"
         )
     voters = config.get_list("controller.quorum.voters")
-    if voters and [int(voter.partition("@")[0]) for voter in voters] != [config.node_id]:
+    if roles == {"broker"}:
+        _check_joining(config, [int(voter.partition("@")[0]) for voter in voters])
+    elif voters and [int(voter.partition("@")[0]) for voter in voters] != [config.node_id]:
         raise ConfigError(
             f"controller.quorum.voters is {','.join(voters)}; accepted: this node alone, {config.node_id}@host:port",
             "controller.quorum.voters",
             "node.id",
+        )
+
+
+def _check_joining(config: BrokerConfig, voter_ids: list[int]) -> None:
+    """What a broker needs that joins the controllers of others."""
+    servers = config.get_list("controller.quorum.bootstrap.servers")
+    if not servers and not voter_ids:
+        raise ConfigError(
+            "process.roles=broker needs controller.quorum.bootstrap.servers: the addresses of the controllers to join",
+            "process.roles",
+            "controller.quorum.bootstrap.servers",
+        )
+    if config.node_id in voter_ids:
+        raise ConfigError(
+            f"controller.quorum.voters has node {config.node_id}, which is this broker; a broker that is no controller "
+            "needs a node.id of its own",
+            "node.id",
+            "controller.quorum.voters",
+        )
+    controllers = [name.upper() for name in config.get_list("controller.listener.names")]
+    for item in config.get_list("listeners"):
+        name = item.partition(":")[0].upper()
+        if name in controllers:
+            raise ConfigError(
+                f"listeners has {name}, which controller.listener.names calls a controller's; with "
+                "process.roles=broker nothing listens for a controller here, so remove it",
+                "listeners",
+                "controller.listener.names",
+            )
+    protocol = parse_protocol_map(config.get_str("listener.security.protocol.map")).get(controllers[0], "PLAINTEXT")
+    if protocol not in SERVED_PROTOCOLS:
+        raise ConfigError(
+            f"listener {controllers[0]} of the controllers stands for {protocol}, which is not served; accepted: "
+            f"{', '.join(SERVED_PROTOCOLS)} (change listener.security.protocol.map)",
+            "listener.security.protocol.map",
+            "controller.listener.names",
         )
 
 

@@ -73,10 +73,10 @@ _LISTENERS = "PLAINTEXT is the one security protocol that is served; a listener 
 #: What of a supported key is not.
 _LIMITS: Mapping[str, str] = {
     "broker.id": "Taken as node.id; -1 is taken as not set.",
-    "controller.quorum.voters": "This node alone: its metadata is its own.",
+    "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
     "listener.security.protocol.map": _LISTENERS,
     "listeners": _LISTENERS,
-    "process.roles": "Both roles together alone.",
+    "process.roles": "broker,controller keeps its own metadata, broker joins controllers of Apache Kafka.",
 }
 
 _ALONE = "There are no other brokers to talk to: one node is the whole cluster."
@@ -108,14 +108,11 @@ _IDLE: Mapping[str, str] = {
     "alter.log.dirs.replication.quota.": "The rate of moves between log directories is kept over the time of the move.",
     "auto.leader.rebalance.enable": _ALONE,
     "background.threads": _THREADS,
-    "broker.": _OWN_QUORUM,
     "connection.failed.authentication.delay.ms": _SASL,
     "connections.max.reauth.ms": _SASL,
-    "controlled.shutdown.enable": _ALONE,
     "controller.performance.": "`pybroker events` names what took long.",
     "controller.quorum.": _OWN_QUORUM,
     "controller.quota.": _QUOTAS,
-    "controller.socket.timeout.ms": _OWN_QUORUM,
     "delegation.token.": _TOKENS,
     "delete.records.purgatory.": _WAITING,
     "early.start.listeners": "No listener waits for an authorizer.",
@@ -127,7 +124,6 @@ _IDLE: Mapping[str, str] = {
     "group.coordinator.rebalance.protocols": "Classic groups are served, and no others.",
     "group.share.": _SHARE,
     "group.streams.": _STREAMS,
-    "initial.broker.registration.timeout.ms": _OWN_QUORUM,
     "internal.metadata.": _CONTROLLER,
     "kafka.metrics.": _METRICS,
     "leader.imbalance.": _ALONE,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller import register_broker as registrations
@@ -24,15 +24,17 @@ from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
 from pybroker.controller.elect_leaders import elect_leaders
-from pybroker.controller.register_broker import Registration
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
 from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.dynamic_config import DynamicConfig
 from pybroker.metadata.errors import MetadataError, MetadataLogError
-from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage
+from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer, MetadataPublisher, full_delta
 from pybroker.metadata.log import MetadataLog
 from pybroker.metadata.records import MetadataBatch, VersionedRecord
+from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +61,7 @@ class Controller:
         self.image = image
         self.broker_epoch = -1
         self.operation_count = 0
-        self._static_config = config
-        self._config = config
-        self._config_layers: tuple[object, object] | None = None
+        self._config = DynamicConfig(config)
         self._log = log
         self._accepted = image
         self._clock_ms = clock_ms
@@ -73,6 +73,11 @@ class Controller:
         self._last_append: asyncio.Future[int] | None = None
 
     # --- operations -------------------------------------------------------------------------------------------------
+
+    async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
+        """The operation that `request`, in that version, asks for; its response. Nobody is refused by who he is."""
+        del origin
+        return await _OPERATIONS[type(request)](self, request, version)
 
     async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
         """CreateTopics; `version` is the request's."""
@@ -105,8 +110,17 @@ class Controller:
         request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
         return await self._run(lambda state: allocate_producer_ids(state, request))
 
-    async def register_broker(self, registration: Registration) -> int:
-        """Register this broker and elect it wherever it can lead: its broker epoch."""
+    async def register_broker(
+        self, registration: Registration, placements: Placements, before_leading: Callable[[], None]
+    ) -> int:
+        """Register this broker, whose replicas lie in `placements`, and elect it where it can lead: its broker epoch.
+
+        What the metadata says of its leadership before that is of an earlier life: `before_leading` is called when that
+        is over.
+        """
+        before_leading()
+        # First, so that a log which was carried to another dir while nobody ran has a leader.
+        await self.assign_directories(placements)
         self.broker_epoch = await self._run(lambda state: registrations.register_broker(state, registration))
         return self.broker_epoch
 
@@ -114,9 +128,12 @@ class Controller:
         """Which log dirs of this broker are in service, and which of them get no new partitions."""
         await self._run(lambda state: registrations.change_directories(state, directories, cordoned))
 
-    async def assign_directories(self, directories: Mapping[tuple[bytes, int], bytes]) -> None:
+    async def assign_directories(self, directories: Placements) -> None:
         """Which log dirs replicas of this broker lie in, by topic id and partition."""
         await self._run(lambda state: assign_directories(state, directories))
+
+    async def begin_shutdown(self) -> None:
+        """There is no other broker that this one could hand its partitions over to."""
 
     async def fence_broker(self) -> None:
         """End this broker's registration, as the last thing before a clean stop."""
@@ -141,15 +158,7 @@ class Controller:
     @property
     def config(self) -> BrokerConfig:
         """The configuration with the dynamic values of the accepted image."""
-        layers = (
-            self._accepted.config(RESOURCE_BROKER, ""),
-            self._accepted.config(RESOURCE_BROKER, str(self.node_id)),
-        )
-        # The image shares unchanged parts, so comparing maps is cheap; resolving the configuration is not.
-        if layers != self._config_layers:
-            self._config = self._static_config.with_dynamic(*layers)
-            self._config_layers = layers
-        return self._config
+        return self._config.of(self._accepted)
 
     async def _run(self, operation: Callable[[ControllerState], ControllerResult[R]]) -> R:
         """Run an operation; its response once everything it saw or made is durable."""
@@ -240,3 +249,13 @@ class Controller:
         if self._snapshot is not None:
             await asyncio.wait([self._snapshot])
         await self._log.close()
+
+
+_OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable[Any]]] = {
+    m.CreateTopicsRequest: Controller.create_topics,
+    m.DeleteTopicsRequest: Controller.delete_topics,
+    m.CreatePartitionsRequest: lambda controller, request, _: controller.create_partitions(request),
+    m.ElectLeadersRequest: lambda controller, request, _: controller.elect_leaders(request),
+    m.AlterConfigsRequest: lambda controller, request, _: controller.alter_configs(request),
+    m.IncrementalAlterConfigsRequest: lambda controller, request, _: controller.incremental_alter_configs(request),
+}

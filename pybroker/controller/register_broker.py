@@ -9,12 +9,12 @@ tell what was written before a crash from what came after. What lies in a log di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pybroker.controller.state import ControllerResult, ControllerState
 from pybroker.metadata import features
-from pybroker.metadata.image import NO_LEADER, Endpoint, PartitionRegistration, is_online
+from pybroker.metadata.image import NO_LEADER, PartitionRegistration, is_online
 from pybroker.metadata.records import VersionedRecord
+from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 
 _FENCED, _UNFENCED = 1, -1
@@ -23,17 +23,6 @@ _DIRECTORIES_SINCE_VERSION = 3
 _CORDONED_SINCE_VERSION = 4
 _CHANGED_DIRECTORIES_SINCE_VERSION = 2
 _CHANGED_CORDONED_SINCE_VERSION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What a broker says of itself. `incarnation_id` is new for each process."""
-
-    incarnation_id: bytes
-    endpoints: tuple[Endpoint, ...]
-    rack: str | None
-    directories: tuple[bytes, ...]
-    cordoned_directories: tuple[bytes, ...] = ()
 
 
 def register_broker(state: ControllerState, registration: Registration) -> ControllerResult[int]:

@@ -69,13 +69,15 @@ def open_log_dirs(
     node_id: int,
     now_ms: int,
     metadata_dir: Path | None = None,
-    controller_listener: tuple[str, str, int] = CONTROLLER_LISTENER,
+    controller_listener: tuple[str, str, int] | None = CONTROLLER_LISTENER,
+    joined_cluster_id: str | None = None,
 ) -> LogDirs:
     """Lock the dirs, set up those that are new, and check that all belong to `node_id` and one cluster.
 
     `paths` must not be empty; `metadata_dir` (metadata.log.dir) defaults to the first. A dir that cannot be read, made
     or locked is left out and the others serve, unless it is the one with the metadata log. StorageError says which dir
-    or setting is at fault; nothing stays locked then.
+    or setting is at fault; nothing stays locked then. With `joined_cluster_id` all dirs have to belong to the cluster
+    of that id, whose controllers elsewhere keep the metadata log.
     """
     assert paths
     metadata_path = metadata_dir if metadata_dir is not None else paths[0]
@@ -93,7 +95,11 @@ def open_log_dirs(
                 if path == metadata_path:
                     raise
                 _leave_out(path, error, offline)
-        cluster_id = _check_known(known, node_id, metadata_path, offline)
+        if joined_cluster_id is None:
+            cluster_id = _check_known(known, node_id, metadata_path, offline)
+        else:
+            cluster_id, controller_listener = joined_cluster_id, None
+            _check_joined(known, node_id, joined_cluster_id)
         _mark(known, metadata_path, offline)
         # The dir of the metadata log comes first: it says which cluster the others, if a crash leaves them out, join.
         for path in sorted(known, key=lambda each: each != metadata_path):
@@ -141,17 +147,7 @@ def _check_known(
     known: dict[Path, MetaProperties | None], node_id: int, metadata_path: Path, offline: Mapping[Path, str]
 ) -> str:
     """The id of the cluster the dirs belong to; a new one when all are new."""
-    cluster_id: str | None = None
-    directory_ids: dict[bytes, Path] = {}
-    for path, properties in known.items():
-        if properties is None:
-            _check_empty(path)
-            continue
-        properties.check(path, node_id, cluster_id)
-        cluster_id = properties.cluster_id
-        twin = directory_ids.setdefault(properties.directory_id, path)
-        if twin != path:
-            raise StorageError(f"{path} and {twin} have the same directory.id: one is a copy of the other; remove it")
+    cluster_id = _common_cluster_id(known, node_id)
     if cluster_id is None:
         if offline:
             path, why = next(iter(offline.items()))
@@ -170,6 +166,31 @@ def _check_known(
             f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it"
         )
     return cluster_id
+
+
+def _common_cluster_id(known: Mapping[Path, MetaProperties | None], node_id: int) -> str | None:
+    """The id of the cluster that all dirs which are not new belong to; None when all are new."""
+    cluster_id: str | None = None
+    directory_ids: dict[bytes, Path] = {}
+    for path, properties in known.items():
+        if properties is None:
+            _check_empty(path)
+            continue
+        properties.check(path, node_id, cluster_id)
+        cluster_id = properties.cluster_id
+        twin = directory_ids.setdefault(properties.directory_id, path)
+        if twin != path:
+            raise StorageError(f"{path} and {twin} have the same directory.id: one is a copy of the other; remove it")
+    return cluster_id
+
+
+def _check_joined(known: Mapping[Path, MetaProperties | None], node_id: int, joined_cluster_id: str) -> None:
+    cluster_id = _common_cluster_id(known, node_id)
+    if cluster_id not in (None, joined_cluster_id):
+        raise StorageError(
+            f"log.dirs belong to cluster {cluster_id}, and the controllers are of cluster {joined_cluster_id}: check "
+            "controller.quorum.bootstrap.servers, or set log.dirs to other directories"
+        )
 
 
 def _check_empty(path: Path) -> None:

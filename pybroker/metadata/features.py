@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 MIN_METADATA_VERSION = 7
 MAX_METADATA_VERSION = 30
@@ -14,6 +15,7 @@ MAX_METADATA_VERSION = 30
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
     KRAFT_VERSION: (0, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
 }
 """Feature name to (lowest, highest) level this broker serves; any other feature is served at level 0 only."""
 

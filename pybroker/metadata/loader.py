@@ -14,9 +14,10 @@ from typing import Protocol
 from pybroker.metadata import features
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.errors import MetadataError
-from pybroker.metadata.image import MetadataImage, Provenance
+from pybroker.metadata.image import RESOURCE_TOPIC, MetadataImage, Provenance
 from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
 from pybroker.metadata.snapshot import image_records, quorum_records
+from pybroker.protocol import messages as m
 
 logger = logging.getLogger(__name__)
 
@@ -114,4 +115,20 @@ def full_delta(image: MetadataImage) -> MetadataDelta:
         delta.replay(record, version)
     for control in quorum_records(image.quorum):
         delta.replay_control(control.record)
+    return delta
+
+
+def replacing_delta(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
+    """A delta that names, for publishers who have `old`, all that may be different in `new`: every topic, and what is
+    there no more."""
+    delta = MetadataDelta(old)
+    for topic_id in old.topics.by_id:
+        delta.replay(m.RemoveTopicRecord(topic_id=topic_id), 0)
+    for (kind, name), values in old.configs.items():
+        for key in values if kind != RESOURCE_TOPIC else ():
+            delta.replay(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=None), 0)
+    for broker in old.cluster.brokers.values():
+        delta.replay(m.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch), 0)
+    for record, version in image_records(new):
+        delta.replay(record, version)
     return delta

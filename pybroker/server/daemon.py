@@ -18,9 +18,7 @@ from functools import partial
 from pybroker import native
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import format_address
-from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
-from pybroker.controller.register_broker import Registration
 from pybroker.controller.start import start_controller
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
@@ -30,6 +28,7 @@ from pybroker.metadata.cache import MetadataCache
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.metadata.registration import NO_BROKER_EPOCH, Registration
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.observability import process
 from pybroker.observability.event_log import EventLog
@@ -37,6 +36,7 @@ from pybroker.profiles import Profile
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
+from pybroker.quorum.start import find_cluster, join_quorum
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
@@ -44,6 +44,7 @@ from pybroker.server.clock import SystemClock
 from pybroker.server.event_pump import EventPump
 from pybroker.server.flushes import judge_flushes, promises_durability
 from pybroker.server.log_dir_watch import LogDirWatch
+from pybroker.server.metadata_controller import MetadataController
 from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Observed
 from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
@@ -126,16 +127,16 @@ class Daemon:
 
     async def _start(self) -> None:
         self._observe()
-        apis = load_apis()
+        apis = load_apis(joins_quorum=self.config.joins_quorum)
         served = served_ranges(apis)
         self.native.serve_apis(served)
         self.listeners = self._listen()
-        log_dirs = self._open_log_dirs()
-        controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+        log_dirs, controller = await self._start_controller()
         self._stack.push_async_callback(controller.close)
         self.logs = self.observed.logs = logs = await self._open_logs(log_dirs, controller)
         replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
-        watch = LogDirWatch(controller, logs, log_dirs.metadata.directory_id, self._fail)
+        metadata = None if self.config.joins_quorum else log_dirs.metadata.directory_id
+        watch = LogDirWatch(controller, logs, metadata, self._fail)
         watch.check()
         logs.failures.subscribe(watch)
         self._stack.push_async_callback(replicas.stop)
@@ -150,8 +151,7 @@ class Daemon:
         pump.start()
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()
-        replicas.allow_leading()
-        await self._register(controller, logs, watch)
+        await self._register(controller, replicas, watch)
         watch.start()
         self._stack.push_async_callback(watch.stop)
         await replicas.settled()
@@ -187,7 +187,15 @@ class Daemon:
             bound.append(BoundListener(listener.name, listener.host, port, endpoint))
         return bound
 
-    def _open_log_dirs(self) -> LogDirs:
+    async def _start_controller(self) -> tuple[LogDirs, MetadataController]:
+        """Lock the log dirs and have the metadata: from the log in one of them, or from controllers elsewhere."""
+        if self.config.joins_quorum:
+            log_dirs = self._open_log_dirs(await find_cluster(self.config))
+            return log_dirs, await join_quorum(self.config, log_dirs, self._fail)
+        log_dirs = self._open_log_dirs(None)
+        return log_dirs, await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+
+    def _open_log_dirs(self, joined_cluster_id: str | None) -> LogDirs:
         config = self.config
         controller = config.controller_listener
         log_dirs = open_log_dirs(
@@ -196,11 +204,12 @@ class Daemon:
             self.clock.wall_ms(),
             config.metadata_log_dir,
             (controller.name, controller.host, controller.port),
+            joined_cluster_id,
         )
         self._stack.callback(log_dirs.release)
         return log_dirs
 
-    async def _open_logs(self, log_dirs: LogDirs, controller: Controller) -> LogManager:
+    async def _open_logs(self, log_dirs: LogDirs, controller: MetadataController) -> LogManager:
         own = set(self.config.log_dirs)
         directories = [LogDirectory(each.path, each.directory_id) for each in log_dirs.dirs if each.path in own]
         if not directories:
@@ -232,12 +241,12 @@ class Daemon:
             counts = (len(logs.logs), len(assigned))
             logger.info("%d of %d logs opened in %d ms, %d bytes checked", *counts, took_ms, logs.scanned_bytes)
 
-    async def _close_logs(self, logs: LogManager, controller: Controller) -> None:
+    async def _close_logs(self, logs: LogManager, controller: MetadataController) -> None:
         await logs.close(controller.broker_epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _services(
         self,
-        controller: Controller,
+        controller: MetadataController,
         replicas: ReplicaManager,
         mover: LogMover,
         told: tuple[tuple[int, int, int], ...],
@@ -256,29 +265,27 @@ class Daemon:
             served=told,
         )
 
-    def _subscribe(self, controller: Controller, services: BrokerServices) -> None:
+    def _subscribe(self, controller: MetadataController, services: BrokerServices) -> None:
         groups = GroupCoordinatorPublisher(services.groups, self.config.node_id)
         services.replicas.add_follower(groups)
         services.replicas.add_reopening_listener(groups.on_reopened)
         services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
         controller.subscribe(services.replicas)
 
-    async def _register(self, controller: Controller, logs: LogManager, watch: LogDirWatch) -> None:
-        # First, so that a log which was carried to another dir while nobody ran has a leader.
-        await controller.assign_directories(
-            {(log.topic_id, log.key[1]): log.directory.directory_id for log in logs.logs.values()}
+    async def _register(self, controller: MetadataController, replicas: ReplicaManager, watch: LogDirWatch) -> None:
+        registration = Registration(
+            random_uuid(),
+            tuple(each.advertised for each in self.listeners),
+            self.config.rack,
+            watch.in_service,
+            watch.cordoned,
+            _previous_broker_epoch(self.logs),
         )
-        await controller.register_broker(
-            Registration(
-                random_uuid(),
-                tuple(each.advertised for each in self.listeners),
-                self.config.rack,
-                watch.in_service,
-                watch.cordoned,
-            )
-        )
+        placements = {(log.topic_id, log.key[1]): log.directory.directory_id for log in self.logs.logs.values()}
+        await controller.register_broker(registration, placements, replicas.allow_leading)
 
-    async def _stop_serving(self, pump: EventPump, services: BrokerServices, controller: Controller) -> None:
+    async def _stop_serving(self, pump: EventPump, services: BrokerServices, controller: MetadataController) -> None:
+        await controller.begin_shutdown()
         self.native.end_requests()
         try:
             await services.groups.stop()
@@ -321,12 +328,20 @@ class _ConfigPublisher:
             logger.warning("%s", warning)
 
 
-async def _assign_directory(controller: Controller, key: TopicPartition, topic_id: bytes, directory_id: bytes) -> None:
+async def _assign_directory(
+    controller: MetadataController, key: TopicPartition, topic_id: bytes, directory_id: bytes
+) -> None:
     try:
         await controller.assign_directories({(topic_id, key[1]): directory_id})
     except MetadataLogError as error:
         # The next start notes it: it goes by where the logs lie.
         logger.error("the metadata could not be told where %s-%d lies now: %s", *key, error)
+
+
+def _previous_broker_epoch(logs: LogManager) -> int:
+    """Of the last life, if it came to an end in order in all log dirs."""
+    epochs = {each.previous_broker_epoch if each.clean else NO_BROKER_EPOCH for each in logs.live}
+    return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
 
 def _partitions(image: MetadataImage, node_id: int) -> set[TopicPartition]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pybroker.controller.controller import Controller
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage
+from pybroker.server.metadata_controller import MetadataController
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
@@ -24,8 +24,11 @@ _ALL = "*"
 class LogDirWatch:
     """`start` once the broker is registered. A follower of the replica manager, for changes of cordoned.log.dirs."""
 
-    def __init__(self, controller: Controller, logs: LogManager, metadata: bytes, stop: Callable[[str], None]) -> None:
-        """`metadata` is the directory id of the dir with the metadata log; `stop` ends the broker for a reason."""
+    def __init__(
+        self, controller: MetadataController, logs: LogManager, metadata: bytes | None, stop: Callable[[str], None]
+    ) -> None:
+        """`metadata` is the directory id of the dir with the metadata log, None where that is kept elsewhere; `stop`
+        ends the broker for a reason."""
         self._controller = controller
         self._logs = logs
         self._metadata = metadata

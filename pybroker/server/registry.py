@@ -12,6 +12,7 @@ from typing import Any
 
 from pybroker.server import apis
 from pybroker.server.api import Api
+from pybroker.server.performing import FORWARDED
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
@@ -24,14 +25,14 @@ _DATA_PLANE: tuple[VersionRange, ...] = ((PRODUCE_KEY, 3, 13), (FETCH_KEY, 4, 18
 _TOLD_PRODUCE_MIN_VERSION = 0
 
 
-def load_apis() -> dict[int, Api[Any, Any]]:
-    """The APIs served in Python, by api key."""
+def load_apis(*, joins_quorum: bool = False) -> dict[int, Api[Any, Any]]:
+    """The APIs served in Python, by api key, of a broker that joins controllers elsewhere or of one with its own."""
     found: dict[int, Api[Any, Any]] = {}
     for each in pkgutil.iter_modules(apis.__path__):
         api = getattr(importlib.import_module(f"{apis.__name__}.{each.name}"), "API", None)
         if api is not None:
             found[api.request.API_KEY] = api
-    return found
+    return {**found, **FORWARDED} if joins_quorum else found
 
 
 def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...]:

@@ -7,54 +7,36 @@ at once, so here an answer waits until this broker's partitions follow the metad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any
 
-from pybroker.controller.controller import Controller
 from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin
 from pybroker.replication.replica_manager import ReplicaManager
-
-T = TypeVar("T")
+from pybroker.server.metadata_controller import MetadataController
 
 #: Requests that change configurations name no timeout: so long they wait for what is before them in the queue.
 _ALTERED_MS = 5_000
 
 
 class ServedController:
-    """Topic and configuration changes that are in effect on this broker when they return, or durable and on their way
-    there when it has taken as long as the client may wait. See `Controller`."""
+    """Changes of the metadata that are in effect on this broker when they return, or durable and on their way there
+    when it has taken as long as the client may wait. See `MetadataController`."""
 
-    def __init__(self, controller: Controller, replicas: ReplicaManager) -> None:
+    def __init__(self, controller: MetadataController, replicas: ReplicaManager) -> None:
         self._controller = controller
         self._replicas = replicas
 
-    async def _settled(self, answer: Awaitable[T], timeout_ms: int) -> T:
-        response = await answer
+    async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
+        """The response to `request`, which is of that version and comes from `origin`."""
+        response = await self._controller.perform(request, version, origin)
+        timeout_ms: int = getattr(request, "timeout_ms", _ALTERED_MS)
         # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
         # The first step of a handler is in no task, where asyncio.timeout refuses to work.
         settled = asyncio.ensure_future(self._replicas.settled())
         await asyncio.wait([settled], timeout=max(timeout_ms, 0) / 1000)
         return response
 
-    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
-        return await self._settled(self._controller.create_topics(request, version), request.timeout_ms)
-
-    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
-        return await self._settled(self._controller.delete_topics(request, version), request.timeout_ms)
-
-    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-        return await self._settled(self._controller.create_partitions(request), request.timeout_ms)
-
-    async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
-        return await self._settled(self._controller.elect_leaders(request), request.timeout_ms)
-
-    async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
-        return await self._settled(self._controller.alter_configs(request), _ALTERED_MS)
-
-    async def incremental_alter_configs(
-        self, request: m.IncrementalAlterConfigsRequest
-    ) -> m.IncrementalAlterConfigsResponse:
-        return await self._settled(self._controller.incremental_alter_configs(request), _ALTERED_MS)
-
-    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
-        return await self._controller.allocate_producer_ids()
+    async def create_topics(self, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+        """Topics that come into being by being used: in this broker's own name."""
+        response: m.CreateTopicsResponse = await self.perform(request, request.MAX_VERSION, Origin())
+        return response

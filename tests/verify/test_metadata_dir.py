@@ -14,11 +14,11 @@ import pytest
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.controller import Controller
-from pybroker.controller.register_broker import Registration
 from pybroker.controller.start import start_controller
 from pybroker.metadata import log_files
 from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
 from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage import clean_shutdown
@@ -45,7 +45,7 @@ async def _open(path: Path, controller_port: int, *overrides: str) -> tuple[Cont
     controller = await start_controller(config, dirs, _now_ms)
     endpoints = (Endpoint("PLAINTEXT", "127.0.0.1", 9092, 0),)
     registration = Registration(random_uuid(), endpoints, None, (dirs.metadata.directory_id,))
-    await controller.register_broker(registration)
+    await controller.register_broker(registration, {}, lambda: None)
     return controller, dirs
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.AlterConfigsRequest
-) -> m.AlterConfigsResponse:
-    return await broker.controller.alter_configs(request)
-
-
-API = Api(m.AlterConfigsRequest, 0, 2, handle)
+API: Api[m.AlterConfigsRequest, m.AlterConfigsResponse] = Api(m.AlterConfigsRequest, 0, 2, perform)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.CreatePartitionsRequest
-) -> m.CreatePartitionsResponse:
-    return await broker.controller.create_partitions(request)
-
-
-API = Api(m.CreatePartitionsRequest, 0, 3, handle)
+API: Api[m.CreatePartitionsRequest, m.CreatePartitionsResponse] = Api(m.CreatePartitionsRequest, 0, 3, perform)

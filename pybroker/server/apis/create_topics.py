@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.CreateTopicsRequest
-) -> m.CreateTopicsResponse:
-    return await broker.controller.create_topics(request, context.api_version)
-
-
-API = Api(m.CreateTopicsRequest, 2, 7, handle)
+API: Api[m.CreateTopicsRequest, m.CreateTopicsResponse] = Api(m.CreateTopicsRequest, 2, 7, perform)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.DeleteTopicsRequest
-) -> m.DeleteTopicsResponse:
-    return await broker.controller.delete_topics(request, context.api_version)
-
-
-API = Api(m.DeleteTopicsRequest, 1, 6, handle)
+API: Api[m.DeleteTopicsRequest, m.DeleteTopicsResponse] = Api(m.DeleteTopicsRequest, 1, 6, perform)

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.ElectLeadersRequest
-) -> m.ElectLeadersResponse:
-    return await broker.controller.elect_leaders(request)
-
-
-API = Api(m.ElectLeadersRequest, 0, 2, handle)
+API: Api[m.ElectLeadersRequest, m.ElectLeadersResponse] = Api(m.ElectLeadersRequest, 0, 2, perform)

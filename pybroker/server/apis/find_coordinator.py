@@ -63,7 +63,7 @@ async def _create_offsets_topic(broker: BrokerServices) -> str | None:
     """Why it cannot be created; None when it is there."""
     live = sum(not node.fenced for node in broker.metadata.image.cluster.brokers.values())
     request = auto_create_request(broker.config, [OFFSETS_TOPIC], live)
-    response = await broker.controller.create_topics(request, m.CreateTopicsRequest.MAX_VERSION)
+    response = await broker.controller.create_topics(request)
     for result in response.topics:
         # Two clients may have asked at the same time.
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -5,13 +5,9 @@ effect here.
 from __future__ import annotations
 
 from pybroker.protocol import messages as m
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api
+from pybroker.server.performing import perform
 
-
-async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.IncrementalAlterConfigsRequest
-) -> m.IncrementalAlterConfigsResponse:
-    return await broker.controller.incremental_alter_configs(request)
-
-
-API = Api(m.IncrementalAlterConfigsRequest, 0, 1, handle)
+API: Api[m.IncrementalAlterConfigsRequest, m.IncrementalAlterConfigsResponse] = Api(
+    m.IncrementalAlterConfigsRequest, 0, 1, perform
+)

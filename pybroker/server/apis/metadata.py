@@ -77,9 +77,7 @@ async def _create(broker: BrokerServices, names: list[str]) -> dict[str, ErrorCo
     if not names:
         return {}
     live_count = sum(not each.fenced for each in broker.metadata.image.cluster.brokers.values())
-    response = await broker.controller.create_topics(
-        auto_create_request(broker.config, names, live_count), m.CreateTopicsRequest.MAX_VERSION
-    )
+    response = await broker.controller.create_topics(auto_create_request(broker.config, names, live_count))
     errors = {}
     for result in response.topics:
         # Someone else has created it in the meantime: it is there, and an answer that asks to try again is right.

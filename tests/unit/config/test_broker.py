@@ -93,7 +93,8 @@ def test_dynamic_values_that_cannot_be_used_are_left_out_with_a_warning() -> Non
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("process.roles=broker", "process.roles cannot be 'broker'; accepted: broker,controller"),
+        ("process.roles=controller", "process.roles cannot be 'controller'; accepted: broker,controller"),
+        ("process.roles=broker", "process.roles=broker needs controller.quorum.bootstrap.servers"),
         ("controller.quorum.voters=1@a:1,2@b:1", "this node alone, 1@host:port"),
         ("authorizer.class.name=x", "every client would be allowed everything"),
         ("log.retention.hours=0", "log.retention.hours cannot be 0"),

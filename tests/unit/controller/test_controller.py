@@ -11,13 +11,13 @@ import pytest
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
-from pybroker.controller.register_broker import Registration
 from pybroker.controller.start import start_controller
 from pybroker.metadata import log_files
 from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -40,9 +40,8 @@ async def _start(path: Path, *overrides: str, **arguments: Any) -> tuple[Control
     dirs = open_log_dirs([path], 1, 1000)
     config = BrokerConfig.load(None, ["node.id=1", f"log.dirs={path}", *overrides])
     controller = await start_controller(config, dirs, lambda: next(_ticks), **arguments)
-    await controller.register_broker(
-        Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), None, (dirs.metadata.directory_id,))
-    )
+    registration = Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), None, (dirs.metadata.directory_id,))
+    await controller.register_broker(registration, {}, lambda: None)
     return controller, dirs
 
 

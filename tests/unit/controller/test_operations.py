@@ -13,9 +13,10 @@ from pybroker.controller.auto_create import auto_create_request
 from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
-from pybroker.controller.register_broker import Registration, change_directories, fence_broker, register_broker
+from pybroker.controller.register_broker import change_directories, fence_broker, register_broker
 from pybroker.controller.state import ControllerState
 from pybroker.metadata.image import Endpoint
+from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 

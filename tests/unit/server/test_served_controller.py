@@ -8,24 +8,15 @@ from typing import Any
 import pytest
 
 from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin
 from pybroker.server import served_controller
 from pybroker.server.served_controller import ServedController
 
 
 class Controller:
-    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
-        return m.CreateTopicsResponse(throttle_time_ms=version)
-
-    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
-        return m.DeleteTopicsResponse(throttle_time_ms=version)
-
-    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-        return m.CreatePartitionsResponse()
-
-    async def incremental_alter_configs(
-        self, request: m.IncrementalAlterConfigsRequest
-    ) -> m.IncrementalAlterConfigsResponse:
-        return m.IncrementalAlterConfigsResponse(throttle_time_ms=9)
+    async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
+        assert origin.principal == "User:ANONYMOUS"
+        return m.response_class(request.API_KEY or 0)(throttle_time_ms=version)
 
 
 class Replicas:
@@ -44,7 +35,7 @@ def served(replicas: Any) -> ServedController:
 def test_an_answer_waits_until_it_is_in_effect() -> None:
     async def run() -> None:
         replicas = Replicas()
-        answer = asyncio.create_task(served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000), 7))
+        answer = asyncio.create_task(served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000)))
         await asyncio.sleep(0.01)
         assert not answer.done()
         replicas.done.set()
@@ -58,10 +49,10 @@ def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
     async def run() -> None:
         controller = served(Replicas())
         async with asyncio.timeout(50):
-            created = await controller.create_topics(m.CreateTopicsRequest(timeout_ms=timeout_ms), 7)
+            created = await controller.create_topics(m.CreateTopicsRequest(timeout_ms=timeout_ms))
             assert created.throttle_time_ms == 7
-            await controller.delete_topics(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6)
-            await controller.create_partitions(m.CreatePartitionsRequest(timeout_ms=timeout_ms))
+            await controller.perform(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6, Origin())
+            await controller.perform(m.CreatePartitionsRequest(timeout_ms=timeout_ms), 3, Origin())
 
     asyncio.run(run())
 
@@ -71,8 +62,8 @@ def test_changes_of_configurations_wait_a_while(monkeypatch: pytest.MonkeyPatch)
 
     async def run() -> None:
         async with asyncio.timeout(50):
-            answer = await served(Replicas()).incremental_alter_configs(m.IncrementalAlterConfigsRequest())
-        assert answer.throttle_time_ms == 9
+            answer = await served(Replicas()).perform(m.IncrementalAlterConfigsRequest(), 1, Origin())
+        assert answer.throttle_time_ms == 1
 
     asyncio.run(run())
 
@@ -84,7 +75,7 @@ def test_the_first_step_of_an_answer_needs_no_task() -> None:
 
         def step() -> None:
             # As the dispatcher does, in a callback of the loop.
-            handling = served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000), 7)
+            handling = served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000))
             waits_for = handling.send(None)
             assert asyncio.isfuture(waits_for)
             replicas.done.set()

@@ -11,10 +11,10 @@ from typing import Any
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
-from pybroker.controller.register_broker import Registration
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import Endpoint, Provenance
 from pybroker.metadata.records import VersionedRecord
+from pybroker.metadata.registration import Registration
 from pybroker.native.partition import PartitionState, ProducerState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -148,7 +148,8 @@ class Services:
     async def start(self) -> Services:
         """Register the broker."""
         endpoint = Endpoint(LISTENER, "127.0.0.1", 9092, 0)
-        await self.metadata.register_broker(Registration(bytes(15) + b"\x07", (endpoint,), "rack-1", (b"\x01" * 16,)))
+        registration = Registration(bytes(15) + b"\x07", (endpoint,), "rack-1", (b"\x01" * 16,))
+        await self.metadata.register_broker(registration, {}, lambda: None)
         return self
 
     async def call(self, module: str, request: m.Message, version: int, *, listener: str = LISTENER) -> Any:

@@ -1,0 +1,114 @@
+"""`QuorumConnection`: one connection to one controller; single requests, each answered before the next is sent.
+
+Versions are agreed on with ApiVersions when the connection is made. Fails with OSError (a timeout is TimeoutError) for
+the network, and with ProtocolError for bytes that are no answer; the connection is of no use then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any, Self
+
+import pybroker
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, ProtocolError
+
+Address = tuple[str, int]
+
+_LENGTH = struct.Struct(">i")
+#: Metadata is fetched in parts of a few MiB at the most; anything much longer is no controller's answer.
+_MAX_RESPONSE_BYTES = 256 << 20
+#: Every KRaft controller knows it.
+_API_VERSIONS = 3
+
+
+class QuorumConnection:
+    """Made by `open`. `address` is where it leads to."""
+
+    def __init__(
+        self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str
+    ) -> None:
+        self.address = address
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    async def open(cls, address: Address, client_id: str, timeout_s: float) -> Self:
+        """Connect, and learn what the controller serves."""
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*address)
+            connection = cls(address, reader, writer, client_id)
+            try:
+                await connection._agree()
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    async def _agree(self) -> None:
+        request = m.ApiVersionsRequest(
+            client_software_name="pybroker", client_software_version=pybroker.__version__.replace("+", "-")
+        )
+        answer = await self._call(request, _API_VERSIONS)
+        if answer.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"ApiVersions was answered with error {answer.error_code}")
+        self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    def version_of(self, request: m.Message) -> int:
+        """The highest version that both sides know. ProtocolError when there is none."""
+        api = m.apis()[request.API_KEY or 0]
+        lowest, highest = self._versions.get(api.api_key, (0, -1))
+        version = min(api.max_version, highest)
+        if version < max(api.min_version, lowest):
+            host, port = self.address
+            raise ProtocolError(f"{host}:{port} does not serve {api.name} in a version that this broker knows")
+        return version
+
+    async def call(self, request: m.Message, timeout_s: float) -> Any:
+        """The decoded answer. One call at a time; one that fails or is cancelled closes the connection."""
+        version = self.version_of(request)
+        async with asyncio.timeout(timeout_s):
+            try:
+                return await self._call(request, version)
+            except BaseException:
+                # What is still to come would be taken for the answer to the next request.
+                self.close()
+                raise
+
+    async def _call(self, request: m.Message, version: int) -> Any:
+        api_key = request.API_KEY
+        assert api_key is not None
+        self._correlation_id += 1
+        header = m.RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        frame = header.encode(m.request_header_version(api_key, version)) + request.encode(version)
+        self._writer.write(_LENGTH.pack(len(frame)) + frame)
+        data = await self._read_frame()
+        head, position = m.ResponseHeader.decode(m.response_header_version(api_key, version), data)
+        if head.correlation_id != self._correlation_id:
+            raise ProtocolError(f"the answer is to request {head.correlation_id}, not to {self._correlation_id}")
+        response, end = m.response_class(api_key).decode(version, data, position)
+        if end != len(data):
+            raise ProtocolError(f"{len(data) - end} bytes after the response")
+        return response
+
+    async def _read_frame(self) -> bytes:
+        try:
+            (size_bytes,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            if not 0 <= size_bytes <= _MAX_RESPONSE_BYTES:
+                raise ProtocolError(f"an answer of {size_bytes} bytes: whoever listens there is no Kafka controller")
+            return await self._reader.readexactly(size_bytes)
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionError("the controller closed the connection") from error
+
+    def close(self) -> None:
+        """Close it; harmless when repeated."""
+        self._writer.close()

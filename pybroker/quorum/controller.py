@@ -1,0 +1,245 @@
+"""`QuorumController`: the controllers of a quorum as the rest of this broker sees them. On the asyncio loop.
+
+It offers what the embedded `Controller` offers: an image and its publishers, the configuration with dynamic values, and
+operations. Here an operation is a request to the active controller, and its effect comes back through the metadata log.
+What takes long must not hold up what keeps the broker alive: heartbeats, replication and everything else have a channel
+each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.dynamic_config import DynamicConfig
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.loader import MetadataPublisher, full_delta
+from pybroker.metadata.registration import Placements, Registration
+from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin, unwrap, wrap
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.quorum.assignments import assign_requests, misplaced
+from pybroker.quorum.channel import QuorumChannel
+from pybroker.quorum.errors import QuorumError, QuorumUnavailable
+from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
+from pybroker.quorum.leader import LeaderFinder
+from pybroker.quorum.lifecycle import BrokerLifecycle, LifecycleSettings
+from pybroker.quorum.refusal import refused
+from pybroker.quorum.served_features import check_served
+
+logger = logging.getLogger(__name__)
+
+#: For requests that do not say how long they may take.
+_FORWARD_TIMEOUT_S = 60.0
+_REPLICATION_TIMEOUT_S = 30.0
+#: So long an answer is held back for its effect to arrive here.
+_EFFECT_TIMEOUT_S = 1.0
+
+
+class QuorumController:
+    """Made by `pybroker.quorum.start.join_quorum`. `image` is the published image."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        finder: LeaderFinder,
+        fetching: FetcherSettings,
+        living: LifecycleSettings,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`on_failure` is called with the reason when this broker can be part of the cluster no longer."""
+        self.node_id = config.node_id
+        self._config = DynamicConfig(config)
+        self._on_failure = on_failure
+        self._publishers: list[MetadataPublisher] = []
+        self._fetcher = MetadataFetcher(fetching, finder, self._publish)
+        self._fetching: asyncio.Task[None] | None = None
+        timeout_s = config.get_int("controller.socket.timeout.ms") / 1000
+        name = f"broker-{config.node_id}"
+        self._heartbeats = QuorumChannel(finder, f"{name}-heartbeats", timeout_s)
+        self._replication = QuorumChannel(finder, f"{name}-replication", timeout_s)
+        self._requests = QuorumChannel(finder, f"{name}-forwarding", timeout_s)
+        self._lifecycle = BrokerLifecycle(living, self._heartbeats, self._fetcher, on_failure)
+
+    # ---- metadata --------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the controllers have committed, as far as it has arrived here."""
+        return self._fetcher.image
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration with the dynamic values of the image."""
+        return self._config.of(self.image)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the newest registration; -1 before the first."""
+        return self._lifecycle.broker_epoch
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the controllers, by their last word, want no client to come here."""
+        return self._lifecycle.is_fenced
+
+    async def start(self) -> None:
+        """Fetch the metadata from now on; return when what is committed is here. MetadataError when it cannot be."""
+        self._fetching = asyncio.get_running_loop().create_task(self._fetch(), name="metadata fetcher")
+        caught_up = asyncio.ensure_future(self._fetcher.caught_up())
+        try:
+            await asyncio.wait([caught_up, self._fetching], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            caught_up.cancel()
+        if self._fetching.done():
+            self._fetching.result()
+        check_served(self.image)
+
+    async def _fetch(self) -> None:
+        try:
+            await self._fetcher.run()
+        except MetadataError as error:
+            self._on_failure(str(error))
+            raise
+        except Exception:
+            logger.exception("the metadata fetcher has a defect")
+            self._on_failure("the metadata of the cluster cannot be followed")
+            raise
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if delta.feature_levels_changed and self._publishers:
+            try:
+                check_served(image)
+            except QuorumError as error:
+                self._on_failure(str(error))
+        for publisher in self._publishers:
+            publisher.publish(delta, image)
+
+    def subscribe(self, publisher: MetadataPublisher) -> None:
+        """Give `publisher` all there is now, and from now on every change."""
+        publisher.publish(full_delta(self.image), self.image)
+        self._publishers.append(publisher)
+
+    def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
+        """Advertised (host, port) of a live broker on that listener, by the published image."""
+        return self.image.endpoint(node_id, listener)
+
+    # ---- this broker's life ----------------------------------------------------------------------------------------
+
+    async def register_broker(
+        self, registration: Registration, placements: Placements, before_leading: Callable[[], None]
+    ) -> int:
+        """Register this broker, tell where its replicas lie, and return when it is unfenced: its broker epoch.
+
+        What the metadata says of this broker's leadership is of an earlier life until it is registered:
+        `before_leading` is called then, and all there is is published once more. QuorumError.
+        """
+        await self._lifecycle.register(registration)
+        before_leading()
+        delta = full_delta(self.image)
+        for publisher in self._publishers:
+            publisher.publish(delta, self.image)
+        self._lifecycle.start()
+        await self.assign_directories(placements)
+        await self._lifecycle.unfence()
+        return self.broker_epoch
+
+    async def change_directories(self, directories: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
+        """Which log dirs of this broker are in service, and which of them get no new partitions."""
+        await self._lifecycle.change_directories(directories, cordoned)
+
+    async def assign_directories(self, directories: Placements) -> None:
+        """Which log dirs replicas of this broker lie in, by topic id and partition. Returns when the controllers have
+        taken it, however long that takes."""
+        wrong = misplaced(self.image, self.node_id, directories)
+        for request in assign_requests(wrong, self.node_id, self.broker_epoch):
+            answer = await self._until_available(self._replication, request)
+            if answer.error_code != ErrorCode.NONE:
+                logger.error("the controllers did not note in which log dirs replicas lie: error %d", answer.error_code)
+
+    async def begin_shutdown(self) -> None:
+        """Hand over to other brokers what this one leads, while it still serves."""
+        if self.config.get_bool("controlled.shutdown.enable") and not await self._lifecycle.shut_down():
+            logger.warning("the controllers did not let this broker go; it stops all the same")
+
+    async def fence_broker(self) -> None:
+        """The controllers have fenced this broker when they let it go, or do when they hear nothing of it."""
+        await self._lifecycle.close()
+
+    async def close(self) -> None:
+        """End everything."""
+        await self._lifecycle.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+        for channel in (self._heartbeats, self._replication, self._requests):
+            channel.close()
+
+    # ---- requests of this broker -----------------------------------------------------------------------------------
+
+    async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+        """AlterPartition, with the active controller's answer of whatever kind. QuorumUnavailable when there has been
+        none for half a minute; in a task."""
+        answer: m.AlterPartitionResponse = await self._replication.call(request, _REPLICATION_TIMEOUT_S)
+        return answer
+
+    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
+        """A block of producer ids for this broker."""
+        request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+        answer: m.AllocateProducerIdsResponse = await _in_task(self._allocate(request))
+        return answer
+
+    async def _allocate(self, request: m.AllocateProducerIdsRequest) -> m.AllocateProducerIdsResponse:
+        try:
+            answer: m.AllocateProducerIdsResponse = await self._requests.call(request, _FORWARD_TIMEOUT_S)
+        except QuorumUnavailable as error:
+            logger.warning("no producer ids: %s", error)
+            return m.AllocateProducerIdsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+        return answer
+
+    async def _until_available(self, channel: QuorumChannel, request: m.Message) -> Any:
+        while True:
+            try:
+                return await channel.call(request, _REPLICATION_TIMEOUT_S)
+            except QuorumUnavailable as error:
+                logger.warning("%s; it is tried again", error)
+
+    # ---- requests of clients ---------------------------------------------------------------------------------------
+
+    async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
+        """What the active controller answers `origin`. Its effect has arrived here, if that takes less than a second.
+        When no controller answers in the request's time, the response says so."""
+        return await _in_task(self._forward(request, version, origin))
+
+    async def _forward(self, request: m.Message, version: int, origin: Origin) -> Any:
+        timeout_ms = getattr(request, "timeout_ms", 0)
+        timeout_s = min(max(timeout_ms / 1000, 1.0), _FORWARD_TIMEOUT_S) if timeout_ms else _FORWARD_TIMEOUT_S
+        try:
+            answer = await self._requests.call(wrap(request, version, origin), timeout_s)
+            response = unwrap(request, version, answer)
+        except QuorumUnavailable as error:
+            return refused(request, KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)))
+        except ProtocolError as error:
+            return refused(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        except KafkaError as error:
+            return refused(request, error)
+        taking_effect = asyncio.ensure_future(self._reach_high_watermark())
+        await asyncio.wait([taking_effect], timeout=_EFFECT_TIMEOUT_S)
+        taking_effect.cancel()
+        return response
+
+    async def _reach_high_watermark(self) -> None:
+        """Return when everything is here that the active controller calls committed now."""
+        answer = await self._requests.call(self._fetcher.request(max_wait_ms=0), _EFFECT_TIMEOUT_S)
+        offsets = [each.high_watermark for topic in answer.responses for each in topic.partitions]
+        await self._fetcher.until(lambda image: image.provenance.end_offset >= max(offsets, default=0))
+
+
+async def _in_task(work: Coroutine[Any, Any, Any]) -> Any:
+    """Handlers of requests are stepped outside of any task, where there are no timeouts."""
+    return await asyncio.get_running_loop().create_task(work)

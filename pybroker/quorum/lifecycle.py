@@ -1,0 +1,287 @@
+"""`BrokerLifecycle`: this broker's registration with the quorum and its heartbeats (KIP-631), as far as its stop.
+
+A task on the asyncio loop sends heartbeats; each says how far this broker has applied the metadata and what it wants:
+to be unfenced, to stop, to have log dirs taken out of service (KIP-858, KIP-1066). The controllers fence a broker that
+is silent for broker.session.timeout.ms. One that they no longer know under its epoch registers again, under its last
+epoch, so that they take its log for what it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pybroker.metadata import features
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.registration import Registration
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.quorum.channel import QuorumChannel
+from pybroker.quorum.errors import QuorumError, QuorumUnavailable
+from pybroker.quorum.fetcher import MetadataFetcher
+from pybroker.quorum.signal import Signal
+
+logger = logging.getLogger(__name__)
+
+UNREGISTERED = -1
+#: Between heartbeats while something is waited for that the next one may bring.
+_EAGER_INTERVAL_S = 0.1
+_REGISTRATION_INTERVAL_S = 0.5
+_CORDONED_SINCE_METADATA_VERSION = 30
+_REFUSALS = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "its cluster.id is not theirs: check log.dirs and the addresses of the quorum",
+    ErrorCode.INVALID_REGISTRATION: (
+        "they have finalised a feature, or a level of one, that this broker does not serve "
+        "(`kafka-features.sh describe` lists them)"
+    ),
+    ErrorCode.UNSUPPORTED_VERSION: (
+        "they have finalised a feature, or a level of one, that this broker does not serve "
+        "(`kafka-features.sh describe` lists them)"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleSettings:
+    """Kafka's broker.heartbeat.interval.ms, broker.session.timeout.ms and initial.broker.registration.timeout.ms, in
+    seconds."""
+
+    node_id: int
+    cluster_id: str
+    heartbeat_interval_s: float
+    session_timeout_s: float
+    registration_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a heartbeat asks for."""
+
+    fence: bool = True
+    shut_down: bool = False
+    offline: frozenset[bytes] = frozenset()
+    cordoned: frozenset[bytes] = frozenset()
+
+
+class BrokerLifecycle:
+    """`register`, `start`, `unfence`; at the end `shut_down` and `close`. `broker_epoch` is -1 before the first."""
+
+    def __init__(
+        self,
+        settings: LifecycleSettings,
+        channel: QuorumChannel,
+        fetcher: MetadataFetcher,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """`on_failure` is called, once, when this broker can be part of the cluster no longer."""
+        self.broker_epoch = UNREGISTERED
+        self.is_fenced = True
+        self._settings = settings
+        self._channel = channel
+        self._fetcher = fetcher
+        self._on_failure = on_failure
+        self._registration: Registration | None = None
+        self._wish = _Wish()
+        self._granted: _Wish | None = None
+        self._may_stop = False
+        self._progress = Signal()
+        self._due = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+        self._is_silenced = False
+
+    # ---- registration ----------------------------------------------------------------------------------------------
+
+    async def register(self, registration: Registration) -> None:
+        """Register, and return when the published metadata says so. QuorumError when that is refused, or has not
+        succeeded in the time of initial.broker.registration.timeout.ms."""
+        self._registration = registration
+        self._wish = _Wish(cordoned=frozenset(registration.cordoned_directories))
+        try:
+            await self._register(registration.previous_broker_epoch)
+        except QuorumUnavailable as error:
+            raise QuorumError(
+                f"broker {self._settings.node_id} could not register: {error}. Are the controllers running? "
+                "initial.broker.registration.timeout.ms bounds how long they are waited for"
+            ) from error
+
+    async def _register(self, previous_epoch: int) -> None:
+        node_id, epoch = self._settings.node_id, await self._accepted(self._request(previous_epoch))
+        # Nothing that waits for a grant may take one of the epoch before for it.
+        self.broker_epoch, self._granted, self._may_stop = epoch, None, False
+        await self._fetcher.until(lambda image: _epoch_of(image, node_id) >= epoch)
+        logger.info("registered with the quorum as broker %d under epoch %d", node_id, epoch)
+
+    async def _accepted(self, request: m.BrokerRegistrationRequest) -> int:
+        """The broker epoch, as soon as the controllers give one. QuorumUnavailable when they do not answer, QuorumError
+        when they give none."""
+        loop = asyncio.get_running_loop()
+        deadline, was_told = loop.time() + self._settings.registration_timeout_s, False
+        while True:
+            answer = await self._channel.call(request, max(deadline - loop.time(), _REGISTRATION_INTERVAL_S))
+            code = answer.error_code
+            if code == ErrorCode.NONE:
+                return int(answer.broker_epoch)
+            if code in _REFUSALS:
+                raise QuorumError(f"the controllers refuse broker {request.broker_id}: {_REFUSALS[ErrorCode(code)]}")
+            if loop.time() > deadline:
+                raise QuorumError(f"broker {request.broker_id} could not register: {_why_late(code)}")
+            if not was_told:
+                was_told = True
+                logger.info("registration as broker %d has to wait: %s", request.broker_id, _why_late(code))
+            await asyncio.sleep(_REGISTRATION_INTERVAL_S)
+
+    def _request(self, previous_epoch: int) -> m.BrokerRegistrationRequest:
+        registration = self._registration
+        assert registration is not None
+        kind = m.BrokerRegistrationRequest
+        return kind(
+            broker_id=self._settings.node_id,
+            cluster_id=self._settings.cluster_id,
+            incarnation_id=registration.incarnation_id,
+            listeners=[
+                kind.Listener(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+                for each in registration.endpoints
+            ],
+            features=[
+                kind.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in features.SUPPORTED.items()
+            ],
+            rack=registration.rack,
+            log_dirs=[each for each in registration.directories if each not in self._wish.offline],
+            previous_broker_epoch=previous_epoch,
+        )
+
+    # ---- heartbeats ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Send heartbeats from now on."""
+        self._beating = asyncio.get_running_loop().create_task(self._beat_for_ever(), name="broker heartbeats")
+
+    async def _beat_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._due.clear()
+            try:
+                await self._beat()
+            except QuorumError as error:
+                self._on_failure(str(error))
+                return
+            is_waited_for = self._wish.shut_down != self._may_stop or (self.is_fenced and not self._wish.fence)
+            interval_s = _EAGER_INTERVAL_S if is_waited_for else self._settings.heartbeat_interval_s
+            timer = loop.call_later(interval_s, self._due.set)
+            await self._due.wait()
+            timer.cancel()
+
+    async def _beat(self) -> None:
+        try:
+            await self._exchange(self._wish, self.broker_epoch)
+        except QuorumUnavailable as error:
+            self._tell_silence(error)
+        else:
+            self._is_silenced = False
+            self._progress.notify()
+
+    async def _exchange(self, wish: _Wish, epoch: int) -> None:
+        answer = await self._channel.call(self._heartbeat(wish, epoch), self._settings.session_timeout_s)
+        if answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            logger.warning("the controllers do not know broker epoch %d any more; this broker registers again", epoch)
+            self._note_fenced(True)
+            await self._register(epoch)
+        elif answer.error_code != ErrorCode.NONE:
+            logger.warning("a heartbeat was answered with error %d", answer.error_code)
+        else:
+            self._granted, self._may_stop = wish, answer.should_shut_down
+            self._note_fenced(answer.is_fenced)
+
+    def _heartbeat(self, wish: _Wish, epoch: int) -> m.BrokerHeartbeatRequest:
+        image = self._fetcher.image
+        knows_cordoned = image.metadata_version >= _CORDONED_SINCE_METADATA_VERSION
+        return m.BrokerHeartbeatRequest(
+            broker_id=self._settings.node_id,
+            broker_epoch=epoch,
+            current_metadata_offset=image.provenance.end_offset - 1,
+            want_fence=wish.fence,
+            want_shut_down=wish.shut_down,
+            offline_log_dirs=sorted(wish.offline),
+            cordoned_log_dirs=sorted(wish.cordoned) if knows_cordoned else None,
+        )
+
+    def _note_fenced(self, is_fenced: bool) -> None:
+        if is_fenced and not self.is_fenced and not self._wish.shut_down:
+            logger.warning("the controllers have fenced this broker")
+        elif self.is_fenced and not is_fenced:
+            logger.info("the controllers have unfenced this broker")
+        self.is_fenced = is_fenced
+
+    def _tell_silence(self, error: QuorumUnavailable) -> None:
+        if not self._is_silenced:
+            self._is_silenced = True
+            logger.warning("no heartbeat gets through, and the controllers fence a silent broker: %s", error)
+            self._progress.notify()
+
+    async def _ask_for(self, wish: _Wish, granted: Callable[[], bool]) -> None:
+        """Send `wish` in the next heartbeat, which is sent at once, and return when `granted`."""
+        self._wish = wish
+        self._due.set()
+        await self._progress.until(lambda: self._granted == self._wish and granted())
+
+    async def unfence(self) -> None:
+        """Ask to be unfenced; return when the published metadata says that this broker is."""
+        await self._ask_for(_Wish(False, False, self._wish.offline, self._wish.cordoned), lambda: not self.is_fenced)
+        await self._fetcher.until(lambda image: _is_unfenced(image, self._settings.node_id))
+
+    async def change_directories(self, in_service: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
+        """Tell which log dirs are in service, and which of them get no new partitions; return when that has arrived."""
+        assert self._registration is not None
+        offline = self._wish.offline | (frozenset(self._registration.directories) - frozenset(in_service))
+        wish = _Wish(self._wish.fence, self._wish.shut_down, offline, frozenset(cordoned))
+        if wish != self._granted:
+            await self._ask_for(wish, lambda: True)
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    async def shut_down(self) -> bool:
+        """Hand over what this broker leads (controlled shutdown); whether the controllers let it go. In vain when none
+        of them answers for the time of a session: then the broker is fenced anyway."""
+        if self._beating is None or self._beating.done():
+            return False
+        asking = asyncio.ensure_future(
+            self._ask_for(_Wish(False, True, self._wish.offline, self._wish.cordoned), lambda: self._may_stop)
+        )
+        silent = asyncio.ensure_future(self._silence())
+        await asyncio.wait([asking, silent, self._beating], return_when=asyncio.FIRST_COMPLETED)
+        for each in (asking, silent):
+            each.cancel()
+        await asyncio.gather(asking, silent, return_exceptions=True)
+        return self._may_stop
+
+    async def _silence(self) -> None:
+        """Return when no heartbeat has got through for the time of a session."""
+        await self._progress.until(lambda: self._is_silenced)
+
+    async def close(self) -> None:
+        """Send no more heartbeats."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+
+
+def _epoch_of(image: MetadataImage, node_id: int) -> int:
+    broker = image.cluster.brokers.get(node_id)
+    return UNREGISTERED if broker is None else broker.epoch
+
+
+def _is_unfenced(image: MetadataImage, node_id: int) -> bool:
+    broker = image.cluster.brokers.get(node_id)
+    return broker is not None and not broker.fenced
+
+
+def _why_late(code: int) -> str:
+    if code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+        return (
+            "the controllers hold another broker of this node.id for running; if it is not, they forget it when its "
+            "session ends (broker.session.timeout.ms)"
+        )
+    return f"the controllers have answered with error {code}"

@@ -1,0 +1,36 @@
+"""Requests that the controller answers, whichever one: handed on to it as they are.
+
+Where the controllers are Apache Kafka's, more than the embedded one knows can be asked of them: `FORWARDED` has those
+APIs, which then take the place of the handlers that answer from what this broker knows by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+
+async def perform(broker: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer with what the controller says."""
+    origin = Origin(context.principal, context.client_host, context.client_id)
+    return await broker.controller.perform(request, context.api_version, origin)
+
+
+FORWARDED: Mapping[int, Api[Any, Any]] = {
+    each.API_KEY: Api(each, each.MIN_VERSION, each.MAX_VERSION, perform)
+    for each in (
+        m.AlterPartitionReassignmentsRequest,
+        m.ListPartitionReassignmentsRequest,
+        m.AlterClientQuotasRequest,
+        m.AlterUserScramCredentialsRequest,
+        m.DescribeQuorumRequest,
+        m.UpdateFeaturesRequest,
+        m.UnregisterBrokerRequest,
+        m.AddRaftVoterRequest,
+        m.RemoveRaftVoterRequest,
+    )
+}

@@ -1,0 +1,432 @@
+"""A broker's life in a scripted quorum: registration, heartbeats, fencing, forwarded requests, controlled shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from scripted_controller import TIMEOUT_S, Quorum, ScriptedController, controllers
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.image import Endpoint, MetadataImage
+from pybroker.metadata.records import VersionedRecord
+from pybroker.metadata.registration import Registration
+from pybroker.protocol import messages as m
+from pybroker.protocol.envelope import Origin
+from pybroker.protocol.errors import ErrorCode
+from pybroker.quorum.controller import QuorumController
+from pybroker.quorum.errors import QuorumError, QuorumUnavailable
+from pybroker.quorum.fetcher import FetcherSettings
+from pybroker.quorum.leader import LeaderFinder
+from pybroker.quorum.lifecycle import LifecycleSettings
+
+NODE_ID = 5
+FIRST, SECOND = b"1" * 16, b"2" * 16
+REGISTRATION = Registration(
+    b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), "rack-1", (FIRST, SECOND), (), previous_broker_epoch=17
+)
+LEVELS = {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+
+
+class Cluster:
+    """One controller that keeps the brokers' registrations in its metadata log."""
+
+    def __init__(self, member: ScriptedController) -> None:
+        self.member = member
+        self.quorum = Quorum(member)
+        self.refusals: list[int] = []
+        self.heartbeat_error = ErrorCode.NONE
+        self.may_stop = True
+        self.broker_epoch = -1
+        self.fenced = True
+        for name, level in LEVELS.items():
+            self.quorum.append(m.FeatureLevelRecord(name=name, feature_level=level))
+        member.on[m.BrokerRegistrationRequest] = self._register
+        member.on[m.BrokerHeartbeatRequest] = self._heartbeat
+
+    def _register(self, request: m.BrokerRegistrationRequest) -> m.BrokerRegistrationResponse:
+        if self.refusals:
+            return m.BrokerRegistrationResponse(error_code=self.refusals.pop(0))
+        self.fenced = True
+        self.heartbeat_error = ErrorCode.NONE
+        self.broker_epoch = self.quorum.end_offset
+        record = m.RegisterBrokerRecord(
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            broker_epoch=self.broker_epoch,
+            rack=request.rack,
+            fenced=True,
+            log_dirs=request.log_dirs,
+        )
+        self.quorum.append(record, version=3)
+        return m.BrokerRegistrationResponse(broker_epoch=self.broker_epoch)
+
+    def _heartbeat(self, request: m.BrokerHeartbeatRequest) -> m.BrokerHeartbeatResponse:
+        if self.heartbeat_error is not ErrorCode.NONE:
+            return m.BrokerHeartbeatResponse(error_code=self.heartbeat_error)
+        assert request.broker_epoch == self.broker_epoch
+        is_caught_up = request.current_metadata_offset >= self.broker_epoch
+        if self.fenced and is_caught_up and not request.want_fence and not request.want_shut_down:
+            self.fenced = False
+            self._change(-1)
+        return m.BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up,
+            is_fenced=self.fenced,
+            should_shut_down=request.want_shut_down and self.may_stop,
+        )
+
+    def _change(self, fenced: int) -> None:
+        change = m.BrokerRegistrationChangeRecord(broker_id=NODE_ID, broker_epoch=self.broker_epoch, fenced=fenced)
+        self.quorum.append(change, version=2)
+
+    @property
+    def last_heartbeat(self) -> m.BrokerHeartbeatRequest:
+        found: m.BrokerHeartbeatRequest = self.member.seen_of(m.BrokerHeartbeatRequest)[-1]
+        return found
+
+
+class Broker:
+    """A `QuorumController` and what it has told."""
+
+    def __init__(self, cluster: Cluster, **overrides: str) -> None:
+        settings = [f"{key.replace('_', '.')}={value}" for key, value in overrides.items()]
+        config = BrokerConfig.load(
+            None,
+            [
+                f"node.id={NODE_ID}",
+                "process.roles=broker",
+                "controller.quorum.bootstrap.servers=127.0.0.1:1",
+                *settings,
+            ],
+        )
+        self.failures: list[str] = []
+        self.controller = QuorumController(
+            config,
+            LeaderFinder([cluster.member.address]),
+            FetcherSettings(NODE_ID, "cluster", FIRST, 30.0, 0.01, 1 << 20, 1 << 20),
+            LifecycleSettings(NODE_ID, "cluster", 0.02, 1.0, TIMEOUT_S),
+            self.failures.append,
+        )
+
+    async def join(self) -> int:
+        await self.controller.start()
+        return await self.controller.register_broker(REGISTRATION, {}, lambda: None)
+
+
+@asynccontextmanager
+async def broker_in_cluster(**overrides: str) -> AsyncIterator[tuple[Broker, Cluster]]:
+    async with controllers() as (member,):
+        cluster = Cluster(member)
+        broker = Broker(cluster, **overrides)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                yield broker, cluster
+        finally:
+            await broker.controller.close()
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self.published: list[tuple[MetadataDelta, MetadataImage]] = []
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.published.append((delta, image))
+
+
+def test_joining_ends_with_a_broker_that_is_unfenced_and_knows_it() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.controller.start()
+            publisher = Publisher()
+            broker.controller.subscribe(publisher)
+            steps: list[int] = []
+            epoch = await broker.controller.register_broker(
+                REGISTRATION, {}, lambda: steps.append(len(publisher.published))
+            )
+            assert broker.controller.broker_epoch == epoch == cluster.broker_epoch
+            assert not broker.controller.image.cluster.brokers[NODE_ID].fenced
+            (request,) = cluster.member.seen_of(m.BrokerRegistrationRequest)
+            assert request.previous_broker_epoch == 17
+            assert request.log_dirs == [FIRST, SECOND]
+            assert {each.name: each.max_supported_version for each in request.features}.items() >= LEVELS.items()
+            (before,) = steps
+            delta, image = publisher.published[before]
+            assert image.cluster.brokers[NODE_ID].epoch == epoch
+            assert delta.cluster.changed == {NODE_ID}, "all there is, once more"
+            assert image.cluster.brokers[NODE_ID].fenced
+
+    asyncio.run(run())
+
+
+def test_a_registration_waits_for_an_earlier_one_to_end() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            cluster.refusals = [ErrorCode.DUPLICATE_BROKER_REGISTRATION]
+            await broker.join()
+            assert len(cluster.member.seen_of(m.BrokerRegistrationRequest)) == 2
+
+    asyncio.run(run())
+
+
+def test_a_registration_that_is_refused_says_why() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            cluster.refusals = [ErrorCode.INVALID_REGISTRATION]
+            with pytest.raises(QuorumError, match=r"refuse broker 5: they have finalised a feature"):
+                await broker.join()
+
+    asyncio.run(run())
+
+
+def test_a_feature_that_is_not_served_is_named_with_the_command_that_takes_it_back() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            cluster.quorum.append(m.FeatureLevelRecord(name="group.version", feature_level=1))
+            with pytest.raises(QuorumError, match=r"group.version=1.*downgrade --feature group.version=0") as caught:
+                await broker.join()
+            assert isinstance(caught.value, MetadataError), "which is how the daemon tells it"
+
+    asyncio.run(run())
+
+
+def test_a_feature_that_is_finalised_later_ends_the_broker() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            broker.controller.subscribe(Publisher())
+            end = cluster.quorum.append(m.FeatureLevelRecord(name="share.version", feature_level=1)) + 1
+            await cluster.member.until_fetched_from(end)
+            (failure,) = broker.failures
+            assert "share.version=1, which this broker does not serve" in failure
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_is_not_known_any_more_registers_again_under_its_last_epoch() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            first = await broker.join()
+            cluster.heartbeat_error = ErrorCode.STALE_BROKER_EPOCH
+            await cluster.member.until(lambda: cluster.broker_epoch != first and not cluster.fenced)
+            again = cluster.member.seen_of(m.BrokerRegistrationRequest)[-1]
+            assert again.previous_broker_epoch == first
+            assert again.incarnation_id == REGISTRATION.incarnation_id
+            assert broker.controller.broker_epoch == cluster.broker_epoch > first
+            assert not broker.failures
+
+    asyncio.run(run())
+
+
+def test_log_dirs_out_of_service_are_told_at_once() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            await broker.controller.change_directories([FIRST], [FIRST])
+            assert cluster.last_heartbeat.offline_log_dirs == [SECOND]
+            assert cluster.last_heartbeat.cordoned_log_dirs == [FIRST]
+
+    asyncio.run(run())
+
+
+def test_controlled_shutdown_goes_on_until_the_controllers_let_the_broker_go() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            cluster.may_stop = False
+            stopping = asyncio.create_task(broker.controller.begin_shutdown())
+            asked = cluster.member.seen_of(m.BrokerHeartbeatRequest)
+            await cluster.member.until(
+                lambda: sum(each.want_shut_down for each in cluster.member.seen_of(m.BrokerHeartbeatRequest)) >= 3
+            )
+            assert not stopping.done(), asked
+            cluster.may_stop = True
+            await stopping
+
+    asyncio.run(run())
+
+
+def test_controlled_shutdown_does_not_wait_for_controllers_that_are_gone() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            await cluster.member.stop()
+            await broker.controller.begin_shutdown()
+
+    asyncio.run(run())
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+def enveloped(request: m.EnvelopeRequest) -> tuple[Any, m.RequestHeader]:
+    header, position = m.RequestHeader.decode(2, request.request_data)
+    kind = m.request_class(header.request_api_key)
+    found, end = kind.decode(header.request_api_version, request.request_data, position)
+    assert end == len(request.request_data)
+    return found, header
+
+
+def test_a_forwarded_request_carries_who_asks_and_its_effect_is_here_with_the_answer() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+
+            def create(envelope: m.EnvelopeRequest) -> m.EnvelopeResponse:
+                request, header = enveloped(envelope)
+                assert header.client_id == "cli"
+                assert envelope.client_host_address == bytes([10, 0, 0, 7])
+                assert envelope.request_principal is not None
+                principal, _ = m.DefaultPrincipalData.decode(0, envelope.request_principal, 2)
+                assert (principal.type, principal.name) == ("User", "alice")
+                cluster.quorum.append(m.TopicRecord(name=request.topics[0].name, topic_id=b"t" * 16))
+                answer = m.CreateTopicsResponse(throttle_time_ms=3)
+                head = m.ResponseHeader(correlation_id=header.correlation_id).encode(1)
+                return m.EnvelopeResponse(response_data=head + answer.encode(header.request_api_version))
+
+            cluster.member.on[m.EnvelopeRequest] = create
+            request = m.CreateTopicsRequest(
+                topics=[m.CreateTopicsRequest.CreatableTopic(name="new")], timeout_ms=60_000
+            )
+            answer = await broker.controller.perform(request, 7, Origin("User:alice", "10.0.0.7", "cli"))
+            assert answer.throttle_time_ms == 3
+            assert "new" in broker.controller.image.topics.by_name
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "codes"),
+    [
+        (
+            m.CreateTopicsRequest(topics=[m.CreateTopicsRequest.CreatableTopic(name="t")]),
+            lambda answer: [each.error_code for each in answer.topics],
+        ),
+        (
+            m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.DeleteTopicState(topic_id=b"t" * 16)]),
+            lambda answer: [each.error_code for each in answer.responses],
+        ),
+        (
+            m.CreatePartitionsRequest(topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)]),
+            lambda answer: [each.error_code for each in answer.results],
+        ),
+        (
+            m.IncrementalAlterConfigsRequest(
+                resources=[m.IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t")]
+            ),
+            lambda answer: [each.error_code for each in answer.responses],
+        ),
+        (
+            m.AlterConfigsRequest(
+                resources=[m.AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t")]
+            ),
+            lambda answer: [each.error_code for each in answer.responses],
+        ),
+        (
+            m.AlterClientQuotasRequest(entries=[m.AlterClientQuotasRequest.EntryData()]),
+            lambda answer: [each.error_code for each in answer.entries],
+        ),
+        (
+            m.AlterUserScramCredentialsRequest(
+                deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u")]
+            ),
+            lambda answer: [each.error_code for each in answer.results],
+        ),
+        (m.ElectLeadersRequest(), lambda answer: [answer.error_code]),
+        (m.UpdateFeaturesRequest(), lambda answer: [answer.error_code]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
+)
+def test_a_request_that_no_controller_takes_is_answered_with_the_reason(request_: Any, codes: Any) -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            refusal = m.EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            cluster.member.on[m.EnvelopeRequest] = lambda _: refusal
+            answer = await broker.controller.perform(request_, type(request_).MAX_VERSION, Origin())
+            assert codes(answer) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+            answer.encode(type(request_).MAX_VERSION)
+
+    asyncio.run(run())
+
+
+def test_a_request_is_answered_in_its_time_when_no_controller_is_there() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            await cluster.member.stop()
+            request = m.CreateTopicsRequest(topics=[m.CreateTopicsRequest.CreatableTopic(name="t")], timeout_ms=100)
+            answer = await broker.controller.perform(request, 7, Origin())
+            assert [each.error_code for each in answer.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+
+    asyncio.run(run())
+
+
+def test_blocks_of_producer_ids_come_from_the_controllers() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+
+            def allocate(request: m.AllocateProducerIdsRequest) -> m.AllocateProducerIdsResponse:
+                assert (request.broker_id, request.broker_epoch) == (NODE_ID, cluster.broker_epoch)
+                return m.AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
+
+            cluster.member.on[m.AllocateProducerIdsRequest] = allocate
+            assert (await broker.controller.allocate_producer_ids()).producer_id_start == 4000
+
+    asyncio.run(run())
+
+
+def test_replicas_that_lie_elsewhere_than_the_metadata_says_are_told() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            topic_id = b"t" * 16
+            cluster.quorum.append(m.TopicRecord(name="t", topic_id=topic_id))
+            partitions = [
+                m.PartitionRecord(
+                    topic_id=topic_id,
+                    partition_id=index,
+                    replicas=[NODE_ID],
+                    isr=[NODE_ID],
+                    leader=-1,
+                    directories=[directory],
+                )
+                for index, directory in enumerate((FIRST, bytes(16)))
+            ]
+            cluster.quorum.append_versioned([VersionedRecord(each, 1) for each in partitions])
+            cluster.member.on[m.AssignReplicasToDirsRequest] = lambda _: m.AssignReplicasToDirsResponse()
+            await broker.controller.start()
+            placements = {(topic_id, 0): FIRST, (topic_id, 1): SECOND, (b"u" * 16, 0): SECOND}
+            await broker.controller.register_broker(REGISTRATION, placements, lambda: None)
+            (request,) = cluster.member.seen_of(m.AssignReplicasToDirsRequest)
+            (directory,) = request.directories
+            assert directory.id == SECOND
+            assert [[each.partition_index for each in topic.partitions] for topic in directory.topics] == [[1]]
+            before_unfencing = cluster.member.seen.index(request)
+            assert all(each.want_fence for each in cluster.member.seen[:before_unfencing] if _is_heartbeat(each))
+
+    asyncio.run(run())
+
+
+def _is_heartbeat(request: Any) -> bool:
+    return isinstance(request, m.BrokerHeartbeatRequest)
+
+
+def test_alter_partition_brings_the_answer_of_the_active_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.quorum.controller._REPLICATION_TIMEOUT_S", 0.2)
+
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            answer = m.AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            cluster.member.on[m.AlterPartitionRequest] = lambda _: answer
+            assert await broker.controller.alter_partition(m.AlterPartitionRequest()) == answer
+            await cluster.member.stop()
+            with pytest.raises(QuorumUnavailable):
+                await broker.controller.alter_partition(m.AlterPartitionRequest())
+
+    asyncio.run(run())

@@ -1,0 +1,232 @@
+"""The metadata log, read from scripted controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from scripted_controller import TIMEOUT_S, Quorum, ScriptedController, controllers, response
+
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.records import VersionedRecord, encode_batch
+from pybroker.protocol import messages as m
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.record_batch import Record
+from pybroker.quorum.errors import QuorumError
+from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
+from pybroker.quorum.leader import LeaderFinder
+
+SETTINGS = FetcherSettings(5, "cluster", b"d" * 16, 10.0, 0.001, 1 << 20, 100)
+
+
+class Follower:
+    """A fetcher that runs, and what it has published."""
+
+    def __init__(self, members: list[ScriptedController]) -> None:
+        self.published: list[tuple[MetadataDelta, MetadataImage]] = []
+        self.finder = LeaderFinder([each.address for each in members])
+        self.fetcher = MetadataFetcher(SETTINGS, self.finder, lambda *args: self.published.append(args))
+        self.running = asyncio.create_task(self.fetcher.run())
+
+    async def until_topic(self, name: str) -> MetadataImage:
+        await self.fetcher.until(lambda image: name in image.topics.by_name)
+        return self.fetcher.image
+
+
+@asynccontextmanager
+async def following(members: list[ScriptedController]) -> AsyncIterator[Follower]:
+    follower = Follower(members)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            yield follower
+    finally:
+        follower.running.cancel()
+        await asyncio.gather(follower.running, return_exceptions=True)
+
+
+def topic(name: str) -> m.TopicRecord:
+    return m.TopicRecord(name=name, topic_id=name.encode().ljust(16))
+
+
+def test_what_is_committed_is_published_and_nothing_else() -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            async with following(members) as follower:
+                await follower.fetcher.caught_up()
+                assert list(follower.fetcher.image.topics.by_name) == ["one"]
+                assert follower.fetcher.image.provenance.end_offset == 1
+                quorum.append(topic("two"), is_committed=False)
+                quorum.append(topic("three"), is_committed=False)
+                quorum.wake()
+                # A fetch behind both of them says that they are here.
+                await members[0].until_fetched_from(3)
+                assert list(follower.fetcher.image.topics.by_name) == ["one"]
+                quorum.commit()
+                image = await follower.until_topic("three")
+                assert list(image.topics.by_name) == ["one", "two", "three"]
+                assert [list(delta.topics_changed) for delta, _ in follower.published][1:] == [
+                    [topic("two").topic_id, topic("three").topic_id]
+                ]
+
+    asyncio.run(run())
+
+
+def test_the_leader_is_found_by_asking_and_followed_when_it_moves() -> None:
+    async def run() -> None:
+        async with controllers(3) as members:
+            quorum = Quorum(*members)
+            quorum.elect(2, 4)
+            quorum.append(topic("one"))
+            async with following(members) as follower:
+                await follower.until_topic("one")
+                leader = follower.finder.leader
+                assert leader is not None
+                assert (leader.id, leader.epoch) == (2, 4)
+                # Dead, and the others do not know it yet.
+                await members[2].stop()
+                quorum.append(topic("two"))
+                asked = len(members[0].seen)
+                await members[0].until(lambda: len(members[0].seen) >= asked + 3)
+                assert "two" not in follower.fetcher.image.topics.by_name
+                quorum.elect(1, 5)
+                await follower.until_topic("two")
+                leader = follower.finder.leader
+                assert leader is not None
+                assert (leader.id, leader.epoch) == (1, 5)
+
+    asyncio.run(run())
+
+
+def test_what_a_dead_leader_had_not_committed_is_forgotten() -> None:
+    async def run() -> None:
+        async with controllers(2) as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            async with following(members) as follower:
+                await follower.until_topic("one")
+                quorum.append(topic("lost"), topic("too"), is_committed=False)
+                quorum.wake()
+                await members[0].until_fetched_from(3)
+                quorum.truncate(1)
+                quorum.elect(1, 2)
+                quorum.append(topic("kept"))
+                image = await follower.until_topic("kept")
+                assert list(image.topics.by_name) == ["one", "kept"]
+                assert image.provenance.end_offset == 2
+
+    asyncio.run(run())
+
+
+def test_a_transaction_counts_when_it_has_ended() -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            async with following(members) as follower:
+                await follower.until_topic("one")
+                quorum.append(m.BeginTransactionRecord(name="t"), topic("two"))
+                quorum.append(topic("three"))
+                await members[0].until_fetched_from(4)
+                assert list(follower.fetcher.image.topics.by_name) == ["one"]
+                caught_up = asyncio.create_task(follower.fetcher.caught_up())
+                await asyncio.sleep(0)
+                assert not caught_up.done()
+                quorum.append(m.EndTransactionRecord())
+                await caught_up
+                assert list(follower.fetcher.image.topics.by_name) == ["one", "two", "three"]
+                quorum.append(m.BeginTransactionRecord(name="u"), topic("four"))
+                quorum.append(m.AbortTransactionRecord(reason="r"))
+                quorum.append(topic("five"))
+                assert "four" not in (await follower.until_topic("five")).topics.by_name
+
+    asyncio.run(run())
+
+
+def test_a_snapshot_takes_the_place_of_what_was_known() -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            records = [VersionedRecord(topic(f"topic-{number}"), 0) for number in range(20)]
+            snapshot = encode_batch(0, 3, 1000, records[:10]) + encode_batch(10, 3, 1000, records[10:])
+
+            def fetch_snapshot(request: m.FetchSnapshotRequest) -> m.FetchSnapshotResponse:
+                wanted = request.topics[0].partitions[0]
+                assert (wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch) == (50, 3)
+                part = snapshot[wanted.position : wanted.position + request.max_bytes]
+                row = m.FetchSnapshotResponse.PartitionSnapshot(
+                    index=0, size=len(snapshot), position=wanted.position, unaligned_records=part
+                )
+                return m.FetchSnapshotResponse(
+                    topics=[m.FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[row])]
+                )
+
+            quorum.append(topic("old"), topic("topic-1"))
+            members[0].on[m.FetchSnapshotRequest] = fetch_snapshot
+            async with following(members) as follower:
+                await follower.until_topic("old")
+                follow = members[0].on[m.FetchRequest]
+
+                def point_to_snapshot(request: m.FetchRequest) -> Any:
+                    if request.topics[0].partitions[0].fetch_offset >= 50:
+                        return follow(request)
+                    row = m.FetchResponse.PartitionData(partition_index=0, high_watermark=51)
+                    row.snapshot_id = m.FetchResponse.SnapshotId(end_offset=50, epoch=3)
+                    return response(row)
+
+                members[0].on[m.FetchRequest] = point_to_snapshot
+                quorum.end_offset = 50
+                quorum.append(topic("after"))
+                image = await follower.until_topic("after")
+                assert "old" not in image.topics.by_name
+                assert len(image.topics.by_name) == 21
+                changed = {key: value for delta, _ in follower.published for key, value in delta.topics_changed.items()}
+                assert changed[topic("old").topic_id] is None
+                assert len(members[0].seen_of(m.FetchSnapshotRequest)) > 5, "in parts"
+
+    asyncio.run(run())
+
+
+def test_a_record_that_is_not_known_ends_it() -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            unknown = record_batch.build(1, 1, [Record(None, bytes([1, 99, 0]))], timestamp_ms=0)
+            quorum.append_bytes(unknown, 1)
+            async with following(members) as follower:
+                with pytest.raises(MetadataError, match="type 99"):
+                    await follower.running
+
+    asyncio.run(run())
+
+
+def test_controllers_of_another_cluster_end_it() -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            members[0].on[m.FetchRequest] = lambda _: m.FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+            async with following(members) as follower:
+                with pytest.raises(QuorumError, match="belongs to another cluster than this broker"):
+                    await follower.running
+
+    asyncio.run(run())
+
+
+def test_a_controller_that_answers_with_garbage_is_left_for_another() -> None:
+    async def run() -> None:
+        async with controllers(2) as members:
+            quorum = Quorum(*members)
+            quorum.elect(1, 1)
+            quorum.append(topic("one"))
+            members[0].on[m.FetchRequest] = lambda _: m.FetchResponse()
+            async with following(members) as follower:
+                await follower.until_topic("one")
+
+    asyncio.run(run())
