@@ -2,7 +2,9 @@
 
 Of the log as read at the end, per partition: everything acknowledged is there, where it was said to be; nothing is
 there twice (producers are idempotent), out of a producer's order, or invented. What members of groups read is in it
-still. The offsets of a group never go back, and everything below them was read by somebody of the group.
+still. The offsets of a group never go back, and everything below them was read by somebody of the group. Transactions
+are there as a whole when they were committed, and nothing of them when they were aborted; all readers are taken for
+ones that read only what is committed.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ class Kind(StrEnum):
     INVENTED = "sent by nobody"
     UNREAD = "read once and gone later"
     COMMIT_LOST = "a committed offset went back"
+    ABORTED_READ = "of an aborted transaction, and read"
+    TORN = "a part of a transaction"
     SKIPPED = "below a committed offset and read by nobody"
     CLIENT_ERROR = "an error that no client should meet"
     REPLICAS_DIFFER = "replicas differ"
@@ -49,6 +53,7 @@ def check(history: History) -> list[Violation]:
         *_check_group_reads(history),
         *_check_commits(history.commits),
         *_check_coverage(history),
+        *_check_transactions(history),
         *(Violation(Kind.CLIENT_ERROR, text) for text in history.client_errors),
     ]
 
@@ -163,3 +168,32 @@ def _check_coverage(history: History) -> Iterator[Violation]:
                     f"group {group}, {_name(place)}: offset {seen.offset} was read by no member, and {offset} is "
                     "committed",
                 )
+
+
+def _check_transactions(history: History) -> Iterator[Violation]:
+    there = {
+        ((seen.identity[0], place), seen.identity[1])
+        for place, log in history.final_reads.items()
+        for seen in log
+        if seen.identity is not None
+    }
+    there_once = there | {
+        ((seen.identity[0], place), seen.identity[1])
+        for places in history.group_reads.values()
+        for place, reads in places.items()
+        for seen in reads
+        if seen.identity is not None
+    }
+    for transaction in history.transactions:
+        found = [record for record in transaction.records if record in there]
+        if transaction.is_committed is False:
+            for (producer, place), number in transaction.records:
+                if ((producer, place), number) in there_once:
+                    yield Violation(
+                        Kind.ABORTED_READ,
+                        f"{_name(place)}: record {number} of producer {producer}, of {transaction.name}, was read",
+                    )
+        elif found and len(found) < len(transaction.records):
+            yield Violation(
+                Kind.TORN, f"{transaction.name}: {len(found)} of {len(transaction.records)} records are in the log"
+            )

@@ -56,6 +56,16 @@ class CommitEvent:
     ended: float
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The records of one transaction, as (sender, number). `is_committed` is what its producer was told; None when it
+    was told neither, so that the records are all there or none is."""
+
+    name: str
+    records: tuple[tuple[Sender, int], ...]
+    is_committed: bool | None
+
+
 @dataclass
 class History:
     """Everything that happened; read it when all who write have ended, or under `lock`."""
@@ -74,6 +84,7 @@ class History:
     #: The whole log as read at the end.
     final_reads: dict[Place, list[Seen]] = field(default_factory=dict)
     commits: list[CommitEvent] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
     #: What clients were told that no retry would have mended.
     client_errors: list[str] = field(default_factory=list)
     #: When records were acknowledged, in seconds of a monotonic clock, per partition.
@@ -106,6 +117,11 @@ class History:
         """A group's offset was committed or fetched."""
         with self.lock:
             self.commits.append(event)
+
+    def add_transaction(self, transaction: Transaction) -> None:
+        """A transaction has ended."""
+        with self.lock:
+            self.transactions.append(transaction)
 
     def add_client_error(self, text: str) -> None:
         """A client met what it should never meet."""

@@ -29,8 +29,8 @@ _PRODUCER = {
     "message.timeout.ms": 120_000,
     "queue.buffering.max.messages": _QUEUE_COUNT,
 }
-# Brokers that end and come back are found again soon, and one that is silent is not waited for.
-_CLIENT = {
+#: Brokers that end and come back are found again soon, and one that is silent is not waited for.
+CLIENT = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
     "topic.metadata.refresh.interval.ms": 5000,
@@ -122,7 +122,7 @@ class Load:
             {
                 "bootstrap.servers": self._bootstrap,
                 **_PRODUCER,
-                **_CLIENT,
+                **CLIENT,
                 **self._producer_settings,
                 "error_cb": self._on_error,
             }
@@ -173,7 +173,7 @@ class Load:
                 "bootstrap.servers": self._bootstrap,
                 "group.id": GROUP,
                 **_CONSUMER,
-                **_CLIENT,
+                **CLIENT,
                 "error_cb": self._on_error,
             }
         )
@@ -255,7 +255,7 @@ def read_everything(
             "bootstrap.servers": bootstrap,
             "group.id": "final-read",
             **_CONSUMER,
-            **_CLIENT,
+            **CLIENT,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             **(settings or {}),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pybroker.testing.cluster.checker import Kind, check
-from pybroker.testing.cluster.history import CommitEvent, History, Seen, decode_value, encode_value
+from pybroker.testing.cluster.history import CommitEvent, History, Seen, Transaction, decode_value, encode_value
 
 PLACE = ("t", 0)
 GROUP = "g"
@@ -109,6 +109,21 @@ def skip(history: History) -> None:
     del history.group_reads[GROUP, 1][PLACE][3]
 
 
+def read_aborted(history: History) -> None:
+    history.transactions.append(Transaction("tx", (((1, PLACE), 3),), False))
+
+
+def read_aborted_once(history: History) -> None:
+    history.final_reads[PLACE].pop()
+    history.commits.clear()
+    history.transactions.append(Transaction("tx", (((1, PLACE), 3),), False))
+
+
+def tear(history: History) -> None:
+    history.add_sent((2, PLACE))
+    history.transactions.append(Transaction("tx", (((1, PLACE), 3), ((2, PLACE), 0)), None))
+
+
 def fail(history: History) -> None:
     history.add_client_error("fatal: fenced")
 
@@ -129,6 +144,8 @@ def fail(history: History) -> None:
         (lose_all_commits, Kind.COMMIT_LOST),
         (commit_backwards, Kind.COMMIT_LOST),
         (skip, Kind.SKIPPED),
+        (read_aborted, Kind.ABORTED_READ),
+        (tear, Kind.TORN),
         (fail, Kind.CLIENT_ERROR),
     ],
 )
@@ -136,6 +153,21 @@ def test_each_planted_violation_is_found(plant: Callable[[History], None], kind:
     history = sound_history()
     plant(history)
     assert {violation.kind for violation in check(history)} == {kind}
+
+
+def test_what_an_aborted_transaction_showed_for_a_while_is_found() -> None:
+    history = sound_history()
+    read_aborted_once(history)
+    assert {violation.kind for violation in check(history)} == {Kind.ABORTED_READ, Kind.UNREAD}
+
+
+def test_transactions_that_are_whole_or_absent_are_accepted() -> None:
+    history = sound_history()
+    whole = (((0, PLACE), 0), ((1, PLACE), 0))
+    absent = tuple(((2, PLACE), history.add_sent((2, PLACE))) for _ in range(2))
+    history.transactions += [Transaction("a", whole, True), Transaction("b", whole, None)]
+    history.transactions += [Transaction("c", absent, False), Transaction("d", absent, None)]
+    assert check(history) == []
 
 
 def test_a_fetch_beside_a_commit_may_show_either() -> None:
