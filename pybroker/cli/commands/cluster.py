@@ -7,9 +7,9 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="cluster", cls=LazyGroup, names=("up", "status", "down"), prefix="cluster_")
+@click.group(name="cluster", cls=LazyGroup, names=("up", "status", "down", "adopt"), prefix="cluster_")
 def command() -> None:
-    """Start, look at and end a cluster on this machine.
+    """Start, look at and end a cluster on this machine; see whether pybroker may join one in place of Apache Kafka.
 
     Its controllers are Apache Kafka's, whose jars Maven fetches once; its brokers are pybroker's, Apache Kafka's, or
     both beside each other.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pybroker.cli.common import address_of
+from pybroker.cli.finding_lines import print_findings
 from pybroker.cli.profile_options import config_options
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _EXIT_FINDINGS = 1
 _EXIT_BAD_CONFIG = 2
-_COLOURS = {"error": "red", "warning": "yellow", "advice": "cyan", "note": "white"}
 
 
 @click.command(name="doctor")
@@ -41,7 +41,7 @@ def command(properties: str | None, overrides: tuple[str, ...], bootstrap: str |
     if as_json:
         click.echo(json.dumps({"healthy": not faults, "findings": [each.as_dict() for each in findings]}, indent=2))
     else:
-        _print(findings, len(faults))
+        print_findings(findings)
     sys.exit(_EXIT_FINDINGS if faults else 0)
 
 
@@ -70,22 +70,3 @@ def _of_extension(error: ImportError) -> Finding:
         "the broker does not start, and the rest cannot be examined: package, extension and Python do not fit together",
         "install it anew into this Python (`pip install --force-reinstall pybroker`); in a checkout, `make build`",
     )
-
-
-def _print(findings: list[Finding], fault_count: int) -> None:
-    for each in findings:
-        name = click.style(each.severity.value, fg=_COLOURS[each.severity.value], bold=True)
-        click.echo(f"{name} {click.style(each.kind, bold=True)}: {each.subject}")
-        for title, text in (("what", each.what), ("why", each.why), ("do", each.remedy)):
-            if text:
-                click.echo(click.wrap_text(text, _width(), f"  {title + ':':6}", " " * 8))
-        click.echo()
-    others = len(findings) - fault_count
-    summary = "nothing is wrong" if fault_count == 0 else f"{fault_count} found"
-    click.echo(summary + (f"; {others} worth knowing" if others else ""))
-
-
-def _width() -> int:
-    import shutil
-
-    return min(120, shutil.get_terminal_size((100, 24)).columns)

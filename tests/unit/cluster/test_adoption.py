@@ -1,0 +1,191 @@
+"""What would stop pybroker from taking a broker's place is found in its log dirs, each thing planted here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pybroker.cli.main import main
+from pybroker.cluster.adoption import examine_adoption
+from pybroker.metadata.image import QuorumImage, Voter
+from pybroker.metadata.log_files import PARTITION_DIRECTORY, SnapshotId
+from pybroker.metadata.records import VersionedRecord
+from pybroker.metadata.snapshot import write_snapshot
+from pybroker.protocol import messages as m
+from pybroker.protocol.uuids import random_uuid
+from pybroker.storage import clean_shutdown
+from pybroker.storage.meta_properties import MetaProperties
+
+NODE = 2
+DIRECTORY = random_uuid()
+PLAINTEXT, SASL_SSL = 0, 3
+VOTER_ELSEWHERE = Voter(100, random_uuid(), (), (0, 1))
+
+
+def feature(name: str, level: int) -> VersionedRecord:
+    return VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0)
+
+
+def registration(directories: list[bytes], protocol: int = PLAINTEXT, node_id: int = NODE) -> VersionedRecord:
+    endpoint = m.RegisterBrokerRecord.BrokerEndpoint(name="CLIENTS", host="h", port=9092, security_protocol=protocol)
+    record = m.RegisterBrokerRecord(
+        broker_id=node_id, incarnation_id=random_uuid(), broker_epoch=7, end_points=[endpoint], log_dirs=directories
+    )
+    return VersionedRecord(record, 3)
+
+
+def make(log_dir: Path, *records: VersionedRecord, voters: tuple[Voter, ...] = (VOTER_ELSEWHERE,)) -> Path:
+    """A log dir as a broker of Apache Kafka leaves it."""
+    metadata = log_dir / PARTITION_DIRECTORY
+    metadata.mkdir(parents=True)
+    MetaProperties(NODE, "cluster", DIRECTORY).write(log_dir)
+    clean_shutdown.write(log_dir, 7)
+    known = {type(each.record) for each in records}
+    content = list(records)
+    if m.FeatureLevelRecord not in known:
+        content.insert(0, feature("metadata.version", 30))
+    if m.RegisterBrokerRecord not in known:
+        content.append(registration([DIRECTORY]))
+    quorum = QuorumImage(kraft_version=1, voters=voters)
+    write_snapshot(metadata / SnapshotId(10, 1).file_name, 1, 1, 1, quorum, content)
+    return log_dir
+
+
+def kinds(*log_dirs: Path) -> list[str]:
+    return [finding.kind for finding in examine_adoption(log_dirs)]
+
+
+def test_a_broker_that_can_be_taken_over(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    (log_dir / "t-0").mkdir()
+    assert kinds(log_dir) == []
+    result = CliRunner().invoke(main, ["cluster", "adopt", "--check", str(log_dir), "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"adoptable": True, "findings": []}
+
+
+def test_the_command_says_what_is_in_the_way(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["cluster", "adopt", "--check", str(tmp_path)])
+    assert result.exit_code == 3
+    assert "it has no meta.properties" in result.stdout
+
+
+def test_check_is_not_optional(tmp_path: Path) -> None:
+    assert CliRunner().invoke(main, ["cluster", "adopt", str(tmp_path)]).exit_code == 2
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__share_group_state"])
+def test_partitions_of_coordinators_that_are_not_there(tmp_path: Path, topic: str) -> None:
+    log_dir = make(tmp_path / "data")
+    for index in (10, 3):
+        (log_dir / f"{topic}-{index}").mkdir()
+    (found,) = examine_adoption([log_dir])
+    assert (found.kind, found.subject) == ("coordinator", f"{topic} 3, 10")
+
+
+def test_a_feature_that_is_not_served(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data", feature("metadata.version", 30), feature("share.version", 1))
+    (found,) = examine_adoption([log_dir])
+    assert (found.kind, found.subject) == ("feature", "share.version")
+    assert "downgrade --feature share.version=0" in found.remedy
+
+
+def test_a_newer_metadata_version(tmp_path: Path) -> None:
+    (found,) = examine_adoption([make(tmp_path / "data", feature("metadata.version", 99))])
+    assert (found.kind, found.subject) == ("feature", "metadata.version")
+
+
+def test_a_controller_among_several(tmp_path: Path) -> None:
+    own = Voter(NODE, DIRECTORY, (), (0, 1))
+    assert kinds(make(tmp_path / "several", voters=(own, VOTER_ELSEWHERE))) == ["controller"]
+    assert kinds(make(tmp_path / "alone", voters=(own,))) == []
+
+
+def test_a_log_dir_that_was_not_given(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data", registration([DIRECTORY, random_uuid()]))
+    assert kinds(log_dir) == ["log-dirs"]
+
+
+def test_dirs_of_two_brokers(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    MetaProperties(NODE + 1, "cluster", random_uuid()).write(other)
+    clean_shutdown.write(other, 7)
+    assert kinds(make(tmp_path / "data"), other) == ["identity"]
+
+
+def test_an_unknown_broker(tmp_path: Path) -> None:
+    assert kinds(make(tmp_path / "data", registration([DIRECTORY], node_id=NODE + 1))) == ["registration"]
+
+
+def test_a_listener_that_is_not_plain(tmp_path: Path) -> None:
+    (found,) = examine_adoption([make(tmp_path / "data", registration([DIRECTORY], SASL_SSL))])
+    assert (found.kind, found.subject) == ("listener", "CLIENTS")
+
+
+def test_records_without_effect_here(tmp_path: Path) -> None:
+    acl: Any = m.AccessControlEntryRecord(id=random_uuid(), resource_name="t", principal="User:a", host="*")
+    (found,) = examine_adoption([make(tmp_path / "data", VersionedRecord(acl, 0))])
+    assert (found.kind, found.subject) == ("not-served", "access control lists")
+
+
+def test_a_tiered_topic(tmp_path: Path) -> None:
+    topic_id = random_uuid()
+    records = [
+        VersionedRecord(m.TopicRecord(name="t", topic_id=topic_id), 0),
+        VersionedRecord(
+            m.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true"), 0
+        ),
+    ]
+    log_dir = make(tmp_path / "data", *records)
+    assert kinds(log_dir) == []  # none of its partitions is here
+    (log_dir / "t-0").mkdir()
+    assert kinds(log_dir) == ["tiered"]
+
+
+def test_an_unclean_stop(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    clean_shutdown.remove(log_dir)
+    assert kinds(log_dir) == ["unclean"]
+
+
+def test_a_dir_that_a_broker_has(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    holding = (
+        "import sys; from pathlib import Path; from pybroker.storage.directory_lock import DirectoryLock\n"
+        "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(log_dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        (found,) = examine_adoption([log_dir])
+        holder.communicate(b"")
+    assert found.kind == "in-use"
+    assert f"process {holder.pid} has it" in found.what
+    assert kinds(log_dir) == []
+
+
+def test_a_dir_without_the_metadata_log(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    for path in (log_dir / PARTITION_DIRECTORY).iterdir():
+        path.unlink()
+    (log_dir / PARTITION_DIRECTORY).rmdir()
+    assert kinds(log_dir) == ["metadata"]
+
+
+def test_metadata_that_cannot_be_followed(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    (snapshot,) = (log_dir / PARTITION_DIRECTORY).iterdir()
+    data = bytearray(snapshot.read_bytes())
+    data[len(data) // 2] ^= 1
+    snapshot.chmod(0o600)
+    snapshot.write_bytes(data)
+    assert kinds(log_dir) == ["metadata"]
