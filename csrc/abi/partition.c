@@ -62,6 +62,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
         .min_insync_replicas = config->min_insync_replicas,
         .internal = config->internal != 0,
         .transactional = config->transactional != 0,
+        .leader_throttled = config->leader_throttled != 0,
         .durable_acks = config->durability == PB_DURABILITY_ACKS,
     };
     if (config->compression_level == INT32_MIN && config->compression > 0)

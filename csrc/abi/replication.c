@@ -37,7 +37,7 @@ int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *o
 {
     if (capacity < 0)
         return -EINVAL;
-    pb_follower_state *states = calloc((size_t)capacity + 1, sizeof *states);
+    pb_follower_view *states = calloc((size_t)capacity + 1, sizeof *states);
     if (states == NULL)
         return -ENOMEM;
     int32_t count = pb_partition_read_followers(partition, states, capacity);
@@ -52,4 +52,24 @@ int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *o
         };
     free(states);
     return count;
+}
+
+int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int32_t count)
+{
+    if (count < 0)
+        return -EINVAL;
+    pb_rack *places = calloc((size_t)count + 1, sizeof *places);
+    if (places == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < count; i++)
+        places[i] = (pb_rack){.node_id = racks[i].node_id, .name = racks[i].rack};
+    int result = pb_racks_set(&broker->racks, places, count);
+    free(places);
+    return result;
+}
+
+void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second)
+{
+    pb_quota_limit(&broker->leader_quota, bytes_per_second > 0 ? bytes_per_second : 0,
+                   broker->io->ops->monotonic_ns(broker->io));
 }

@@ -176,6 +176,7 @@ typedef struct pb_partition_config {
     int32_t internal;      /* clients may not produce to it */
     int32_t transactional; /* clients may produce transactional batches without a coordinator that vouches for them */
     int32_t durability;    /* pb_durability */
+    int32_t leader_throttled; /* this broker is one of leader.replication.throttled.replicas */
 } pb_partition_config;
 
 /* What pb_partition_open is told. */
@@ -417,6 +418,19 @@ typedef struct pb_partition_follower {
 } pb_partition_follower;
 /* How many there are: none without pb_partition_lead_replicated. Fills at most `capacity`. */
 int32_t pb_partition_followers(pb_partition *partition, pb_partition_follower *out, int32_t capacity);
+
+/* Where a broker stands. */
+typedef struct pb_broker_rack {
+    int32_t node_id;
+    const char *rack;
+} pb_broker_rack;
+/* All brokers that serve and have a rack, this one included. From now on a consumer that names a rack is sent there by
+ * the leaders of partitions elsewhere, if a replica there has what it asks for (KIP-392). None: nobody is sent. */
+int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int32_t count);
+
+/* Of partitions that are leader_throttled, followers that are not in sync are sent no more than this per second, all
+ * together (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
+void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
 
 /* ---- cleaning ------------------------------------------------------------------------------------------------------
  */

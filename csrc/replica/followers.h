@@ -1,6 +1,6 @@
 /*
  * What the leader of a replicated partition knows of its followers, and the appends that wait for them. Between the
- * files of a partition: what followers.c does for partition.c and durable.c. The lock is held, unless said otherwise,
+ * files of a partition: what each file does for the others. The lock is held, unless said otherwise,
  * and the partition has followers.
  */
 #ifndef PB_REPLICA_FOLLOWERS_H
@@ -41,6 +41,8 @@ void pb_partition_begin_epoch(pb_partition *partition, int32_t leader_epoch);
 
 /* ---- followers.c ---- */
 
+/* NULL: it is none; also when there are none at all. */
+pb_follower *pb_followers_find(pb_followers *followers, int32_t replica_id);
 /* Appends have been written: wake followers that wait for records, and of `finished` keep back what waits for them. */
 void pb_followers_note_write(pb_partition *partition, int64_t appended_bytes, pb_link *finished);
 /* How far the high watermark may go, below `end`. */
@@ -54,6 +56,9 @@ void pb_followers_fail_appends(pb_partition *partition, int error, pb_link *fini
 /* Also without followers: wake those that wait, all or for a high watermark that they have not heard of. */
 void pb_followers_wake(pb_partition *partition, int64_t appended_bytes);
 void pb_followers_wake_for_watermark(pb_partition *partition);
+
+/* ---- leadership.c ---- */
+
 /* Also without followers, or with NULL: these are the partition's from now on. The old ones, for free(). */
 pb_followers *pb_followers_replace(pb_partition *partition, pb_followers *followers);
 

@@ -34,9 +34,10 @@ typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
     int compression_level;          /* of the target codec, resolved */
     int32_t min_insync_replicas;
-    bool internal;      /* clients may not produce to it */
-    bool transactional; /* clients may produce transactional batches that no coordinator vouches for */
-    bool durable_acks;  /* nothing is acknowledged or read that a power cut could take back */
+    bool internal;         /* clients may not produce to it */
+    bool transactional;    /* clients may produce transactional batches that no coordinator vouches for */
+    bool leader_throttled; /* followers that are not in sync are sent no more than the broker's quota */
+    bool durable_acks;     /* nothing is acknowledged or read that a power cut could take back */
 } pb_partition_rules;
 
 /*
@@ -193,7 +194,8 @@ typedef struct pb_partition_ends {
     int64_t high_watermark;
     int64_t last_stable_offset;
     int64_t log_end_offset;
-    int64_t written_offset; /* of pb_partition_enter_replica only */
+    int64_t written_offset; /* this and the next of pb_partition_enter_replica only */
+    bool is_throttled;      /* for this follower, while it is not in sync */
     int64_t durable_offset;
     int64_t recovery_point;
     int64_t size_bytes;
@@ -308,7 +310,7 @@ int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fet
 bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
 void pb_partition_forget(pb_partition_waiter *waiter);
 
-/* ---- followers.c ---- */
+/* ---- leadership.c, followers.c ---- */
 
 /* What the leader of a partition with several replicas is told; the fields are pybroker.h's. */
 typedef struct pb_leadership {
@@ -326,15 +328,15 @@ typedef struct pb_leadership {
 int pb_partition_start_leading_replicas(pb_partition *partition, int32_t node_id, const pb_leadership *leadership);
 
 /* A follower as it is told of; see pybroker.h. */
-typedef struct pb_follower_state {
+typedef struct pb_follower_view {
     int32_t replica_id;
     bool in_isr;
     int64_t log_end_offset;
     int64_t log_start_offset;
     int64_t caught_up_ms;
     int64_t broker_epoch;
-} pb_follower_state;
-int32_t pb_partition_read_followers(pb_partition *partition, pb_follower_state *out, int32_t capacity);
+} pb_follower_view;
+int32_t pb_partition_read_followers(pb_partition *partition, pb_follower_view *out, int32_t capacity);
 
 /* A follower's fetch from one partition. */
 typedef struct pb_replica_fetch {
@@ -350,6 +352,9 @@ typedef struct pb_replica_fetch {
  * counts. With a diverging epoch it is sent nothing else. */
 int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *fetch, bool is_first,
                                pb_partition_ends *ends, pb_epoch_end *diverging);
+/* Which of the replicas that are candidates a consumer at `offset` is best sent to: one that has it and lags least; -1:
+ * none (KIP-392). */
+int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, const int32_t *candidates, int count);
 /* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come; false: it
  * comes soon, with an error if it would have had to wait. */
 bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op);

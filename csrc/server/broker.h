@@ -17,6 +17,8 @@
 #include "server/events.h"
 #include "server/flusher.h"
 #include "server/ping.h"
+#include "server/quota.h"
+#include "server/racks.h"
 #include "server/sync.h"
 #include "server/worker.h"
 #include "wire/generated/apis.h"
@@ -95,6 +97,8 @@ struct pb_broker {
     pb_pool pool;
     pb_registry registry;
     pb_fetch_sessions sessions;
+    pb_racks racks;
+    pb_quota leader_quota; /* of what throttled followers are sent */
     pb_events events;
     pb_cold_reads cold_reads;
     pb_worker pacing;   /* writeback of growing logs */

@@ -237,6 +237,18 @@ static int items_from_request(fetch_state *fetch)
     return 0;
 }
 
+/* Who is nearer to this consumer than we. */
+static void find_near(fetch_state *fetch)
+{
+    pb_broker *broker = fetch->request->home->broker;
+    if (fetch->replica_id >= 0)
+        return;
+    fetch->near_count = pb_racks_find(&broker->racks, fetch->in.rack_id, fetch->near, FETCH_NEAR_MAX);
+    for (int i = 0; i < fetch->near_count; i++)
+        if (fetch->near[i] == broker->settings.node_id)
+            fetch->near_count = 0;
+}
+
 /* Session and items. 0, a Kafka code, or -ENOMEM. */
 static int open_fetch(fetch_state *fetch)
 {
@@ -245,6 +257,7 @@ static int open_fetch(fetch_state *fetch)
     fetch->replica_id = version >= 15 ? fetch->in.replica_state.replica_id : fetch->in.replica_id;
     fetch->replica_epoch = version >= 15 ? fetch->in.replica_state.replica_epoch : -1;
     fetch->read_committed = fetch->in.isolation_level == 1 && fetch->replica_id < 0;
+    find_near(fetch);
     /* As Kafka: no more is waited for than can be answered. */
     fetch->limit_bytes = request->home->broker->settings.fetch_max_bytes;
     if (fetch->in.max_bytes < fetch->limit_bytes)

@@ -8,6 +8,8 @@
 #include "wire/generated/fetch_request.h"
 #include "wire/generated/fetch_response.h"
 
+#define FETCH_NEAR_MAX 32
+
 /* One partition to fetch. Owner: the request's arena. */
 typedef struct fetch_item {
     pb_slice topic; /* by name (before version 13) */
@@ -20,6 +22,7 @@ typedef struct fetch_item {
     int64_t log_start_offset;     /* a follower's */
     int64_t known_high_watermark; /* a follower's, which wants to hear of a higher one; INT64_MAX: it does not */
     bool counted;                 /* a follower's progress has been */
+    int32_t preferred_replica;    /* a consumer shall read there; -1: here */
     pb_session_partition *cached; /* NULL: sessionless */
     pb_partition *partition;      /* retained; NULL: unknown */
     int error;
@@ -52,6 +55,8 @@ typedef struct fetch_state {
     int32_t replica_id;    /* of the follower that fetches; < 0: a consumer */
     int64_t replica_epoch; /* its broker epoch; -1: not said */
     int64_t began_ns;
+    int32_t near[FETCH_NEAR_MAX]; /* brokers in the consumer's rack, unless this one is there too */
+    int near_count;
     bool waiting;
     bool hurried;    /* the connection is closing: no more waiting */
     bool must_wait;  /* the read would have had to wait for a disk, and was given up */

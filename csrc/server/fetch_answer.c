@@ -118,6 +118,13 @@ static int fill_aborted(fetch_state *fetch, const fetch_item *item, pb_fetch_res
     return 0;
 }
 
+static void count_sent(fetch_state *fetch, fetch_item *item, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&item->partition->fetched_bytes, bytes, memory_order_relaxed);
+    if (item->ends.is_throttled)
+        pb_quota_take(&fetch->request->home->broker->leader_quota, bytes, fetch->request->home->reactor.now_ns);
+}
+
 static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_response_partition_data *data)
 {
     pb_fetch_response_partition_data_init(data);
@@ -128,11 +135,12 @@ static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_respons
     data->last_stable_offset = item->ends.last_stable_offset;
     data->log_start_offset = item->ends.log_start_offset;
     data->diverging_epoch = item->diverging;
+    data->preferred_read_replica = item->preferred_replica;
     if (item->error == PB_KAFKA_FENCED_LEADER_EPOCH && fetch->request->header.request_api_version >= 16) /* KIP-951 */
         data->current_leader = (pb_fetch_response_leader_id_and_epoch){
             .leader_id = fetch->request->home->broker->settings.node_id, .leader_epoch = item->ends.leader_epoch};
     if (item->partition != NULL && data->records.length > 0)
-        atomic_fetch_add_explicit(&item->partition->fetched_bytes, data->records.length, memory_order_relaxed);
+        count_sent(fetch, item, data->records.length);
     return fill_aborted(fetch, item, data);
 }
 
@@ -142,7 +150,7 @@ static bool is_answered(fetch_state *fetch, fetch_item *item)
         return true;
     bool changed = pb_session_partition_changed(fetch->session, item->cached, item->slice.segment != NULL, item->error,
                                                 item->ends.high_watermark, item->ends.log_start_offset);
-    return fetch->full || changed || item->diverging.epoch >= 0;
+    return fetch->full || changed || item->diverging.epoch >= 0 || item->preferred_replica >= 0;
 }
 
 static bool same_topic(const fetch_item *a, const fetch_item *b)

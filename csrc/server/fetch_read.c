@@ -101,6 +101,14 @@ static int enter_as_follower(fetch_state *fetch, fetch_item *item)
     return result;
 }
 
+/* Is this follower to get nothing of the partition now? */
+static bool is_held_back(fetch_state *fetch, const fetch_item *item)
+{
+    pb_broker *broker = fetch->request->home->broker;
+    return fetch->replica_id >= 0 && item->ends.is_throttled &&
+           pb_quota_is_exceeded(&broker->leader_quota, broker->io->ops->monotonic_ns(broker->io));
+}
+
 static int enter(fetch_state *fetch, fetch_item *item)
 {
     if (fetch->replica_id >= 0)
@@ -108,12 +116,16 @@ static int enter(fetch_state *fetch, fetch_item *item)
     int result = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
     if (result == 0 && item->last_fetched_epoch >= 0)
         find_divergence(item);
+    if (result == 0 && fetch->near_count > 0)
+        item->preferred_replica =
+            pb_partition_nearest_replica(item->partition, item->offset, fetch->near, fetch->near_count);
     return result;
 }
 
 static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
 {
     item->diverging = no_divergence;
+    item->preferred_replica = -1;
     item->ends = no_ends;
     if (item->partition == NULL)
         return; /* its error says so */
@@ -122,7 +134,7 @@ static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
     if (refused != 0) {
         item->error = refused;
     } else {
-        if (item->error == 0 && item->diverging.epoch < 0)
+        if (item->error == 0 && item->diverging.epoch < 0 && item->preferred_replica < 0 && !is_held_back(fetch, item))
             read_entered(fetch, item, left_bytes);
         pb_partition_leave(item->partition);
     }
@@ -142,7 +154,7 @@ void pb_fetch_read(fetch_state *fetch)
         read_item(fetch, item, fetch->limit_bytes - fetch->bytes);
         fetch->bytes += item->slice.length;
         fetch->has_news = fetch->has_news || item->error != 0 || item->diverging.epoch >= 0 ||
-                          item->known_high_watermark < item->ends.high_watermark;
+                          item->preferred_replica >= 0 || item->known_high_watermark < item->ends.high_watermark;
     }
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -155,6 +155,17 @@ class NativeBroker:
     def limit_connections(self, max_connections: int) -> None:
         """How many connections may be open; one more is refused. At once; those that are open stay."""
         lib.pb_broker_limit_connections(self.handle, max_connections)
+
+    def set_racks(self, racks: Mapping[int, str]) -> None:
+        """The racks of all brokers that serve and have one, by node id: consumers that name a rack are sent to a
+        replica there (KIP-392). None: nobody is sent."""
+        names = {node_id: ffi.new("char[]", rack.encode()) for node_id, rack in racks.items()}
+        check(lib.pb_broker_set_racks(self.handle, ffi.new("pb_broker_rack[]", list(names.items())), len(names)))
+
+    def limit_leader_replication(self, bytes_per_second: int) -> None:
+        """What followers that are not in sync are sent of partitions that are `leader_throttled`, per second and at
+        most; 0: no limit. At once."""
+        lib.pb_broker_limit_leader_replication(self.handle, bytes_per_second)
 
     def limit_cleaning(self, bytes_per_second: int) -> None:
         """What all log cleaners together read and write per second at most; 0: no limit. At once."""

@@ -56,6 +56,8 @@ class PartitionConfig:
     internal: int
     transactional: int
     durability: int
+    leader_throttled: int = 0
+    """This broker is one of `leader.replication.throttled.replicas`."""
 
 
 _CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))

@@ -575,4 +575,83 @@ TEST(a_leadership_that_cannot_be_is_refused)
     stop(&it);
 }
 
+/* Where a consumer at `offset` who names this rack is sent; -1: nowhere. */
+static int32_t sent_to(follower *consumer, const char *rack, int64_t offset)
+{
+    consumer->next.rack = rack;
+    const pb_fetch_response_partition_data *answer = fetch_at(consumer, offset);
+    CHECK_INT(answer->error_code, 0);
+    if (answer->preferred_read_replica >= 0)
+        CHECK_INT(answer->records.length, 0);
+    return answer->preferred_read_replica;
+}
+
+TEST(a_consumer_is_sent_to_a_replica_in_its_rack_that_has_what_it_wants)
+{
+    served it;
+    begin(&it, "epoll", 3, 3, 1, PB_DURABILITY_NONE);
+    const pb_broker_rack racks[] = {{LEADER, "a"}, {2, "b"}, {3, "b"}, {4, "c"}};
+    CHECK_INT(pb_broker_set_racks(it.broker, racks, 4), 0);
+    mini_client client;
+    follower two, three, consumer;
+    mini_client_open(&client, it.port);
+    open_follower(&two, &it, 2);
+    open_follower(&three, &it, 3);
+    open_follower(&consumer, &it, -1);
+    produce(&client, 1, 0);
+    produce(&client, 1, 0);
+    CHECK_INT(sent_to(&consumer, "b", 0), -1); /* nobody knows yet what they have */
+    (void)fetch_at(&three, 1);
+    CHECK_INT(sent_to(&consumer, "b", 0), 3);
+    (void)fetch_at(&two, 2);
+    CHECK_INT(sent_to(&consumer, "b", 0), 2); /* which has more */
+    CHECK_INT(sent_to(&consumer, "b", 1), 2);
+    two.next.log_start_offset = 1;
+    (void)fetch_at(&two, 2);
+    CHECK_INT(sent_to(&consumer, "b", 0), 3); /* which has that still */
+    CHECK_INT(sent_to(&consumer, "a", 0), -1);
+    CHECK_INT(sent_to(&consumer, "c", 0), -1); /* no replica */
+    CHECK_INT(sent_to(&consumer, "", 0), -1);
+    CHECK_INT(pb_broker_set_racks(it.broker, NULL, 0), 0);
+    CHECK_INT(sent_to(&consumer, "b", 0), -1);
+    CHECK_INT(fetch_at(&consumer, 0)->records.length, (int64_t)batch_length);
+    mini_client_close(&client);
+    mini_client_close(&two.client);
+    mini_client_close(&three.client);
+    mini_client_close(&consumer.client);
+    stop(&it);
+}
+
+TEST(a_throttled_follower_that_is_not_in_sync_gets_no_more_than_the_quota)
+{
+    served it;
+    begin(&it, "epoll", 3, 2, 1, PB_DURABILITY_NONE);
+    mini_client client;
+    follower two, three;
+    mini_client_open(&client, it.port);
+    open_follower(&two, &it, 2);
+    open_follower(&three, &it, 3);
+    it.config.leader_throttled = 1;
+    CHECK_INT(pb_partition_configure(it.partition, &it.config), 0);
+    pb_broker_limit_leader_replication(it.broker, 1); /* a byte: the first answer takes minutes of it */
+    for (int i = 0; i < 3; i++)
+        produce(&client, 1, 0);
+    CHECK_INT(fetch_at(&three, 0)->records.length, 3 * (int64_t)batch_length);
+    const pb_fetch_response_partition_data *answer = fetch_at(&three, 1);
+    CHECK_INT(answer->error_code, 0);
+    CHECK_INT(answer->records.length, 0);
+    CHECK_INT(follower_of(&it, 3).log_end_offset, 1); /* what it has counts all the same */
+    CHECK_INT(fetch_at(&two, 0)->records.length, 3 * (int64_t)batch_length);
+    CHECK_INT(lead_with(&it, 1, 1, 3, 3, NULL), 0);
+    CHECK_INT(fetch_at(&three, 1)->records.length, 2 * (int64_t)batch_length); /* in sync */
+    CHECK_INT(lead_with(&it, 1, 2, 3, 2, NULL), 0);
+    CHECK_INT(fetch_at(&three, 1)->records.length, 0);
+    pb_broker_limit_leader_replication(it.broker, 0);
+    CHECK_INT(fetch_at(&three, 1)->records.length, 2 * (int64_t)batch_length);
+    mini_client_close(&client);
+    mini_client_close(&two.client);
+    mini_client_close(&three.client);
+    stop(&it);
+}
+
 CHECK_MAIN()

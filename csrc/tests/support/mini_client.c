@@ -225,6 +225,8 @@ void mini_encode_replica_fetch(pb_writer *writer, int32_t correlation_id, int16_
     request.session_epoch = fetch->session_epoch;
     request.topics = &topic_data;
     request.topics_count = fetch->says_nothing ? 0 : 1;
+    if (fetch->rack != NULL)
+        request.rack_id = pb_slice_of_text(fetch->rack);
     CHECK_INT(pb_fetch_request_write(writer, version, &request), 0);
     finish(writer);
 }

@@ -62,6 +62,7 @@ typedef struct mini_replica_fetch {
     int32_t max_wait_ms;
     int32_t session_id;
     int32_t session_epoch;
+    const char *rack;  /* of a consumer, replica id -1; NULL: not said */
     bool says_nothing; /* all is as the session has it */
 } mini_replica_fetch;
 mini_replica_fetch mini_replica(int32_t replica_id, const char *topic, const uint8_t *topic_id);
