@@ -1,0 +1,66 @@
+"""Three of Apache Kafka's controllers, of which the active one is killed or stands still: a broker of ours stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.cluster.readiness import quorum_state
+
+TIMEOUT_S = 60.0
+BROKER = 1
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    made = LocalCluster.make(tmp_path_factory.mktemp("rotation") / "cluster", brokers=1, controllers=3)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.delete()
+
+
+def active(cluster: LocalCluster) -> int:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        state = quorum_state(cluster.layout)
+        if state is not None:
+            return state.leader_id
+        time.sleep(0.1)
+    pytest.fail("no controller leads")
+
+
+def create(bootstrap: str, name: str) -> float:
+    """Create a topic; how many seconds that took."""
+    started = time.monotonic()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1, 1)], operation_timeout=TIMEOUT_S).values():
+        future.result(TIMEOUT_S)
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [(LocalCluster.kill, LocalCluster.start), (LocalCluster.pause, LocalCluster.resume)],
+    ids=["killed", "paused"],
+)
+def test_another_active_controller_is_found_before_the_session_ends(
+    cluster: LocalCluster, begin: Callable[[LocalCluster, int], None], end: Callable[[LocalCluster, int], None]
+) -> None:
+    bootstrap = cluster.layout.node(BROKER).address
+    for round_number in range(3):
+        controller = active(cluster)
+        begin(cluster, controller)
+        try:
+            took_s = create(bootstrap, f"{begin.__name__}-{controller}-{round_number}")
+        finally:
+            end(cluster, controller)
+        assert took_s < 9.0, "Kafka's default session, after which the broker would have been fenced"
+    said = cluster.output_path(BROKER).read_text()
+    assert "have fenced this broker" not in said
+    assert said.count("registered with the quorum") == 1
