@@ -19,6 +19,7 @@ KINDS: Mapping[str, str] = {
     "slow_request": "a request took longer than pybroker.slow.request.ms",
     "throttle": "a connection had to wait for buffer memory",
     "offline": "a partition or a log dir went out of service",
+    "fencing": "the controllers fence or unfence this broker, or it registers with them",
     "isr": "the in-sync replicas of a partition led here changed",
 }
 """All kinds, and what each tells of."""

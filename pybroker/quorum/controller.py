@@ -23,6 +23,7 @@ from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin, unwrap, wrap
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.quorum import broker_configs
 from pybroker.quorum.assignments import assign_requests, misplaced
 from pybroker.quorum.channel import QuorumChannel
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
@@ -214,7 +215,14 @@ class QuorumController:
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         """What the active controller answers `origin`. Its effect has arrived here, if that takes less than a second.
         When no controller answers in the request's time, the response says so."""
-        return await _in_task(self._forward(request, version, origin))
+        refusals = broker_configs.refusals(request, self.image, self.config)
+        if not refusals:
+            return await _in_task(self._forward(request, version, origin))
+        accepted = broker_configs.without(request, refusals)
+        response: Any = m.response_class(request.API_KEY or 0)()
+        if accepted.resources:
+            response = await _in_task(self._forward(accepted, version, origin))
+        return broker_configs.merged(request, refusals, response)
 
     async def _forward(self, request: m.Message, version: int, origin: Origin) -> Any:
         timeout_ms = getattr(request, "timeout_ms", 0)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.registration import Registration
+from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.quorum.channel import QuorumChannel
@@ -111,7 +112,7 @@ class BrokerLifecycle:
         # Nothing that waits for a grant may take one of the epoch before for it.
         self.broker_epoch, self._granted, self._may_stop = epoch, None, False
         await self._fetcher.until(lambda image: _epoch_of(image, node_id) >= epoch)
-        logger.info("registered with the quorum as broker %d under epoch %d", node_id, epoch)
+        logger.info("registered with the quorum as broker %d under epoch %d", node_id, epoch, extra=event("fencing"))
 
     async def _accepted(self, request: m.BrokerRegistrationRequest) -> int:
         """The broker epoch, as soon as the controllers give one. QuorumUnavailable when they do not answer, QuorumError
@@ -210,9 +211,9 @@ class BrokerLifecycle:
 
     def _note_fenced(self, is_fenced: bool) -> None:
         if is_fenced and not self.is_fenced and not self._wish.shut_down:
-            logger.warning("the controllers have fenced this broker")
+            logger.warning("the controllers have fenced this broker", extra=event("fencing"))
         elif self.is_fenced and not is_fenced:
-            logger.info("the controllers have unfenced this broker")
+            logger.info("the controllers have unfenced this broker", extra=event("fencing"))
         self.is_fenced = is_fenced
 
     def _tell_silence(self, error: QuorumUnavailable) -> None:

@@ -41,6 +41,7 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
 from pybroker.server.clock import SystemClock
+from pybroker.server.directory_assignments import DirectoryAssignments
 from pybroker.server.event_pump import EventPump
 from pybroker.server.flushes import judge_flushes, promises_durability
 from pybroker.server.log_dir_watch import LogDirWatch
@@ -145,6 +146,10 @@ class Daemon:
         self.observed.services, self.observed.durability = services, self.durability
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         services.replicas.add_follower(watch)
+        if self.config.joins_quorum:
+            assignments = DirectoryAssignments(self.config.node_id, logs, controller)
+            services.replicas.add_follower(assignments)
+            self._stack.push_async_callback(assignments.stop)
         self._subscribe(controller, services)
         await self._open_partitions(logs, replicas, _partitions(controller.image, self.config.node_id))
         self.native.start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,13 @@ from confluent_kafka.admin import (
 from pybroker.cluster.jars import run_tool
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.readiness import quorum_state
+from pybroker.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage
 from pybroker.protocol import messages as m
+from pybroker.protocol.uuids import random_uuid
+from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
+from pybroker.quorum.leader import LeaderFinder
+from pybroker.storage.meta_properties import MetaProperties
+from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
 
 TIMEOUT_S = 60.0
@@ -183,3 +191,49 @@ def _broker_epoch(cluster: LocalCluster) -> int:
     """By the last line of the broker's output that says so."""
     lines = [line for line in cluster.output_path(BROKER).read_text().splitlines() if "under epoch" in line]
     return int(lines[-1].partition("under epoch ")[2].split()[0])
+
+
+def test_the_controllers_learn_in_which_log_dirs_replicas_lie(
+    cluster: LocalCluster, bootstrap: str, tmp_path: Path
+) -> None:
+    dirs = [tmp_path / "first", tmp_path / "second"]
+    overrides = {
+        **_SESSION,
+        "process.roles": "broker",
+        "node.id": "7",
+        "controller.quorum.bootstrap.servers": cluster.layout.controller_bootstrap,
+        "log.dirs": ",".join(map(str, dirs)),
+    }
+    with BrokerProcess(tmp_path / "unused", overrides=overrides) as other:
+        topic = NewTopic("spread", num_partitions=4, replica_assignment=[[7]] * 4)
+        admin = AdminClient({"bootstrap.servers": other.bootstrap})
+        for future in admin.create_topics([topic]).values():
+            future.result(TIMEOUT_S)
+        told = asyncio.run(_told_directories(cluster, "spread"))
+        ids = {properties.directory_id: path for path in dirs if (properties := MetaProperties.read(path)) is not None}
+        assert len(ids) == 2
+        assert {ids[directory] for directory in told.values()} == set(dirs), "on a broker with two, both are used"
+        for index, directory in told.items():
+            assert (ids[directory] / f"spread-{index}").is_dir()
+
+
+async def _told_directories(cluster: LocalCluster, topic: str) -> dict[int, bytes]:
+    """Where the metadata says that the partitions of a topic with one replica each lie, once it says so of all."""
+    node = cluster.layout.node(CONTROLLER)
+    settings = FetcherSettings(99, cluster.layout.cluster_id, random_uuid(), TIMEOUT_S, 0.1, 1 << 20, 1 << 20)
+    fetcher = MetadataFetcher(settings, LeaderFinder([(node.host, node.port)]), lambda _delta, _image: None)
+    running = asyncio.create_task(fetcher.run())
+
+    def directories(image: MetadataImage) -> dict[int, bytes]:
+        found = image.topics.by_name.get(topic)
+        return {} if found is None else {index: each.directories[0] for index, each in found.partitions.items()}
+
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await fetcher.until(
+                lambda image: bool(directories(image)) and UNASSIGNED_DIRECTORY not in directories(image).values()
+            )
+        return directories(fetcher.image)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

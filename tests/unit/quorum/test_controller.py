@@ -354,6 +354,49 @@ def test_a_request_that_no_controller_takes_is_answered_with_the_reason(request_
     asyncio.run(run())
 
 
+def test_settings_of_brokers_are_looked_at_before_they_are_forwarded() -> None:
+    kind = m.IncrementalAlterConfigsRequest
+    row = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+    def resource(name: str, key: str, value: str, resource_type: int = 4) -> Any:
+        config = kind.AlterableConfig(name=key, config_operation=0, value=value)
+        return kind.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=[config])
+
+    def alter(envelope: m.EnvelopeRequest) -> m.EnvelopeResponse:
+        request, header = enveloped(envelope)
+        rows = [row(resource_type=each.resource_type, resource_name=each.resource_name) for each in request.resources]
+        answer = m.IncrementalAlterConfigsResponse(responses=rows)
+        head = m.ResponseHeader(correlation_id=header.correlation_id).encode(1)
+        return m.EnvelopeResponse(response_data=head + answer.encode(header.request_api_version))
+
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            cluster.member.on[m.EnvelopeRequest] = alter
+            request = kind(
+                resources=[
+                    resource("5", "log.cleaner.threads", "many"),
+                    resource("t", "retention.ms", "what only controllers judge", 2),
+                    resource("6", "log.cleaner.threads", "2"),
+                    resource("", "log.cleaner.threads", "2"),
+                ]
+            )
+            answer = await broker.controller.perform(request, 1, Origin())
+            assert [(each.resource_name, each.error_code) for each in answer.responses] == [
+                ("t", ErrorCode.NONE),
+                ("", ErrorCode.NONE),
+                ("5", ErrorCode.INVALID_REQUEST),
+                ("6", ErrorCode.INVALID_REQUEST),
+            ]
+            (forwarded,) = cluster.member.seen_of(m.EnvelopeRequest)
+            assert [each.resource_name for each in enveloped(forwarded)[0].resources] == ["t", ""]
+            answer = await broker.controller.perform(kind(resources=request.resources[:1]), 1, Origin())
+            assert [each.error_code for each in answer.responses] == [ErrorCode.INVALID_REQUEST]
+            assert len(cluster.member.seen_of(m.EnvelopeRequest)) == 1
+
+    asyncio.run(run())
+
+
 def test_a_request_is_answered_in_its_time_when_no_controller_is_there() -> None:
     async def run() -> None:
         async with broker_in_cluster() as (broker, cluster):
