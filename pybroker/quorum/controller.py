@@ -118,6 +118,7 @@ class QuorumController:
                 check_served(image)
             except QuorumError as error:
                 self._on_failure(str(error))
+        self._lifecycle.on_image(image)
         for publisher in self._publishers:
             publisher.publish(delta, image)
 

@@ -68,7 +68,8 @@ class MetadataFetcher:
         self._connection: QuorumConnection | None = None
         self._replayer: BatchReplayer | None = None
         self._progress = Signal()
-        self._was_told: str | None = None
+        #: None while the operator knows of a trouble.
+        self._was_told: str | None = ""
 
     # ---- what others wait for --------------------------------------------------------------------------------------
 

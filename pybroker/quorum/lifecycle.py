@@ -91,6 +91,7 @@ class BrokerLifecycle:
         self._due = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
         self._is_silenced = False
+        self._was_unfenced = False
 
     # ---- registration ----------------------------------------------------------------------------------------------
 
@@ -188,13 +189,13 @@ class BrokerLifecycle:
         answer = await self._channel.call(self._heartbeat(wish, epoch), self._settings.session_timeout_s)
         if answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             logger.warning("the controllers do not know broker epoch %d any more; this broker registers again", epoch)
-            self._note_fenced(True)
+            self.is_fenced = True
             await self._register(epoch)
         elif answer.error_code != ErrorCode.NONE:
             logger.warning("a heartbeat was answered with error %d", answer.error_code)
         else:
             self._granted, self._may_stop = wish, answer.should_shut_down
-            self._note_fenced(answer.is_fenced)
+            self.is_fenced = answer.is_fenced
 
     def _heartbeat(self, wish: _Wish, epoch: int) -> m.BrokerHeartbeatRequest:
         image = self._fetcher.image
@@ -209,12 +210,14 @@ class BrokerLifecycle:
             cordoned_log_dirs=sorted(wish.cordoned) if knows_cordoned else None,
         )
 
-    def _note_fenced(self, is_fenced: bool) -> None:
-        if is_fenced and not self.is_fenced and not self._wish.shut_down:
-            logger.warning("the controllers have fenced this broker", extra=event("fencing"))
-        elif self.is_fenced and not is_fenced:
+    def on_image(self, image: MetadataImage) -> None:
+        """What the metadata says of this broker: a heartbeat's answer may not tell that it was fenced for a while."""
+        is_unfenced = self.broker_epoch != UNREGISTERED and _is_unfenced(image, self._settings.node_id)
+        if is_unfenced and not self._was_unfenced:
             logger.info("the controllers have unfenced this broker", extra=event("fencing"))
-        self.is_fenced = is_fenced
+        elif self._was_unfenced and not is_unfenced and not self._wish.shut_down:
+            logger.warning("the controllers have fenced this broker", extra=event("fencing"))
+        self._was_unfenced = is_unfenced
 
     def _tell_silence(self, error: QuorumUnavailable) -> None:
         if not self._is_silenced:

@@ -64,3 +64,16 @@ def test_another_active_controller_is_found_before_the_session_ends(
     said = cluster.output_path(BROKER).read_text()
     assert "have fenced this broker" not in said
     assert said.count("registered with the quorum") == 1
+
+
+def test_a_broker_that_stood_still_is_fenced_and_comes_back(cluster: LocalCluster) -> None:
+    said_before = cluster.output_path(BROKER).read_text().count("have unfenced this broker")
+    cluster.pause(BROKER)
+    time.sleep(12.0)  # longer than Kafka's default session
+    cluster.resume(BROKER)
+    deadline = time.monotonic() + TIMEOUT_S
+    while cluster.output_path(BROKER).read_text().count("have unfenced this broker") == said_before:
+        assert time.monotonic() < deadline, "it was not unfenced again"
+        time.sleep(0.1)
+    assert "have fenced this broker" in cluster.output_path(BROKER).read_text()
+    create(cluster.layout.node(BROKER).address, "afterwards")

@@ -73,14 +73,14 @@ class Cluster:
         is_caught_up = request.current_metadata_offset >= self.broker_epoch
         if self.fenced and is_caught_up and not request.want_fence and not request.want_shut_down:
             self.fenced = False
-            self._change(-1)
+            self.change(-1)
         return m.BrokerHeartbeatResponse(
             is_caught_up=is_caught_up,
             is_fenced=self.fenced,
             should_shut_down=request.want_shut_down and self.may_stop,
         )
 
-    def _change(self, fenced: int) -> None:
+    def change(self, fenced: int) -> None:
         change = m.BrokerRegistrationChangeRecord(broker_id=NODE_ID, broker_epoch=self.broker_epoch, fenced=fenced)
         self.quorum.append(change, version=2)
 
@@ -220,6 +220,28 @@ def test_a_broker_that_is_not_known_any_more_registers_again_under_its_last_epoc
             assert not broker.failures
 
     asyncio.run(run())
+
+
+def test_a_broker_that_was_fenced_for_a_while_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            # As while it stands still: its next heartbeat unfences it at once.
+            cluster.fenced = True
+            cluster.change(1)
+            await cluster.member.until_fetched_from(cluster.quorum.end_offset)
+            await cluster.member.until(lambda: not cluster.fenced)
+            await cluster.member.until_fetched_from(cluster.quorum.end_offset)
+
+    asyncio.run(run())
+    told = [each.message for each in caplog.records if "fenced this broker" in each.message]
+    assert told == [
+        "the controllers have unfenced this broker",
+        "the controllers have fenced this broker",
+        "the controllers have unfenced this broker",
+    ]
 
 
 def test_log_dirs_out_of_service_are_told_at_once() -> None:
