@@ -236,7 +236,7 @@ def _levels(subject: Subject) -> Iterator[Finding]:
     """Features of the cluster that this broker does not serve."""
     path = subject.config.metadata_log_dir
     directory = path / log_files.PARTITION_DIRECTORY
-    if path in subject.holders or not directory.is_dir():
+    if path in subject.holders or subject.config.joins_quorum or not directory.is_dir():
         return
     try:
         image = replay(PartitionFiles.of(directory)).image

@@ -205,6 +205,8 @@ def _same_owner(subject: Subject, known: dict[Path, MetaProperties]) -> Iterator
             why = start + "which of the two has the newest records nothing can say"
             yield Finding(Severity.ERROR, "copied-log-dir", place, what, why, "take the copy out of log.dirs")
     metadata_dir = subject.config.metadata_log_dir
+    if subject.config.joins_quorum:
+        return  # its controllers keep the metadata
     if known and not (metadata_dir / _METADATA_LOG).is_dir():
         others = [each for each in subject.log_dirs if (each / _METADATA_LOG).is_dir()]
         yield Finding(

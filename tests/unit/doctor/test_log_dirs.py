@@ -47,6 +47,13 @@ def test_metadata_of_a_later_version(examined: Examine, new_dir: Path) -> None:
     assert f"metadata.version at level {level}" in found["unserved-feature"].what
 
 
+def test_metadata_kept_by_controllers_elsewhere(examined: Examine, new_dir: Path) -> None:
+    shutil.rmtree(new_dir / log_files.PARTITION_DIRECTORY)
+    assert faults(examined(f"log.dirs={new_dir}")) == {"metadata-missing"}
+    joining = ("process.roles=broker", "controller.quorum.bootstrap.servers=127.0.0.1:1")
+    assert faults(examined(f"log.dirs={new_dir}", *joining)) == set()
+
+
 def test_another_node(examined: Examine, new_dir: Path) -> None:
     found = examined(f"log.dirs={new_dir}", "node.id=7")
     assert faults(found) == {"foreign-node-id"}
