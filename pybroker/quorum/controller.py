@@ -84,11 +84,6 @@ class QuorumController:
         """Of the newest registration; -1 before the first."""
         return self._lifecycle.broker_epoch
 
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the controllers, by their last word, want no client to come here."""
-        return self._lifecycle.is_fenced
-
     async def start(self) -> None:
         """Fetch the metadata from now on; return when what is committed is here. MetadataError when it cannot be."""
         self._fetching = asyncio.get_running_loop().create_task(self._fetch(), name="metadata fetcher")

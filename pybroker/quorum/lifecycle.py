@@ -170,6 +170,10 @@ class BrokerLifecycle:
             except QuorumError as error:
                 self._on_failure(str(error))
                 return
+            except Exception:
+                logger.exception("the heartbeats have a defect")
+                self._on_failure("this broker cannot send heartbeats to its controllers")
+                raise
             is_waited_for = self._wish.shut_down != self._may_stop or (self.is_fenced and not self._wish.fence)
             interval_s = _EAGER_INTERVAL_S if is_waited_for else self._settings.heartbeat_interval_s
             timer = loop.call_later(interval_s, self._due.set)
@@ -249,7 +253,9 @@ class BrokerLifecycle:
     async def shut_down(self) -> bool:
         """Hand over what this broker leads (controlled shutdown); whether the controllers let it go. In vain when none
         of them answers for the time of a session: then the broker is fenced anyway."""
-        if self._beating is None or self._beating.done():
+        if self._beating is None:
+            return True  # it never led anything
+        if self._beating.done():
             return False
         asking = asyncio.ensure_future(
             self._ask_for(_Wish(False, True, self._wish.offline, self._wish.cordoned), lambda: self._may_stop)
