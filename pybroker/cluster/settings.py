@@ -23,7 +23,9 @@ FEATURE_LEVELS: Mapping[str, int] = {
 }
 CONTROLLER_LISTENER = "CONTROLLER"
 
-_INTERNAL_PARTITIONS = "4"
+#: Of `__transaction_state`, whose partitions a transactional id is hashed to.
+TRANSACTION_PARTITIONS = 4
+_OFFSETS_PARTITIONS = 4
 _MOST_REPLICAS = 3
 # The cleaner's buffer comes out of a heap of 256 MiB.
 _JVM = {
@@ -61,8 +63,8 @@ def _replication(broker_count: int) -> dict[str, str]:
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": replicas,
-        "offsets.topic.num.partitions": _INTERNAL_PARTITIONS,
+        "offsets.topic.num.partitions": str(_OFFSETS_PARTITIONS),
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
-        "transaction.state.log.num.partitions": _INTERNAL_PARTITIONS,
+        "transaction.state.log.num.partitions": str(TRANSACTION_PARTITIONS),
     }

@@ -138,6 +138,15 @@ class History:
         with self.lock:
             return {place: len(times) for place, times in self.acknowledged_times.items()}
 
+    def group_read_by_place(self) -> dict[Place, int]:
+        """Records that members of groups got of each partition so far, those that they got again included."""
+        with self.lock:
+            counts: dict[Place, int] = defaultdict(int)
+            for places in self.group_reads.values():
+                for place, reads in places.items():
+                    counts[place] += len(reads)
+            return counts
+
     def acknowledged_end(self, place: Place) -> int:
         """The offset after the last one that was acknowledged in the partition; 0 when none was."""
         with self.lock:

@@ -94,16 +94,20 @@ class Load:
             thread.join()
 
     def wait_for_progress(self, timeout_seconds: float = 120.0, count: int = 20) -> None:
-        """Return when so many more records are acknowledged in each partition. AssertionError when it takes longer."""
-        before = self.history.acknowledged_by_place()
+        """Return when so many more records of each partition are acknowledged, and read by the group if it has members.
+        AssertionError when it takes longer."""
+        counters = [self.history.acknowledged_by_place] + ([self.history.group_read_by_place] if self._members else [])
+        before = [counter() for counter in counters]
         deadline = time.monotonic() + timeout_seconds
-        while True:
-            now = self.history.acknowledged_by_place()
-            behind = [place for place in self._places if now.get(place, 0) < before.get(place, 0) + count]
-            if not behind:
-                return
+        while behind := [
+            (place, counter.__name__)
+            for counter, then in zip(counters, before, strict=True)
+            for now in [counter()]
+            for place in self._places
+            if now.get(place, 0) < then.get(place, 0) + count
+        ]:
             assert not self.history.client_errors, self.history.client_errors[:5]
-            assert time.monotonic() < deadline, f"nothing was acknowledged in {timeout_seconds:g} s in {behind}"
+            assert time.monotonic() < deadline, f"no progress in {timeout_seconds:g} s: {behind}"
             time.sleep(0.02)
 
     def _thread(self, work: Callable[[int], None], number: int) -> threading.Thread:

@@ -18,12 +18,15 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--jvm-brokers", type=int, default=0)
     parser.add_argument("--controllers", type=int, default=3)
-    parser.add_argument("--faults", default=",".join(FAULTS), help="names with commas between; all: %(default)s")
+    parser.add_argument(
+        "--faults", default=",".join(FAULTS), help="names with commas between; all: %(default)s; or none"
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hold", type=float, nargs=2, default=(3.0, 12.0), metavar="SECONDS")
+    parser.add_argument("--transactions", action="store_true", help="transactional producers too")
     options = parser.parse_args()
-    faults = options.faults.split(",")
+    faults = options.faults.split(",") if options.faults else []
     namespaces = any(FAULTS[name].needs_namespaces for name in faults)
     directory = Path(tempfile.mkdtemp(prefix="pybroker-cluster-"))
     cluster = LocalCluster.make(
@@ -41,15 +44,13 @@ def main() -> int:
             rounds=options.rounds,
             seed=options.seed,
             hold_seconds=tuple(options.hold),
+            with_transactions=options.transactions,
             on_round=lambda done: print(done, flush=True),
         )
         report = scenario.run()
     finally:
         cluster.down()
-    print(
-        f"{report.acknowledged_count} records acknowledged, {report.unknown_count} unknown, "
-        f"{report.group_read_count} read by the group, {len(report.violations)} violations"
-    )
+    print(report)
     for violation in report.violations[:50]:
         print(violation)
     if report.violations:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +17,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.client.cluster import Cluster
 from pybroker.client.errors import ClientError
+from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.cluster.settings import TRANSACTION_PARTITIONS
 from pybroker.testing.cluster.checker import Violation, check
 from pybroker.testing.cluster.faults import FAULTS
 from pybroker.testing.cluster.history import History
-from pybroker.testing.cluster.load import Load, read_everything
+from pybroker.testing.cluster.load import CLIENT, Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
+from pybroker.testing.cluster.transactions import TransactionLoad
 
 TOPIC = "faults"
+_TRANSACTION_TOPIC = "__transaction_state"
 _HEALTHY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _ADMIN_SECONDS = 60.0
@@ -56,6 +61,15 @@ class Report:
     acknowledged_count: int = 0
     unknown_count: int = 0
     group_read_count: int = 0
+    committed_count: int = 0
+    aborted_count: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown, {self.group_read_count} read by "
+            f"the group; transactions: {self.committed_count} committed, {self.aborted_count} aborted; "
+            f"{len(self.violations)} violations"
+        )
 
 
 class Scenario:
@@ -72,10 +86,12 @@ class Scenario:
         partitions: int = 4,
         topic_settings: Mapping[str, str] | None = None,
         load_settings: Mapping[str, Any] | None = None,
+        with_transactions: bool = False,
         on_round: Callable[[Round], None] = lambda _: None,
     ) -> None:
         """Each of `faults`, a name of `FAULTS`, happens to a broker and to a controller in each of `rounds`.
-        `load_settings` are parameters of `Load`."""
+        `load_settings` are parameters of `Load`. `with_transactions` adds transactional producers,
+        who need a broker of Apache Kafka to coordinate them."""
         self._cluster = cluster
         self._faults = list(faults)
         self._rounds = rounds
@@ -87,22 +103,41 @@ class Scenario:
         self.history = History()
         self.report = Report()
         self.load = Load(cluster.layout.bootstrap, self._places, self.history, **(load_settings or {}))
+        self.transactions = (
+            TransactionLoad(cluster.layout.bootstrap, self._places, self.history) if with_transactions else None
+        )
 
     def run(self) -> Report:
         """Play it. AssertionError or `ClusterError` when the cluster does not get well again."""
-        self._create_topic()
-        self.load.start()
-        try:
-            self.load.wait_for_progress()
+        with self.under_load():
             for name, node_id in self._plan():
                 self._play(name, node_id)
-        finally:
-            self.load.stop()
-        wait_until_healthy(self._cluster)
         return self.judge()
 
+    @contextmanager
+    def under_load(self) -> Iterator[None]:
+        """While the load works; at the end it has stopped, and all is well."""
+        self._create_topics()
+        self.load.start()
+        if self.transactions is not None:
+            self.transactions.start()
+        try:
+            self.wait_for_progress()
+            yield
+        finally:
+            if self.transactions is not None:
+                self.transactions.stop()
+            self.load.stop()
+        wait_until_healthy(self._cluster)
+
+    def wait_for_progress(self) -> None:
+        """Return when everybody gets on. AssertionError when somebody does not."""
+        self.load.wait_for_progress()
+        if self.transactions is not None:
+            self.transactions.wait_for_progress()
+
     def judge(self) -> Report:
-        """End the cluster and check everything. The load has been stopped."""
+        """Read everything, end the cluster, and check. The load has been stopped."""
         read_everything(self._cluster.layout.bootstrap, self._places, self.history)
         self._cluster.down()
         log_dirs = {node.node_id: self._cluster.log_dir(node.node_id) for node in self._cluster.layout.brokers}
@@ -112,6 +147,9 @@ class Scenario:
         self.report.group_read_count = sum(
             len(reads) for places in self.history.group_reads.values() for reads in places.values()
         )
+        outcomes = [transaction.is_committed for transaction in self.history.transactions]
+        self.report.committed_count = outcomes.count(True)
+        self.report.aborted_count = outcomes.count(False)
         return self.report
 
     def _plan(self) -> list[tuple[str, int]]:
@@ -136,23 +174,40 @@ class Scenario:
         fault.end(self._cluster, node_id)
         ended = time.monotonic()
         wait_until_healthy(self._cluster)
-        self.load.wait_for_progress()
+        self.wait_for_progress()
         now = time.monotonic()
         done = Round(name, node_id, hold_seconds, self.history.longest_silence(began, now), now - ended)
         self.report.rounds.append(done)
         self._on_round(done)
 
-    def _create_topic(self) -> None:
+    def _create_topics(self) -> None:
         replicas = min(3, len(self._cluster.layout.brokers))
         create_topic(self._cluster, TOPIC, len(self._places), replicas, self._topic_settings)
+        if self.transactions is not None:
+            create_transaction_topic(self._cluster)
 
 
 def create_topic(cluster: LocalCluster, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
     """Create the topic, and return when every partition has all its replicas in sync."""
-    admin = AdminClient({"bootstrap.servers": cluster.layout.bootstrap})
+    admin = AdminClient({"bootstrap.servers": cluster.layout.bootstrap, **CLIENT})
     topic = NewTopic(name, partitions, replicas, config=dict(settings))
     admin.create_topics([topic], operation_timeout=_ADMIN_SECONDS)[name].result(_ADMIN_SECONDS)
     wait_until_healthy(cluster, at_least=[name])
+
+
+def create_transaction_topic(cluster: LocalCluster) -> None:
+    """Have brokers of Apache Kafka, and no others, coordinate transactions: by the assignment of their topic."""
+    coordinators = [node.node_id for node in cluster.layout.brokers if node.kind is NodeKind.JVM_BROKER]
+    assert coordinators, "transactions take a broker of Apache Kafka"
+    assignment = [
+        [coordinators[(partition + each) % len(coordinators)] for each in range(len(coordinators))]
+        for partition in range(TRANSACTION_PARTITIONS)
+    ]
+    settings = {"cleanup.policy": "compact", "compression.type": "uncompressed", "min.insync.replicas": "1"}
+    admin = AdminClient({"bootstrap.servers": cluster.layout.bootstrap, **CLIENT})
+    topic = NewTopic(_TRANSACTION_TOPIC, len(assignment), replica_assignment=assignment, config=settings)
+    admin.create_topics([topic], operation_timeout=_ADMIN_SECONDS)[_TRANSACTION_TOPIC].result(_ADMIN_SECONDS)
+    wait_until_healthy(cluster, at_least=[_TRANSACTION_TOPIC])
 
 
 def wait_until_healthy(cluster: LocalCluster, at_least: Sequence[str] = ()) -> None:
