@@ -237,3 +237,13 @@ async def _told_directories(cluster: LocalCluster, topic: str) -> dict[int, byte
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_broker_that_was_unregistered_registers_again(cluster: LocalCluster, bootstrap: str) -> None:
+    produce(bootstrap, "unregistered", "one")
+    epoch = _broker_epoch(cluster)
+    run_tool("org.apache.kafka.tools.ClusterTool", "unregister", "--bootstrap-server", bootstrap, "--id", str(BROKER))
+    wait_for(lambda: _broker_epoch(cluster) > epoch)
+    cluster.wait_until_ready()
+    produce(bootstrap, "unregistered", "two")
+    assert consume(bootstrap, "unregistered", "after-registration", 2) == ["one", "two"]
