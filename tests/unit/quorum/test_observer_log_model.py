@@ -1,7 +1,7 @@
 """An observer of a raft log whose leaders come and go: it takes what is committed, once, in order.
 
-Histories are random. The model is the quorum's log as one list: a new leader may lack what was not committed, and nothing
-else (KIP-595).
+Histories are random. The model is the quorum's log as one list: a new leader may lack what was not committed, and
+nothing else (KIP-595).
 """
 
 from __future__ import annotations
