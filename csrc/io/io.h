@@ -69,8 +69,16 @@ struct pb_socket {
     bool patient;          /* the caller's: what finishes here may wait a while when much else has finished */
     struct msghdr message; /* io_uring: a send of several iovecs */
     pb_op receive;         /* recv or accept; the caller sets .done */
-    pb_op transmit;        /* send or sendfile; the caller sets .done */
+    pb_op transmit;        /* send, sendfile or connect; the caller sets .done */
 };
+
+#define PB_ADDRESS_WORDS 4
+
+/* Where to connect to. What it says is the backend's, which has found it. */
+typedef struct pb_address {
+    uint64_t words[PB_ADDRESS_WORDS];
+    uint32_t length;
+} pb_address;
 
 /* What a thread's step says: run me again at once, or sleep until pb_thread_wake (or the deadline it set). */
 enum pb_step { PB_STEP_AGAIN, PB_STEP_IDLE, PB_STEP_END };
@@ -213,7 +221,13 @@ typedef struct pb_io_ops {
 
     /* Sockets on a loop. */
     int (*socket_listen)(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure); /* -> fd */
-    void (*socket_accept)(pb_loop *loop, pb_socket *listener);      /* receive.done(fd of the peer) */
+    void (*socket_accept)(pb_loop *loop, pb_socket *listener); /* receive.done(fd of the peer) */
+    /* Addresses of a host by its name or in digits, the one to try first first: their count, at least 1. Blocking, any
+     * thread. */
+    int (*address_find)(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure);
+    /* Set socket->fd and begin to connect it: transmit.done(0 or -errno) follows, which socket_shutdown brings about
+     * soon. `address` stays until then. Or -errno at once: nothing was begun. */
+    int (*socket_connect)(pb_loop *loop, pb_socket *socket, const pb_address *address);
     int (*socket_attach)(pb_loop *loop, pb_socket *socket);         /* socket->fd is set */
     int (*socket_peer)(pb_io *io, int fd, char *text, size_t size); /* the peer's address in digits */
     void (*socket_recv)(pb_loop *loop, pb_socket *socket, void *buffer, size_t length); /* NULL, 0: 1 when readable */

@@ -15,7 +15,7 @@
 
 #define EVENTS_PER_TURN 256
 
-enum kind { KIND_RECV, KIND_POLL, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE };
+enum kind { KIND_RECV, KIND_POLL, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_CONNECT };
 
 /* Owner: the reactor that opened it. */
 struct pb_loop {
@@ -24,6 +24,20 @@ struct pb_loop {
     pb_wakeup wakeup;
     pb_finished finished;
 };
+
+/* Has it been connected? A socket that never was says so only when asked for its peer. */
+static int64_t connect_result(int fd)
+{
+    int error = 0;
+    socklen_t length = sizeof error;
+    struct sockaddr_storage peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+        return -errno;
+    length = sizeof peer;
+    if (error == 0 && getpeername(fd, (struct sockaddr *)&peer, &length) < 0)
+        error = errno == ENOTCONN ? EAGAIN : errno;
+    return -error;
+}
 
 static int64_t attempt(pb_op *op)
 {
@@ -39,6 +53,8 @@ static int64_t attempt(pb_op *op)
         case KIND_ACCEPT:
             result = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
             break;
+        case KIND_CONNECT:
+            return connect_result(fd);
         case KIND_SEND: {
             struct msghdr message = {.msg_iov = op->iov, .msg_iovlen = (size_t)op->iov_count};
             result = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -181,6 +197,24 @@ static void epoll_socket_accept(pb_loop *loop, pb_socket *listener)
     start(loop, listener, &listener->receive, KIND_ACCEPT);
 }
 
+static int epoll_socket_connect(pb_loop *loop, pb_socket *socket, const pb_address *address)
+{
+    int fd = pb_posix_socket_make(address, SOCK_NONBLOCK);
+    if (fd < 0)
+        return fd;
+    int result = connect(fd, pb_posix_sockaddr(address), address->length) < 0 ? -errno : 0;
+    socket->fd = fd;
+    if (result == 0 || result == -EINPROGRESS) {
+        int watching = watch(loop, socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+        result = watching < 0 ? watching : result;
+    }
+    socket->writable = false; /* until an edge says that it is connected */
+    start(loop, socket, &socket->transmit, KIND_CONNECT);
+    if (result != -EINPROGRESS)
+        pb_finished_put(&loop->finished, &socket->transmit, result);
+    return 0;
+}
+
 static void epoll_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size_t length)
 {
     PB_ASSERT((length > 0) == (buffer != NULL));
@@ -223,6 +257,8 @@ static void epoll_socket_shutdown(pb_loop *loop, pb_socket *socket)
     (void)shutdown(socket->fd, SHUT_RDWR);
     if (socket->receive.active && socket->receive.kind == KIND_ACCEPT)
         epoll_socket_cancel(loop, socket);
+    if (socket->transmit.active && socket->transmit.kind == KIND_CONNECT && pb_list_empty(&socket->transmit.link))
+        pb_finished_put(&loop->finished, &socket->transmit, -ECANCELED);
 }
 
 static void epoll_socket_end(pb_loop *loop, pb_socket *socket)
@@ -262,6 +298,7 @@ static const pb_io_ops epoll_ops = {
     .loop_turn = epoll_loop_turn,
     .loop_wake = epoll_loop_wake,
     .socket_accept = epoll_socket_accept,
+    .socket_connect = epoll_socket_connect,
     .socket_attach = epoll_socket_attach,
     .socket_recv = epoll_socket_recv,
     .socket_cancel = epoll_socket_cancel,

@@ -125,6 +125,48 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET);
 }
 
+int pb_posix_address_find(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure)
+{
+    (void)io;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *addresses = NULL;
+    int error = getaddrinfo(host, service, &hints, &addresses);
+    if (error != 0)
+        return pb_fail(failure, -EHOSTUNREACH, "cannot look up the host '%s' (%s)", host, gai_strerror(error));
+    int count = 0;
+    for (const struct addrinfo *it = addresses; it != NULL && count < capacity; it = it->ai_next) {
+        pb_address *address = &out[count];
+        if (it->ai_addrlen > sizeof address->words)
+            continue;
+        memset(address, 0, sizeof *address);
+        memcpy(address->words, it->ai_addr, it->ai_addrlen);
+        address->length = it->ai_addrlen;
+        count++;
+    }
+    freeaddrinfo(addresses);
+    return count > 0 ? count : pb_fail(failure, -EHOSTUNREACH, "the host '%s' has no address", host);
+}
+
+const struct sockaddr *pb_posix_sockaddr(const pb_address *address)
+{
+    return (const struct sockaddr *)address->words;
+}
+
+int pb_posix_socket_make(const pb_address *address, int flags)
+{
+    PB_ASSERT(address->length > 0 && address->length <= sizeof address->words);
+    struct sockaddr_storage peer = {0};
+    memcpy(&peer, address->words, address->length);
+    int fd = socket(peer.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    if (fd < 0)
+        return -errno;
+    if (is_loopback(&peer)) /* before it begins */
+        set_unpaced(fd);
+    return fd;
+}
+
 /* How the kernel would have it for a socket of its own accord. */
 static int default_congestion(char *name, socklen_t size)
 {

@@ -158,6 +158,10 @@ int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_por
 /* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
 void pb_posix_tune_socket(int fd);
 int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
+int pb_posix_address_find(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure);
+/* A socket that can be connected to the address; `flags` of socket(2). */
+int pb_posix_socket_make(const pb_address *address, int flags);
+const struct sockaddr *pb_posix_sockaddr(const pb_address *address);
 
 /* The shared part of a backend's table. */
 #define PB_POSIX_OPS                                                                                                   \
@@ -180,6 +184,6 @@ int pb_posix_socket_peer(pb_io *io, int fd, char *text, size_t size);
     .thread_join = pb_posix_thread_join, .nap = pb_posix_nap, .thread_read_mode = pb_posix_thread_read_mode,           \
     .file_bring_in = pb_posix_file_bring_in, .thread_yield_disk = pb_posix_thread_yield_disk,                          \
     .thread_go_first = pb_posix_thread_go_first, .socket_listen = pb_posix_socket_listen,                              \
-    .socket_peer = pb_posix_socket_peer
+    .socket_peer = pb_posix_socket_peer, .address_find = pb_posix_address_find
 
 #endif

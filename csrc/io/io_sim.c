@@ -9,7 +9,7 @@
 #define SOON_NS 20000
 #define STEP_NS 1000 /* what a step takes, so that time moves under load too */
 
-enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_WRITE };
+enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_CONNECT, KIND_WRITE };
 
 static const pb_io_ops sim_ops;
 
@@ -232,6 +232,8 @@ static int64_t attempt(sim_machine *machine, pb_op *op)
         return sim_send_try(machine, op->socket->fd, op->iov, op->iov_count);
     case KIND_SENDFILE:
         return sendfile_try(machine, op);
+    case KIND_CONNECT:
+        return sim_connect_try(machine, op->socket->fd);
     default:
         return (op->durable ? sim_file_write_durable : sim_file_write)(&machine->io, op->file, op->iov, op->iov_count,
                                                                        op->position);
@@ -311,6 +313,13 @@ static void start(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)
 static void sim_socket_accept(pb_loop *loop, pb_socket *listener)
 {
     start(loop, listener, &listener->receive, KIND_ACCEPT);
+}
+
+static int sim_socket_connect(pb_loop *loop, pb_socket *socket, const pb_address *address)
+{
+    socket->fd = sim_connect_start(loop->machine, address);
+    start(loop, socket, &socket->transmit, KIND_CONNECT);
+    return 0;
 }
 
 static int sim_socket_attach(pb_loop *loop, pb_socket *socket)
@@ -481,6 +490,8 @@ static const pb_io_ops sim_ops = {
     .loop_wake = sim_loop_wake,
     .socket_listen = sim_listen,
     .socket_accept = sim_socket_accept,
+    .address_find = sim_address_find,
+    .socket_connect = sim_socket_connect,
     .socket_attach = sim_socket_attach,
     .socket_peer = sim_peer,
     .socket_recv = sim_socket_recv,

@@ -42,6 +42,10 @@ int pb_sim_connect(pb_io *io, int port);
 void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length);
 /* Bytes that have arrived (0: none yet), or -ECONNRESET when the broker closed and all has been read. */
 int64_t pb_sim_client_receive(pb_io *io, int client, void *buffer, size_t capacity);
+/* What the broker connects to waits for an answer. The client's end of the oldest connection of its own that waits, and
+ * the port it is for; -1: none does. Any of the calls here may be made with it once it is accepted. */
+int pb_sim_next_outgoing(pb_io *io, int *port);
+void pb_sim_answer_outgoing(pb_io *io, int client, bool accept);
 int64_t pb_sim_client_unread(pb_io *io, int client); /* bytes it has sent and the broker has not received */
 void pb_sim_client_end(pb_io *io, int client);       /* sends no more, but reads */
 void pb_sim_client_close(pb_io *io, int client);

@@ -58,7 +58,10 @@ typedef struct sim_connection {
     bool accepted;
     bool broker_open;
     bool client_open;
-    bool shut; /* by the broker, both ways */
+    bool shut;         /* by the broker, both ways */
+    int outgoing_port; /* what it was made for by the broker; 0: a client made it */
+    bool answered;
+    bool refused;
 } sim_connection;
 
 typedef struct sim_network {
@@ -160,6 +163,9 @@ int sim_peer(pb_io *io, int fd, char *text, size_t size);
 int64_t sim_accept_try(sim_machine *machine);
 int64_t sim_recv_try(sim_machine *machine, int fd, void *buffer, size_t length);
 int64_t sim_send_try(sim_machine *machine, int fd, const struct iovec *iov, int count);
+int sim_address_find(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure);
+int sim_connect_start(sim_machine *machine, const pb_address *address); /* the broker's fd */
+int64_t sim_connect_try(sim_machine *machine, int fd);
 void sim_socket_shut(sim_machine *machine, int fd);
 void sim_socket_finish(sim_machine *machine, int fd);
 void sim_network_free(sim_network *network);

@@ -61,6 +61,69 @@ int sim_peer(pb_io *io, int fd, char *text, size_t size)
     return 0;
 }
 
+int sim_address_find(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure)
+{
+    (void)io;
+    PB_ASSERT(capacity > 0);
+    if (host[0] == '\0')
+        return pb_fail(failure, -EHOSTUNREACH, "a host without a name");
+    out[0] = (pb_address){.words = {(uint64_t)port}, .length = sizeof out->words[0]};
+    return 1;
+}
+
+static int add_connection(sim_network *network)
+{
+    PB_ASSERT(network->connection_count < PB_SIM_HANDLES);
+    sim_connection *connection = calloc(1, sizeof *connection);
+    PB_ASSERT(connection != NULL);
+    connection->client_open = true;
+    network->connections[network->connection_count] = connection;
+    return network->connection_count++;
+}
+
+int sim_connect_start(sim_machine *machine, const pb_address *address)
+{
+    int index = add_connection(&machine->network);
+    sim_connection *connection = machine->network.connections[index];
+    connection->outgoing_port = (int)address->words[0];
+    connection->accepted = true;
+    connection->broker_open = true;
+    return index + PB_SIM_HANDLES;
+}
+
+int64_t sim_connect_try(sim_machine *machine, int fd)
+{
+    const sim_connection *connection = connection_of(machine, fd);
+    if (connection->shut)
+        return -ECANCELED;
+    if (!connection->answered)
+        return -EAGAIN;
+    return connection->refused ? -ECONNREFUSED : 0;
+}
+
+int pb_sim_next_outgoing(pb_io *io, int *port)
+{
+    const sim_network *network = &sim_of(io)->network;
+    for (int i = 0; i < network->connection_count; i++) {
+        const sim_connection *connection = network->connections[i];
+        if (connection->outgoing_port == 0 || connection->answered || connection->shut)
+            continue;
+        *port = connection->outgoing_port;
+        return i;
+    }
+    return -1;
+}
+
+void pb_sim_answer_outgoing(pb_io *io, int client, bool accept)
+{
+    sim_connection *connection = sim_of(io)->network.connections[client];
+    PB_ASSERT(connection->outgoing_port != 0 && !connection->answered);
+    connection->answered = true;
+    connection->refused = !accept;
+    connection->client_open = accept;
+    sim_stir(sim_of(io));
+}
+
 int64_t sim_accept_try(sim_machine *machine)
 {
     sim_network *network = &machine->network;
@@ -130,13 +193,8 @@ int pb_sim_connect(pb_io *io, int port)
     sim_network *network = &sim_of(io)->network;
     if (network->listener_port != port || network->listener_shut)
         return -ECONNREFUSED;
-    PB_ASSERT(network->connection_count < PB_SIM_HANDLES);
-    sim_connection *connection = calloc(1, sizeof *connection);
-    PB_ASSERT(connection != NULL);
-    connection->client_open = true;
     sim_stir(sim_of(io));
-    network->connections[network->connection_count] = connection;
-    return network->connection_count++;
+    return add_connection(network);
 }
 
 void pb_sim_client_send(pb_io *io, int client, const void *bytes, size_t length)

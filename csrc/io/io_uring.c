@@ -26,7 +26,7 @@
 #define COMPLETIONS_PER_GATHER 20
 #define GATHERS_PER_TURN 64
 
-enum kind { KIND_RING, KIND_SENDFILE };
+enum kind { KIND_RING, KIND_SENDFILE, KIND_CONNECT };
 
 /* Owner: the reactor that opened it. */
 struct pb_loop {
@@ -220,6 +220,19 @@ static void uring_socket_accept(pb_loop *loop, pb_socket *listener)
     io_uring_sqe_set_data(sqe, &listener->receive);
 }
 
+static int uring_socket_connect(pb_loop *loop, pb_socket *socket, const pb_address *address)
+{
+    int fd = pb_posix_socket_make(address, 0);
+    if (fd < 0)
+        return fd;
+    socket->fd = fd;
+    pb_op *op = begin(loop, socket, &socket->transmit, KIND_CONNECT);
+    struct io_uring_sqe *sqe = next_sqe(loop);
+    io_uring_prep_connect(sqe, fd, pb_posix_sockaddr(address), address->length);
+    io_uring_sqe_set_data(sqe, op);
+    return 0;
+}
+
 static void uring_socket_recv(pb_loop *loop, pb_socket *socket, void *buffer, size_t length)
 {
     PB_ASSERT((length > 0) == (buffer != NULL));
@@ -271,9 +284,15 @@ static void uring_socket_sendfile(pb_loop *loop, pb_socket *socket, struct iovec
     try_sendfile(loop, op);
 }
 
-/* A hang-up finishes receives and sends; an accept must be cancelled. */
+/* A hang-up finishes receives and sends; accepting and connecting must be cancelled. */
 static void uring_socket_shutdown(pb_loop *loop, pb_socket *socket)
 {
+    if (socket->transmit.active && socket->transmit.kind == KIND_CONNECT) {
+        struct io_uring_sqe *sqe = next_sqe(loop);
+        io_uring_prep_cancel(sqe, &socket->transmit, 0);
+        io_uring_sqe_set_data(sqe, &loop->cancelled);
+        return; /* cut off, it would be connected anew */
+    }
     (void)shutdown(socket->fd, SHUT_RDWR);
     uring_socket_cancel(loop, socket);
 }
@@ -319,6 +338,7 @@ static const pb_io_ops uring_ops = {
     .loop_turn = uring_loop_turn,
     .loop_wake = uring_loop_wake,
     .socket_accept = uring_socket_accept,
+    .socket_connect = uring_socket_connect,
     .socket_attach = uring_socket_attach,
     .socket_recv = uring_socket_recv,
     .socket_cancel = uring_socket_cancel,

@@ -62,6 +62,12 @@ static uint32_t frame_bytes(const pb_connection *connection)
     return be32toh(length) + FRAME_HEADER_BYTES;
 }
 
+static uint32_t exact_frame_bytes(const pb_connection *connection)
+{
+    uint32_t bytes = connection->handler->exact_frame_bytes;
+    return bytes > EXACT_FRAME_BYTES ? bytes : EXACT_FRAME_BYTES;
+}
+
 static bool is_starved(const pb_connection *connection)
 {
     return connection->starved_link.next != &connection->starved_link;
@@ -73,7 +79,7 @@ static void starve(pb_connection *connection)
     pb_reactor *reactor = connection->reactor;
     PB_ASSERT(!is_starved(connection));
     pb_list_push_back(&reactor->starved, &connection->starved_link);
-    atomic_fetch_add_explicit(&reactor->options.pool->starved, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&connection->pool->starved, 1, memory_order_relaxed);
     if (connection->handler->starved != NULL)
         connection->handler->starved(connection);
     if (!pb_timer_is_set(&reactor->feed) &&
@@ -86,14 +92,14 @@ static void unstarve(pb_connection *connection)
     if (!is_starved(connection))
         return;
     pb_list_remove(&connection->starved_link);
-    atomic_fetch_sub_explicit(&connection->reactor->options.pool->starved, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&connection->pool->starved, 1, memory_order_relaxed);
 }
 
 /* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
 static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
 {
     PB_ASSERT(bytes >= connection->end - connection->start);
-    pb_chunk *chunk = pb_pool_exchange(connection->reactor->options.pool, bytes, overdraft, connection->chunk);
+    pb_chunk *chunk = pb_pool_exchange(connection->pool, bytes, overdraft, connection->chunk);
     if (chunk == NULL) {
         starve(connection);
         return false;
@@ -114,17 +120,18 @@ static uint32_t bytes_needed(const pb_connection *connection, uint32_t frame, bo
     uint32_t have = connection->end - connection->start;
     if (have == 0) {
         uint32_t last = connection->last_frame_bytes;
-        bool expects_large = last > LARGE_FRAME_BYTES && last <= EXACT_FRAME_BYTES;
-        return expects_large && !pb_pool_is_tight(connection->reactor->options.pool) ? last : GREEDY_BYTES;
+        bool expects_large = last > LARGE_FRAME_BYTES && last <= exact_frame_bytes(connection);
+        return expects_large && !pb_pool_is_tight(connection->pool) ? last : GREEDY_BYTES;
     }
     if (frame == 0)
         return have + FRAME_HEADER_BYTES;
-    if (frame <= EXACT_FRAME_BYTES || overdraft ||
+    uint32_t exact = exact_frame_bytes(connection);
+    if (frame <= exact || overdraft ||
         connection->chunk->overdraft) /* an overdraft is granted once: it must do for the whole frame */
         return frame;
     if (connection->end < connection->chunk->capacity)
         return have + 1;
-    uint32_t larger = have <= EXACT_FRAME_BYTES / 4 ? EXACT_FRAME_BYTES : have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
+    uint32_t larger = have <= exact / 4 ? exact : have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
     return larger < frame ? larger : frame;
 }
 
@@ -222,8 +229,7 @@ static void parse(pb_connection *connection)
 /* With memory short, a connection that has nothing buffered waits without a buffer. */
 static void spare_buffer(pb_connection *connection)
 {
-    if (connection->chunk != NULL && connection->start == connection->end &&
-        pb_pool_is_tight(connection->reactor->options.pool))
+    if (connection->chunk != NULL && connection->start == connection->end && pb_pool_is_tight(connection->pool))
         drop_chunk(connection);
 }
 
@@ -310,6 +316,10 @@ void pb_connection_leave(pb_connection *connection)
     PB_ASSERT(!connection->delivering);
     if (connection->closing || connection->leaving)
         return;
+    if (connection->connecting) {
+        pb_connection_kill(connection);
+        return;
+    }
     if (pb_list_empty(&connection->responses) && connection->reactor->now_ns - connection->last_active_ns >= QUIET_NS) {
         pb_connection_kill(connection);
         return;
@@ -539,17 +549,11 @@ static void transmitted(pb_op *op, int64_t result)
 
 /* ---- life ---- */
 
-pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connection_handler *handler, void *owner,
-                                  int64_t id, uint32_t listener)
+static pb_connection *make(pb_reactor *reactor, const pb_connection_handler *handler, void *owner, int64_t id)
 {
     pb_connection *connection = calloc(1, sizeof *connection);
-    pb_socket refused = {.fd = fd};
-    if (connection == NULL) {
-        reactor->io->ops->socket_close(reactor->loop, &refused);
+    if (connection == NULL)
         return NULL;
-    }
-    connection->socket.fd = fd;
-    connection->socket.patient = true; /* until it shows what it is for */
     connection->socket.receive.done = received;
     connection->socket.transmit.done = transmitted;
     connection->reactor = reactor;
@@ -557,11 +561,26 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
     connection->handler = handler;
     connection->owner = owner;
     connection->id = id;
-    connection->listener = listener;
+    connection->pool = handler->pool != NULL ? handler->pool : reactor->options.pool;
     connection->last_active_ns = reactor->now_ns;
     pb_list_init(&connection->flush_link);
     pb_list_init(&connection->starved_link);
     pb_list_init(&connection->responses);
+    return connection;
+}
+
+pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connection_handler *handler, void *owner,
+                                  int64_t id, uint32_t listener)
+{
+    pb_connection *connection = make(reactor, handler, owner, id);
+    pb_socket refused = {.fd = fd};
+    if (connection == NULL) {
+        reactor->io->ops->socket_close(reactor->loop, &refused);
+        return NULL;
+    }
+    connection->socket.fd = fd;
+    connection->socket.patient = true; /* until it shows what it is for */
+    connection->listener = listener;
     if (reactor->io->ops->socket_peer(reactor->io, fd, connection->host, sizeof connection->host) < 0 ||
         reactor->io->ops->socket_attach(reactor->loop, &connection->socket) < 0) {
         reactor->io->ops->socket_close(reactor->loop, &connection->socket);
@@ -573,6 +592,45 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
     receive(connection);
     if (reactor->left)
         pb_connection_leave(connection);
+    return connection;
+}
+
+static void connected(pb_op *op, int64_t result)
+{
+    pb_connection *connection = PB_CONTAINER(op, pb_connection, socket.transmit);
+    pb_reactor *reactor = connection->reactor;
+    connection->connecting = false;
+    connection->socket.transmit.done = transmitted;
+    connection->last_active_ns = reactor->now_ns;
+    if (result == 0 && !connection->closing)
+        result = reactor->io->ops->socket_peer(reactor->io, connection->socket.fd, connection->host,
+                                               sizeof connection->host);
+    if (result == 0 && !connection->closing)
+        result = reactor->io->ops->socket_attach(reactor->loop, &connection->socket);
+    connection->error = connection->closing ? -ECANCELED : (int)result;
+    if (connection->error < 0) {
+        connection->closing = true;
+        settle(connection);
+        return;
+    }
+    receive(connection);
+    connection->handler->opened(connection);
+}
+
+pb_connection *pb_connection_connect(pb_reactor *reactor, const pb_address *address,
+                                     const pb_connection_handler *handler, void *owner, int64_t id)
+{
+    pb_connection *connection = make(reactor, handler, owner, id);
+    if (connection == NULL)
+        return NULL;
+    connection->address = *address;
+    connection->connecting = true;
+    connection->socket.transmit.done = connected;
+    if (reactor->io->ops->socket_connect(reactor->loop, &connection->socket, &connection->address) < 0) {
+        free(connection);
+        return NULL;
+    }
+    pb_list_push_back(&reactor->connections, &connection->link);
     return connection;
 }
 
@@ -701,7 +759,7 @@ static bool is_stalled(const pb_connection *connection)
     int64_t since_ns = connection->unfinished_since_ns;
     int64_t age_ns = connection->reactor->now_ns - since_ns;
     if (since_ns == 0 || age_ns < STALL_NS || !connection->socket.receive.active ||
-        atomic_load_explicit(&connection->reactor->options.pool->starved, memory_order_relaxed) == 0)
+        atomic_load_explicit(&connection->pool->starved, memory_order_relaxed) == 0)
         return false;
     return connection->end - connection->start < age_ns / 1000000000 * STALL_BYTES_PER_S;
 }
@@ -712,7 +770,7 @@ void pb_connection_sweep(pb_connection *connection)
         settle(connection);
         return;
     }
-    if (connection->leaving)
+    if (connection->leaving || connection->connecting)
         return;
     pb_reactor *reactor = connection->reactor;
     int64_t idle_ns = reactor->now_ns - connection->last_active_ns;
@@ -722,7 +780,7 @@ void pb_connection_sweep(pb_connection *connection)
     } else if (is_stalled(connection)) {
         fail_frame(connection, "an unfinished request that holds buffer memory others wait for");
     } else if (connection->socket.receive.active && is_empty &&
-               (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(reactor->options.pool))) {
+               (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(connection->pool))) {
         io_of(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
     }
 }

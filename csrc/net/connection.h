@@ -1,11 +1,13 @@
 /*
- * One client connection: frames in, responses out, in order.
+ * One connection: frames in, responses out, in order. Of a client, or one that this side has made: then what comes in
+ * are answers, and what leaves are requests.
  *
  * Owned by its reactor; everything here runs on that reactor's thread. A frame is handed to the handler where it lies,
  * in a chunk the handler may retain. Responses queue in the order their requests were read and leave in that order; a
  * response that is not ready holds back those behind it.
  *
- * Life: OPEN -> (the client sends no more) ENDED: what has come is answered, then it is killed
+ * Life: (made here: CONNECTING ->) OPEN -> (the client sends no more) ENDED: what has come is answered, then it is
+ * killed
  * -> (leave) LEAVING: no more frames, what comes is thrown away; what is under way is answered, then the client is told
  *    the end, and when it has ended too the connection is killed
  * -> (kill) CLOSING: no more frames; started operations finish with an error; ready responses are dropped
@@ -50,7 +52,9 @@ enum pb_frame_verdict {
     PB_FRAME_REFUSE, /* close the connection; the handler has said why */
 };
 
+/* What connections of one kind do, and where their memory comes from. */
 typedef struct pb_connection_handler {
+    void (*opened)(pb_connection *connection); /* of one made here: it is connected, and may send. NULL for others */
     enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);
     void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
     void (*starved)(pb_connection *connection); /* it begins to wait for buffer memory; NULL: nobody minds */
@@ -59,6 +63,8 @@ typedef struct pb_connection_handler {
      * pb_connection_brought called on the reactor's thread. NULL: always. */
     bool (*resident)(pb_response *response, const pb_output *output, int64_t length);
     uint32_t max_frame_bytes;
+    uint32_t exact_frame_bytes; /* frames up to here get a chunk of their size at once; 0: as those of clients do */
+    pb_pool *pool;              /* NULL: the reactor's */
 } pb_connection_handler;
 
 struct pb_connection {
@@ -74,7 +80,11 @@ struct pb_connection {
     pb_link flush_link;
     pb_link starved_link;
     int64_t last_active_ns;
+    pb_address address; /* of one made here */
+    int error;          /* why one made here could not be connected; 0: it was */
+    bool connecting;
     /* Receiving. */
+    pb_pool *pool;
     pb_chunk *chunk; /* NULL while nothing is buffered and nothing is expected soon */
     uint32_t start;  /* first byte not yet handed over */
     uint32_t end;    /* first free byte */
@@ -99,6 +109,10 @@ struct pb_connection {
 /* Take over a connected socket. NULL when memory is short: the fd is closed. */
 pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connection_handler *handler, void *owner,
                                   int64_t id, uint32_t listener);
+/* Make one to an address; `opened` or `closed` comes, not from inside this call. NULL: memory or file handles are
+ * short. It is up to the caller to kill it when that takes too long. */
+pb_connection *pb_connection_connect(pb_reactor *reactor, const pb_address *address,
+                                     const pb_connection_handler *handler, void *owner, int64_t id);
 /* Close it; safe to call more than once. `closed` comes later, never from inside this call. */
 void pb_connection_kill(pb_connection *connection);
 /* Offer the held frame again (at the end of this turn's work at the latest). */
