@@ -10,6 +10,8 @@
 
 #include "wire/generated/fetch_request.h"
 #include "wire/generated/fetch_response.h"
+#include "wire/generated/list_offsets_request.h"
+#include "wire/generated/list_offsets_response.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/produce_response.h"
 #include "wire/generated/request_header.h"
@@ -33,14 +35,21 @@ ECHO(produce_request)
 ECHO(produce_response)
 ECHO(fetch_request)
 ECHO(fetch_response)
+ECHO(list_offsets_request)
+ECHO(list_offsets_response)
 
 static const struct {
     const char *name;
     echo_function echo;
 } messages[] = {
-    {"RequestHeader", echo_request_header},   {"ResponseHeader", echo_response_header},
-    {"ProduceRequest", echo_produce_request}, {"ProduceResponse", echo_produce_response},
-    {"FetchRequest", echo_fetch_request},     {"FetchResponse", echo_fetch_response},
+    {"RequestHeader", echo_request_header},
+    {"ResponseHeader", echo_response_header},
+    {"ProduceRequest", echo_produce_request},
+    {"ProduceResponse", echo_produce_response},
+    {"FetchRequest", echo_fetch_request},
+    {"FetchResponse", echo_fetch_response},
+    {"ListOffsetsRequest", echo_list_offsets_request},
+    {"ListOffsetsResponse", echo_list_offsets_response},
 };
 
 static void read_exactly(void *out, size_t count)

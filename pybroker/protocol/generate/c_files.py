@@ -9,6 +9,7 @@ from pybroker.protocol.loader import apis
 HOT_MESSAGES = (
     *("RequestHeader", "ResponseHeader"),
     *("ProduceRequest", "ProduceResponse", "FetchRequest", "FetchResponse"),
+    *("ListOffsetsRequest", "ListOffsetsResponse"),
 )
 
 APIS_HEADER = f"""\
