@@ -57,6 +57,10 @@ static void fill(pb_broker *broker, pb_event *out, pb_event_node *node)
         out->kind = PB_EVENT_CAUGHT_UP;
         free(node);
         return;
+    case PB_NODE_FOLLOWER:
+        out->kind = PB_EVENT_FOLLOWER;
+        free(node);
+        return;
     case PB_NODE_NOTICE: {
         pb_notice *notice = PB_CONTAINER(node, pb_notice, event);
         pb_events_claim_notice(&broker->events, notice);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "abi/convert.h"
+#include "abi/following.h"
 #include "log/tail.h"
 #include "server/local_append.h"
 #include "server/pacing.h"
@@ -158,6 +159,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
 
 int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch)
 {
+    pb_abi_end_following(partition);
     pb_partition_start_leading(partition, leader_epoch);
     return pb_registry_add(&broker_of(partition)->registry, partition);
 }
@@ -166,6 +168,7 @@ int32_t pb_partition_resign(pb_partition *partition, int32_t error)
 {
     if (error == 0)
         pb_registry_remove(&broker_of(partition)->registry, partition);
+    pb_abi_end_following(partition);
     pb_partition_stop_leading(partition, error);
     return 0;
 }
@@ -174,6 +177,7 @@ int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_fai
 {
     pb_failure inner = {0};
     pb_registry_remove(&broker_of(partition)->registry, partition);
+    pb_abi_end_following(partition);
     pb_log *log = pb_partition_take_log(partition);
     int result = log != NULL ? pb_log_close(log, clean != 0, &inner) : 0;
     pb_partition_release(partition);

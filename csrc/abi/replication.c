@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "abi/convert.h"
+#include "abi/following.h"
 
 void pb_abi_report_caught_up(pb_partition *partition, int32_t replica_id)
 {
@@ -29,6 +30,7 @@ int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition
         .isr_count = leadership->isr_count,
         .joining_count = leadership->joining_count,
     };
+    pb_abi_end_following(partition);
     int result = pb_partition_start_leading_replicas(partition, broker->settings.node_id, &told);
     return result == 0 ? pb_registry_add(&broker->registry, partition) : result;
 }

@@ -38,6 +38,12 @@ static inline void pb_list_push_back(pb_link *head, pb_link *link)
     head->prev = link;
 }
 
+static inline void pb_list_push_front(pb_link *head, pb_link *link)
+{
+    PB_ASSERT(head->next != NULL);
+    pb_list_push_back(head->next, link);
+}
+
 /* Unlinking a link that is on no list does nothing. */
 static inline void pb_list_remove(pb_link *link)
 {

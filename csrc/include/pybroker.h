@@ -100,6 +100,7 @@ enum pb_event_kind {
     PB_EVENT_NOTICE = 3,    /* something to log: text, error = pb_notice_kind; released with pb_notice_release */
     PB_EVENT_OFFLINE = 4,   /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
     PB_EVENT_CAUGHT_UP = 5, /* see pb_partition_lead_replicated: ticket = the partition's tag, offset = replica id */
+    PB_EVENT_FOLLOWER = 6,  /* of a partition that follows: ticket = its tag, error = pb_follower_news, offset */
 };
 
 enum pb_notice_kind {
@@ -431,6 +432,82 @@ int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int3
 /* Of partitions that are leader_throttled, followers that are not in sync are sent no more than this per second, all
  * together (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
+
+/* ---- following: abi/fetcher.c ------------------------------------------------------------------------------------
+ */
+
+/* Fetches from one leader, on a connection of its own, what the partitions that follow with it lack. */
+typedef struct pb_fetcher pb_fetcher;
+
+/* A leader, and how to fetch from it. Sizes in bytes, times in ms; the names are Kafka's replica.fetch.* settings. */
+typedef struct pb_fetcher_options {
+    int32_t leader_id;
+    const char *host; /* by name or in digits; looked up anew for each connection */
+    int32_t port;
+    int32_t replica_id;    /* this broker */
+    int64_t replica_epoch; /* its broker epoch; -1 unknown */
+    int32_t fetch_version; /* 17 or 18 */
+    int32_t max_wait_ms;
+    int32_t min_bytes;
+    int32_t max_bytes;
+    int32_t partition_max_bytes;
+    int32_t backoff_ms;         /* after an error, of the connection or of one partition */
+    int32_t connect_timeout_ms; /* also of an answer, beside max_wait_ms */
+    const char *client_id;      /* NULL: none */
+} pb_fetcher_options;
+
+/* It connects when the first partition follows. -ENOMEM, or -EINVAL with words. */
+int32_t pb_fetcher_open(pb_broker *broker, const pb_fetcher_options *options, pb_fetcher **out,
+                        pb_native_failure *failure);
+/* End the handle at any time before pb_broker_close; what still follows with it stands still until it is told anew. */
+void pb_fetcher_close(pb_fetcher *fetcher);
+/* This broker was registered again: from the next connection on, which begins at once. */
+int32_t pb_fetcher_set_epoch(pb_fetcher *fetcher, int64_t replica_epoch);
+
+/* Follow the leader of that epoch, whatever it did before; also to go on after a repair. Clients are told
+ * NOT_LEADER_OR_FOLLOWER. The log is cut where it differs from the leader's, and follows its start and high watermark.
+ * Blocking: waits for the write in flight. */
+int32_t pb_partition_follow(pb_partition *partition, pb_fetcher *fetcher, int32_t leader_epoch);
+/* When it returns, nothing of the leader's is appended or cut any more; clients are told the same as before. Blocking.
+ * pb_partition_resign, _close and _lead do it too, which makes them wait as well. */
+void pb_partition_unfollow(pb_partition *partition);
+
+/* PB_EVENT_FOLLOWER: ticket = the partition's tag, error = one of these, offset as said. */
+enum pb_follower_news {
+    PB_FOLLOWER_RESTARTED = 1, /* all it had lay outside of the leader's log: it begins anew at offset */
+    PB_FOLLOWER_CUT = 2,       /* cut at offset, below its high watermark, as after an unclean leader election */
+    PB_FOLLOWER_CORRUPT = 3,   /* the leader sent no sound batch for offset: it is asked again after backoff_ms */
+    PB_FOLLOWER_STOPPED = 4,   /* its log cannot be cut or appended to: it stands still until told to follow again */
+};
+
+/* How far a partition that follows has come. */
+typedef struct pb_partition_following {
+    int64_t lag;          /* records behind the leader's high watermark, as it said last; -1: it has not said */
+    int32_t leader_epoch; /* -1: it does not follow */
+    int32_t state;        /* pb_follow_state */
+} pb_partition_following;
+enum pb_follow_state {
+    PB_FOLLOWER_IDLE = 0, /* it does not follow */
+    PB_FOLLOWER_FETCHING = 1,
+    PB_FOLLOWER_WAITING = 2,    /* for its writes, for a cut, or for backoff_ms to be over */
+    PB_FOLLOWER_STANDSTILL = 3, /* after PB_FOLLOWER_STOPPED or an OFFLINE event */
+};
+/* Fill out[i] for partitions[i]. */
+void pb_partitions_following(pb_partition *const *partitions, int32_t count, pb_partition_following *out);
+
+/* Counters since open. */
+typedef struct pb_fetcher_stats {
+    int64_t requests;
+    int64_t bytes;        /* received */
+    int64_t record_bytes; /* appended, as the two that follow */
+    int64_t batches;
+    int64_t records;
+    int64_t connections; /* made */
+    int64_t failures;    /* of the connection, and answers that could not be used */
+    int64_t partitions;  /* that follow with it now */
+    int64_t connected;   /* 1, or 0 */
+} pb_fetcher_stats;
+void pb_fetcher_stats_read(pb_fetcher *fetcher, pb_fetcher_stats *out);
 
 /* ---- cleaning ------------------------------------------------------------------------------------------------------
  */

@@ -381,7 +381,42 @@ void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard)
     pb_log_unlock(guard);
 }
 
-int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+/* An epoch that this replica led, or began to, and for which it has no batch says nothing of where logs differ. */
+static void forget_empty_epochs(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    pb_leader_epochs_truncate_end(&log->epochs, log->written_end);
+    (void)pb_leader_epochs_assign(&log->epochs, log->leader_epoch, log->written_end);
+    pb_log_unlock(guard);
+}
+
+static int restart_held(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    int rc = remove_segments(log, guard, 0, failure);
+    if (rc == 0)
+        rc = unlink_snapshots_above(log, -1, failure);
+    if (rc != 0)
+        return rc;
+    rc = begin_anew(log, guard, offset);
+    if (rc == 0)
+        rc = log->io->ops->directory_sync(log->io, log->directory);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot begin the log anew");
+    pb_log_lock(guard);
+    drop_due_snapshots(log, -1);
+    pb_leader_epochs_truncate_end(&log->epochs, 0);
+    pb_log_unlock(guard);
+    rc = settle(log, guard, offset, failure);
+    pb_log_lock(guard);
+    log->durable_end = offset; /* there is nothing below it */
+    pb_log_unlock(guard);
+    return rc;
+}
+
+typedef int (*cut_held)(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+
+/* With both tokens, and the log cold. */
+static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, int64_t offset, pb_failure *failure)
 {
     PB_ASSERT(offset >= 0);
     pb_log_lock(guard);
@@ -390,12 +425,30 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     rc = pb_log_cool_held(log, guard, failure);
-    if (rc == 0 && offset < log->written_end)
-        rc = truncate_held(log, guard, offset, failure);
+    if (rc == 0)
+        rc = held(log, guard, offset, failure);
     pb_log_lock(guard);
     /* Half a truncation is no state to go on from. */
     log->failed = log->failed || rc != 0;
     pb_log_unlock(guard);
     pb_log_return_tokens(log, guard);
     return rc;
+}
+
+static int truncate_or_forget(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    if (offset < log->written_end)
+        return truncate_held(log, guard, offset, failure);
+    forget_empty_epochs(log, guard);
+    return 0;
+}
+
+int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    return cut(log, guard, truncate_or_forget, offset, failure);
+}
+
+int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    return cut(log, guard, restart_held, offset, failure);
 }

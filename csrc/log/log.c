@@ -234,6 +234,11 @@ int32_t pb_log_latest_epoch(const pb_log *log)
     return pb_leader_epochs_latest(&log->epochs);
 }
 
+void pb_log_end_epoch(pb_log *log)
+{
+    log->leader_epoch = -1;
+}
+
 void pb_log_start_epoch(pb_log *log, int32_t leader_epoch)
 {
     log->leader_epoch = leader_epoch;

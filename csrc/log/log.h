@@ -198,6 +198,9 @@ int32_t pb_log_latest_epoch(const pb_log *log); /* [lock] */
 /* Become leader at an epoch: it begins at the appended end. [lock] */
 void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
 
+/* No leader any more: epochs begin with the batches that bring them. [lock] */
+void pb_log_end_epoch(pb_log *log);
+
 /* Check sequence and epoch of the producer, give out offsets, set header fields, queue. [lock]
  * 0: queued; PB_LOG_DUPLICATE: not queued, results filled; else a Kafka code (OUT_OF_ORDER_SEQUENCE_NUMBER,
  * INVALID_PRODUCER_EPOCH, ...): not queued. */
@@ -326,8 +329,11 @@ int pb_log_set_start_offset(pb_log *log, int64_t offset);
 int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_count, pb_failure *failure);
 int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms,
                  pb_failure *failure); /* unlink .deleted files taken off before then. Blocking */
-/* Cut the log so that `offset` is its end. Blocking; [quiet] under the write token, which it takes. */
+/* Cut the log so that `offset` is its end, and forget epochs that begin there. Blocking; [quiet] under the write token,
+ * which it takes. -EBUSY: appends or upkeep are under way. After another failure the log has failed. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+/* Throw away all it has, producers and epochs too: it begins at `offset`, empty. Else as pb_log_truncate. */
+int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
 /* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
  * removed or changed it; -EBUSY: maintenance is under way. Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

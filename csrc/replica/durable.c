@@ -100,6 +100,8 @@ void pb_durable_advance(pb_partition *partition, int64_t visible_bytes, pb_link 
     int64_t end = promised_end(partition);
     if (partition->followers != NULL)
         end = pb_followers_limit(partition, end);
+    if (partition->following.active && end > partition->following.leader_high_watermark)
+        end = partition->following.leader_high_watermark;
     /* It may be behind: what was shown before acks had to be durable is not taken back. */
     if (end <= partition->high_watermark)
         return;

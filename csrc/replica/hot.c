@@ -54,7 +54,7 @@ static bool is_warm(pb_partition *partition, int64_t bytes, int64_t now_ns)
 bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
 {
     partition->last_write_ns = now_ns;
-    if (partition->flush_due == NULL || partition->flushing || !partition->serving || partition->broken)
+    if (partition->flush_due == NULL || partition->flushing || !pb_partition_is_busy(partition) || partition->broken)
         return false;
     if (pb_log_is_hot(partition->log) && partition->lost_ring) {
         partition->switching = take_token(partition);

@@ -88,6 +88,7 @@ void pb_partition_release(pb_partition *partition)
 
 void pb_partition_begin_epoch(pb_partition *partition, int32_t leader_epoch)
 {
+    PB_ASSERT(!partition->following.active);
     if (leader_epoch > partition->leader_epoch)
         pb_log_start_epoch(partition->log, leader_epoch);
     partition->leader_epoch = leader_epoch;
@@ -114,6 +115,7 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
 static pb_followers *end_service(pb_partition *partition, pb_link *finished)
 {
     partition->serving = false;
+    partition->following.active = false;
     pb_durable_wake(partition, INT64_MAX);
     pb_followers_wake(partition, INT64_MAX);
     while (partition->writing || partition->queued || partition->readers > 0)
@@ -289,7 +291,7 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
  */
 static bool begin_pacing(pb_partition *partition, int64_t now_ns)
 {
-    if (partition->pacing_due == NULL || partition->pacing || !partition->serving ||
+    if (partition->pacing_due == NULL || partition->pacing || !pb_partition_is_busy(partition) ||
         now_ns < partition->pace_after_ns || !pb_log_needs_pacing(partition->log))
         return false;
     partition->pacing = true;

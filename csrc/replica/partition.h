@@ -109,6 +109,18 @@ typedef struct pb_exposure {
     int64_t sync_bytes;    /* what the sync under way will have made durable */
 } pb_exposure;
 
+/* The values are pybroker.h's pb_follower_state. */
+enum pb_following_state { PB_FOLLOWING_FETCHES = 1, PB_FOLLOWING_WAITS = 2, PB_FOLLOWING_STANDS = 3 };
+
+/* As a follower, see follow.h. */
+typedef struct pb_following {
+    bool active;
+    uint64_t ticket;               /* the last one that was given out */
+    int64_t leader_high_watermark; /* the largest it has told; -1: none yet */
+    void *fetcher;                 /* of whoever follows: who fetches for it; NULL: nobody */
+    _Atomic int state;             /* of who fetches: pb_following_state */
+} pb_following;
+
 struct pb_partition {
     char topic[PB_TOPIC_NAME_BYTES];
     uint8_t topic_id[16];
@@ -134,7 +146,8 @@ struct pb_partition {
     pb_partition_rules rules;
     int32_t leader_epoch;
     bool serving;
-    int refusal; /* while not serving: what clients are told; 0 = unknown topic or partition */
+    pb_following following; /* active only while not serving */
+    int refusal;            /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
     bool held;             /* no write begins */
     int readers;           /* between enter and leave */
@@ -187,6 +200,12 @@ struct pb_partition {
     int64_t round_began_ns;
     bool queued; /* under the lock: a reactor will pump it at the end of its turn */
 };
+
+/* It may be appended to, so background threads look after it. The lock is held. */
+static inline bool pb_partition_is_busy(const pb_partition *partition)
+{
+    return partition->serving || partition->following.active;
+}
 
 /* The ends of a partition, read together. */
 typedef struct pb_partition_ends {

@@ -97,8 +97,11 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     broker->settings = *settings;
     pb_dispatch_init(&broker->handler, settings->max_request_bytes);
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
+    pb_pool_init(&broker->fetched, PB_FETCHED_BYTES);
     pb_cold_reads_init(&broker->cold_reads, broker->io, settings->history_cache_bytes);
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
+    pb_worker_init(&broker->lookups, broker->io, "pb-lookup");
+    pb_worker_init(&broker->cuts, broker->io, "pb-cut");
     pb_syncer_init(&broker->syncer, broker->io);
     pb_flusher_init(&broker->flusher, broker->io);
     broker->flusher.events = &broker->events;
@@ -146,6 +149,10 @@ int pb_broker_run(pb_broker *broker, pb_failure *failure)
     int result = pb_cold_reads_start(&broker->cold_reads, failure);
     if (result == 0)
         result = pb_worker_start(&broker->pacing, failure);
+    if (result == 0)
+        result = pb_worker_start(&broker->lookups, failure);
+    if (result == 0)
+        result = pb_worker_start(&broker->cuts, failure);
     if (result == 0)
         result = pb_syncer_start(&broker->syncer, failure);
     if (result == 0)
@@ -205,6 +212,8 @@ void pb_broker_halt(pb_broker *broker)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_cold_reads_stop(&broker->cold_reads);
     pb_worker_stop(&broker->pacing);
+    pb_worker_stop(&broker->lookups);
+    pb_worker_stop(&broker->cuts);
     pb_syncer_stop(&broker->syncer);
     pb_flusher_stop(&broker->flusher);
     atomic_store(&broker->halted, true);
@@ -231,6 +240,7 @@ void pb_broker_destroy(pb_broker *broker)
     pb_events_destroy(&broker->events);
     pb_registry_destroy(&broker->registry);
     pb_pool_destroy(&broker->pool);
+    pb_pool_destroy(&broker->fetched);
     pb_ping_destroy(&broker->ping);
     pb_racks_destroy(&broker->racks);
     pb_quota_destroy(&broker->leader_quota);

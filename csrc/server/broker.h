@@ -28,6 +28,7 @@
 #define PB_API_KEYS 128
 #define PB_STAGES 5
 #define PB_RESIDENT_RANGES 16
+#define PB_FETCHED_BYTES (64LL << 20) /* receive buffers of all fetchers; above it they wait */
 
 typedef struct pb_broker pb_broker;
 typedef struct pb_request pb_request;
@@ -95,6 +96,7 @@ struct pb_broker {
     pb_io *io;
     pb_broker_settings settings;
     pb_pool pool;
+    pb_pool fetched; /* what comes from leaders: producers that wait for other brokers must not be in the way of it */
     pb_registry registry;
     pb_fetch_sessions sessions;
     pb_racks racks;
@@ -102,6 +104,8 @@ struct pb_broker {
     pb_events events;
     pb_cold_reads cold_reads;
     pb_worker pacing;   /* writeback of growing logs */
+    pb_worker lookups;  /* names of leaders */
+    pb_worker cuts;     /* logs that differ from their leaders' */
     pb_syncer syncer;   /* durable acks */
     pb_flusher flusher; /* hot logs */
     pb_clean_throttle clean_throttle;
@@ -122,6 +126,7 @@ struct pb_broker {
         int16_t max_version;
     } apis[PB_API_KEYS];
     _Atomic int64_t next_connection_id;
+    _Atomic uint32_t next_fetcher;
     _Atomic int64_t connections;
     _Atomic int64_t connections_accepted;
     _Atomic int64_t connections_refused;

@@ -17,7 +17,14 @@
 #define PB_NOTICE_TEXT_BYTES 480
 #define PB_NOTICES_MAX 256
 
-enum pb_event_node_kind { PB_NODE_REQUEST, PB_NODE_APPENDED, PB_NODE_NOTICE, PB_NODE_OFFLINE, PB_NODE_CAUGHT_UP };
+enum pb_event_node_kind {
+    PB_NODE_REQUEST,
+    PB_NODE_APPENDED,
+    PB_NODE_NOTICE,
+    PB_NODE_OFFLINE,
+    PB_NODE_CAUGHT_UP,
+    PB_NODE_FOLLOWER,
+};
 
 /* Embedded in, or made for, whatever the event is about; owned by the queue from put to take. */
 typedef struct pb_event_node {

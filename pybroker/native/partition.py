@@ -9,11 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError, SyncFailed
+
+if TYPE_CHECKING:
+    from pybroker.native.fetcher import NativeFetcher
 
 DEFAULT_LEVEL = -(2**31)
 """`compression_level` for the codec's own default."""
@@ -340,6 +343,14 @@ class NativePartition:
                 data = ffi.buffer(out, count * _FOLLOWER.size)
                 return [Follower._make(each) for each in _FOLLOWER.iter_unpack(data)]
             capacity = count
+
+    def follow(self, fetcher: NativeFetcher, leader_epoch: int) -> None:
+        """Follow the fetcher's leader at that epoch, from led, idle or following whomever. Blocking."""
+        check(lib.pb_partition_follow(self.handle, fetcher.handle, leader_epoch))
+
+    def unfollow(self) -> None:
+        """When it returns, nothing of a leader's is appended or cut any more. Blocking."""
+        lib.pb_partition_unfollow(self.handle)
 
     def resign(self, error: int) -> None:
         """Answer clients with that Kafka error code from now on (0: unknown partition). Blocking."""
