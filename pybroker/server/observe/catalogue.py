@@ -263,8 +263,14 @@ PARTITION_BYTES = Metric(
 ACTIVE_CONTROLLERS = Metric(
     "pybroker_active_controllers",
     "gauge",
-    "1: the controller is part of this broker.",
+    "1 where the controller is part of this broker, 0 where Apache Kafka's controllers are.",
     kafka=_kafka(_CONTROLLER, "ActiveControllerCount"),
+)
+FENCED = Metric(
+    "pybroker_fenced",
+    "gauge",
+    "1 while the metadata says that clients shall not come here.",
+    kafka=_kafka("server:type=KafkaServer", "BrokerState"),
 )
 TOPICS = Metric("pybroker_topics", "gauge", "Topics of the cluster.", kafka=_kafka(_CONTROLLER, "GlobalTopicCount"))
 CLUSTER_PARTITIONS = Metric(

@@ -208,11 +208,12 @@ def _add_cluster(out: Exposition, snapshot: Snapshot) -> None:
             (c.LEADERS, cluster.led_count),
             (c.UNDER_REPLICATED, cluster.under_replicated_count),
             (c.OFFLINE_REPLICAS, sum(key not in snapshot.partitions for key in cluster.assigned)),
-            (c.ACTIVE_CONTROLLERS, 1),
+            (c.ACTIVE_CONTROLLERS, int(snapshot.has_controller)),
+            (c.FENCED, int(cluster.is_fenced)),
             (c.TOPICS, cluster.topic_count),
             (c.CLUSTER_PARTITIONS, cluster.partition_count),
             (c.OFFLINE_PARTITIONS, cluster.offline_count),
-            (c.METADATA_END_OFFSET, cluster.end_offset),
+            (c.METADATA_END_OFFSET, snapshot.metadata_end_offset),
         ],
     )
 

@@ -54,7 +54,7 @@ class ClusterView(NamedTuple):
     led_count: int
     under_replicated_count: int
     assigned: frozenset[TopicPartition]
-    end_offset: int
+    is_fenced: bool
 
 
 @dataclass(slots=True)
@@ -74,6 +74,8 @@ class Snapshot:
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
     placed: Mapping[TopicPartition, Path] = field(default_factory=dict)
     cluster: ClusterView | None = None
+    metadata_end_offset: int = 0
+    has_controller: bool = True
     groups: GroupStatistics | None = None
     cleaner: CleanerStatistics | None = None
     scrub: ScrubProgress | None = None
@@ -97,13 +99,15 @@ class Collector:
             request_times=read_request_times(observed.native),
             rings=ring_stats(observed.native),
             event_counts=observed.events.counts(),
+            has_controller=not observed.config.joins_quorum,
         )
         await asyncio.sleep(0)
         if observed.logs is not None:
             _add_logs(made, observed.logs)
             await asyncio.sleep(0)
         if observed.services is not None:
-            made.cluster = self._cluster(observed.services.metadata.image)
+            image = observed.services.metadata.image
+            made.cluster, made.metadata_end_offset = self._cluster(image), image.provenance.end_offset
             await asyncio.sleep(0)
             made.groups = await observed.services.groups.statistics(MOST_OFFSETS)
         if observed.cleaner is not None:
@@ -127,8 +131,11 @@ class Collector:
         }
 
     def _cluster(self, image: MetadataImage) -> ClusterView:
-        if self._counted is None or self._counted[0] is not image:
+        counted = None if self._counted is None else self._counted[0]
+        # Where controllers are elsewhere the end of the metadata moves twice a second, and nothing else with it.
+        if counted is None or counted.topics is not image.topics or counted.cluster is not image.cluster:
             self._counted = (image, _count(image, self._observed.config.node_id))
+        assert self._counted is not None
         return self._counted[1]
 
 
@@ -159,6 +166,7 @@ def _count(image: MetadataImage, node_id: int) -> ClusterView:
         ((topic.name, index), each) for topic in image.topics.by_id.values() for index, each in topic.partitions.items()
     ]
     led = [each for _, each in registrations if each.leader == node_id]
+    broker = image.cluster.brokers.get(node_id)
     return ClusterView(
         len(image.topics.by_id),
         len(registrations),
@@ -166,5 +174,5 @@ def _count(image: MetadataImage, node_id: int) -> ClusterView:
         len(led),
         sum(len(each.isr) < len(each.replicas) for each in led),
         frozenset(key for key, each in registrations if node_id in each.replicas),
-        image.provenance.end_offset,
+        broker is None or broker.fenced,
     )
