@@ -120,6 +120,13 @@ class BrokerConfig(ConfigValues):
         return self.get_str("broker.rack") if self._values["broker.rack"] is not None else None
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        if self._values["inter.broker.listener.name"] is not None:
+            return self.get_str("inter.broker.listener.name").upper()
+        return self.get_str("security.inter.broker.protocol")
+
+    @property
     def log_dirs(self) -> tuple[Path, ...]:
         """The log directories, from log.dirs or else log.dir."""
         return tuple(Path(text) for text in self.get_list("log.dirs") or self.get_list("log.dir"))

@@ -76,10 +76,15 @@ _LIMITS: Mapping[str, str] = {
     "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
     "listener.security.protocol.map": _LISTENERS,
     "listeners": _LISTENERS,
+    "security.inter.broker.protocol": _LISTENERS,
     "process.roles": "broker,controller keeps its own metadata, broker joins controllers of Apache Kafka.",
 }
 
-_ALONE = "There are no other brokers to talk to: one node is the whole cluster."
+_CONTROLLERS_DECIDE = (
+    "The controllers decide that, by the topic's setting or their own; a node with metadata of its own has one replica "
+    "of everything."
+)
+_NODES = "What goes to other nodes has controller.socket.timeout.ms and replica.socket.timeout.ms."
 _OWN_QUORUM = "The controller is part of this process and votes for itself."
 _CONTROLLER = "The controller writes when there is something to write, and the metadata log takes care of the rest."
 _THREADS = (
@@ -106,7 +111,7 @@ _FINAL = "Only versions that are final are served."
 _IDLE: Mapping[str, str] = {
     "add.partitions.to.txn.": _TRANSACTIONS,
     "alter.log.dirs.replication.quota.": "The rate of moves between log directories is kept over the time of the move.",
-    "auto.leader.rebalance.enable": _ALONE,
+    "auto.leader.rebalance.enable": _CONTROLLERS_DECIDE,
     "background.threads": _THREADS,
     "connection.failed.authentication.delay.ms": _SASL,
     "connections.max.reauth.ms": _SASL,
@@ -118,7 +123,7 @@ _IDLE: Mapping[str, str] = {
     "early.start.listeners": "No listener waits for an authorizer.",
     "fetch.purgatory.": _WAITING,
     "follower.fetch.last.tiered.offset.enable": _TIERED,
-    "follower.replication.": _ALONE,
+    "follower.replication.": "Followers fetch as fast as they can; their leaders can be throttled.",
     "group.consumer.": _CONSUMER,
     "group.coordinator.": _GROUP_LOOP,
     "group.coordinator.rebalance.protocols": "Classic groups are served, and no others.",
@@ -126,8 +131,7 @@ _IDLE: Mapping[str, str] = {
     "group.streams.": _STREAMS,
     "internal.metadata.": _CONTROLLER,
     "kafka.metrics.": _METRICS,
-    "leader.imbalance.": _ALONE,
-    "leader.replication.": _ALONE,
+    "leader.imbalance.": _CONTROLLERS_DECIDE,
     "local.retention.": _TIERED,
     "log.local.retention.": _TIERED,
     "max.connection.creation.rate": _PER_ADDRESS,
@@ -137,7 +141,6 @@ _IDLE: Mapping[str, str] = {
     "metrics.": _METRICS,
     "num.io.threads": _THREADS,
     "num.network.threads": _THREADS,
-    "num.replica.fetchers": _ALONE,
     "offsets.topic.compression.codec": "The offsets topic is stored uncompressed.",
     "principal.builder.class": "On PLAINTEXT listeners everybody is User:ANONYMOUS.",
     "producer.id.expiration.check.interval.ms": "A log's upkeep looks for expired producers as well.",
@@ -145,20 +148,19 @@ _IDLE: Mapping[str, str] = {
     "queued.max.": _QUEUE,
     "quota.": _QUOTAS,
     "remote.": _TIERED,
-    "replica.": _ALONE,
     "replica.high.watermark.checkpoint.interval.ms": (
         "High watermarks are written together with the recovery points: log.flush.offset.checkpoint.interval.ms."
     ),
-    "replica.selector.class": "Each partition has one replica, and consumers read from it.",
-    "replication.quota.": _ALONE,
-    "request.timeout.ms": _ALONE,
+    "replica.selector.class": "Consumers read from leaders.",
+    "replica.socket.receive.buffer.bytes": _KERNEL,
+    "replication.quota.": "A throttle is kept over a second.",
+    "request.timeout.ms": _NODES,
     "sasl.": _SASL,
-    "security.inter.broker.protocol": _ALONE,
     "security.providers": _TLS,
     "server.max.startup.time.ms": "The service manager bounds how long a start may take.",
     "share.coordinator.": _SHARE,
     "share.fetch.": _SHARE,
-    "socket.connection.setup.": _ALONE,
+    "socket.connection.setup.": _NODES,
     "socket.listen.backlog.size": "4,096 connections may wait, or as many as net.core.somaxconn allows.",
     "socket.receive.buffer.bytes": _KERNEL,
     "socket.send.buffer.bytes": _KERNEL,
@@ -166,7 +168,7 @@ _IDLE: Mapping[str, str] = {
     "telemetry.max.bytes": "Clients are not asked for their metrics.",
     "transaction.": _TRANSACTIONS,
     "transactional.id.": _TRANSACTIONS,
-    "unclean.leader.election.": "Each partition has one replica, which leads it or nobody does.",
+    "unclean.leader.election.": _CONTROLLERS_DECIDE,
     "unstable.": _FINAL,
 }
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from pybroker.native.fetcher import FetcherStats
 from pybroker.native.partition import PartitionState
 
 
@@ -53,7 +54,12 @@ class Fetcher(Protocol):
     """A connection to another broker, by which partitions follow their leaders."""
 
     def close(self) -> None:
-        """Blocking. No partition follows by it any more."""
+        """No partition follows by it any more."""
+        ...
+
+    @property
+    def stats(self) -> FetcherStats:
+        """Counters, until it is closed."""
         ...
 
 
@@ -71,18 +77,3 @@ class FollowingPartition(Protocol):
 
 class ReplicatedPartition(LedPartition, FollowingPartition, Protocol):
     """Either."""
-
-
-class FetcherOptions(NamedTuple):
-    """What a fetcher is opened for. `replica_epoch` is the epoch of this broker's registration."""
-
-    leader_id: int
-    host: str
-    port: int
-    replica_id: int
-    replica_epoch: int
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    partition_max_bytes: int
-    backoff_ms: int

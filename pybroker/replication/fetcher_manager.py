@@ -7,17 +7,24 @@ to one registration of this broker: when either changes, a new one takes its pla
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.metadata.image import ClusterImage
-from pybroker.native.errors import NativeError
-from pybroker.replication.data_plane import Fetcher, FetcherOptions
+from pybroker.metadata.image import ClusterImage, MetadataImage
+from pybroker.native.fetcher import FetcherOptions, FetcherStats
+from pybroker.replication.data_plane import Fetcher
 from pybroker.storage.offset_checkpoint import TopicPartition
+
+#: Brokers fetch with the version that goes with the cluster's metadata.version. From 4.1-IV1 on it is one in which
+#: followers hear of a new high watermark at once (KIP-1166).
+_FETCH_VERSION = 17
+_WATERMARK_FETCH_VERSION = 18
+_WATERMARK_METADATA_VERSION = 27
+
+NOTHING_FETCHED = FetcherStats(*(0 for _ in FetcherStats._fields))
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +38,7 @@ class Source:
     host: str
     port: int
     broker_epoch: int
+    fetch_version: int
 
 
 class ReplicaFetcherManager:
@@ -49,17 +57,21 @@ class ReplicaFetcherManager:
         self._config = config
         self._open = open_fetcher
         self._cluster = ClusterImage()
+        self._fetch_version = _FETCH_VERSION
         self._fetchers: dict[Source, Fetcher] = {}
         self._use_counts: Counter[Source] = Counter()
+        self._closed = NOTHING_FETCHED
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """Those there are fetchers for."""
         return tuple(self._fetchers)
 
-    def on_cluster(self, cluster: ClusterImage) -> None:
-        """The registered brokers."""
-        self._cluster = cluster
+    def on_image(self, image: MetadataImage) -> None:
+        """Where the brokers are, and how they talk to each other."""
+        self._cluster = image.cluster
+        has_watermark = image.metadata_version >= _WATERMARK_METADATA_VERSION
+        self._fetch_version = _WATERMARK_FETCH_VERSION if has_watermark else _FETCH_VERSION
 
     def source(self, leader_id: int, key: TopicPartition) -> Source | None:
         """Where a partition is to be fetched from by now; None while its leader cannot be reached."""
@@ -75,7 +87,7 @@ class ReplicaFetcherManager:
             )
             return None
         number = _hash(key) % self._config().get_int("num.replica.fetchers")
-        return Source(leader_id, number, endpoint.host, endpoint.port, own.epoch)
+        return Source(leader_id, number, endpoint.host, endpoint.port, own.epoch, self._fetch_version)
 
     def acquire(self, source: Source) -> Fetcher:
         """The fetcher of a source, opened when there is none; to be released. NativeError."""
@@ -90,16 +102,20 @@ class ReplicaFetcherManager:
         assert self._use_counts[source] > 0, source
         self._use_counts[source] -= 1
 
-    async def close_idle(self) -> None:
+    def close_idle(self) -> None:
         """Close those by which nothing follows."""
-        idle = [source for source in self._fetchers if self._use_counts[source] == 0]
-        for source in idle:
+        for source in [source for source in self._fetchers if self._use_counts[source] == 0]:
             del self._use_counts[source]
             fetcher = self._fetchers.pop(source)
-            try:
-                await asyncio.to_thread(fetcher.close)
-            except NativeError as error:
-                logger.error("the fetcher from broker %d could not be closed: %s", source.leader_id, error)
+            self._closed = _sum(self._closed, fetcher.stats)
+            fetcher.close()
+
+    def stats(self) -> FetcherStats:
+        """Counters of all there are and have been; `connected` and `partitions` of those there are."""
+        total = self._closed._replace(partitions=0, connected=0)
+        for fetcher in self._fetchers.values():
+            total = _sum(total, fetcher.stats)
+        return total
 
     def _options(self, source: Source) -> FetcherOptions:
         config = self._config()
@@ -109,14 +125,21 @@ class ReplicaFetcherManager:
             port=source.port,
             replica_id=self._node_id,
             replica_epoch=source.broker_epoch,
+            fetch_version=source.fetch_version,
             max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
             min_bytes=config.get_int("replica.fetch.min.bytes"),
             max_bytes=config.get_int("replica.fetch.response.max.bytes"),
             partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
             backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+            connect_timeout_ms=config.get_int("replica.socket.timeout.ms"),
+            client_id=f"broker-{self._node_id}-fetcher-{source.number}",
         )
 
 
 def _hash(key: TopicPartition) -> int:
     """Spreads the partitions of a topic over consecutive numbers, and topics among each other."""
     return sum(key[0].encode()) * 31 + key[1]
+
+
+def _sum(one: FetcherStats, other: FetcherStats) -> FetcherStats:
+    return FetcherStats._make(a + b for a, b in zip(one, other, strict=True))

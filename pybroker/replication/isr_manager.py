@@ -37,6 +37,15 @@ class _Led:
     isr: IsrState
 
 
+@dataclass(slots=True)
+class IsrStatistics:
+    """ISRs that the controller has changed because this broker proposed it, and proposals that it has not taken."""
+
+    expansion_count: int = 0
+    shrinkage_count: int = 0
+    failure_count: int = 0
+
+
 class IsrManager:
     """`lead` and `forget` as the metadata says; `start` the look at lagging followers, `stop` at the end."""
 
@@ -48,9 +57,7 @@ class IsrManager:
         self._brokers: Mapping[int, BrokerRegistration] = {}
         self._looking: asyncio.TimerHandle | None = None
         self._retries: set[asyncio.TimerHandle] = set()
-        self.expansion_count = 0
-        self.shrinkage_count = 0
-        self.failure_count = 0
+        self.statistics = IsrStatistics()
 
     def start(self) -> None:
         """Begin to look for followers that lag, every half of replica.lag.time.max.ms as Kafka does."""
@@ -75,12 +82,16 @@ class IsrManager:
     ) -> None:
         """Lead the partition as registered, or go on with what is different. NativeError: it is not led."""
         led = self._led.get(key)
+        proposed, before = (None, ()) if led is None else (led.isr.pending, led.isr.isr)
         if led is None:
             led = _Led(key, topic_id, native, IsrState(self._node_id, registration))
             _tell(led)
             self._led[key] = led
         elif led.isr.on_registration(registration):
             self._alter.withdraw((topic_id, key[1]))
+            if proposed is not None and set(proposed.isr) == set(registration.isr):
+                # The metadata was quicker than the answer.
+                self._note_change(led, before)
             try:
                 _tell(led)
             except NativeError:
@@ -165,7 +176,7 @@ class IsrManager:
             self._note_change(led, before)
             self._tell_data_plane(led)
         elif verdict is Verdict.NOT_DONE:
-            self.failure_count += 1
+            self.statistics.failure_count += 1
             # Told at once, the data plane would name the same follower at once.
             self._later(led, lambda: self._tell_data_plane(led))
         elif verdict is Verdict.RETRY:
@@ -195,8 +206,8 @@ class IsrManager:
 
     def _note_change(self, led: _Led, before: tuple[int, ...]) -> None:
         joined, left = set(led.isr.isr) - set(before), set(before) - set(led.isr.isr)
-        self.expansion_count += bool(joined)
-        self.shrinkage_count += bool(left)
+        self.statistics.expansion_count += bool(joined)
+        self.statistics.shrinkage_count += bool(left)
         logger.info(
             "partition %s-%d: the ISR is %s now, after %s",
             *led.key,

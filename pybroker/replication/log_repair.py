@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pybroker.native.broker import OFFLINE_SYNC, OFFLINE_WRITE
 from pybroker.native.errors import NativeError, SyncFailed
@@ -32,11 +32,17 @@ _BUSY_INTERVAL_S = 0.05
 class LogRepair:
     """Takes OFFLINE events."""
 
-    def __init__(self, logs: LogManager, open_again: Callable[[PartitionLog], None]) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        open_again: Callable[[PartitionLog], None],
+        go_on: Callable[[PartitionLog], Awaitable[None]],
+    ) -> None:
         """`open_again` closes a log that the data plane has given up, though nothing is wrong with its disk, and opens
-        it later."""
+        it later; `go_on` is called with one that was repaired."""
         self._logs = logs
         self._open_again = open_again
+        self._go_on = go_on
 
     async def on_offline(self, tag: int, what: int, error: int) -> None:
         """An OFFLINE event: a write, a read or a sync failed."""
@@ -112,4 +118,5 @@ class LogRepair:
                 await asyncio.sleep(REPAIR_INTERVAL_S)
             else:
                 logger.warning("%s: repaired; it takes records again", log)
+                await self._go_on(log)
                 return

@@ -15,11 +15,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from pybroker.metadata.image import ClusterImage, PartitionRegistration
+from pybroker.metadata.image import MetadataImage, PartitionRegistration
 from pybroker.native.errors import NativeError
+from pybroker.native.fetcher import FetcherStats
 from pybroker.protocol.errors import ErrorCode
-from pybroker.replication.fetcher_manager import ReplicaFetcherManager, Source
-from pybroker.replication.isr_manager import IsrManager
+from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcherManager, Source
+from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 from pybroker.replication.replica import Replica
 from pybroker.storage.offset_checkpoint import TopicPartition
 
@@ -45,11 +46,11 @@ class PartitionRoles:
         """Whether replicas of a partition elsewhere count here."""
         return self._replication is not None and registration.replicas != (self._node_id,)
 
-    def on_cluster(self, cluster: ClusterImage) -> None:
-        """The registered brokers, before `apply` for partitions of the same image."""
+    def on_image(self, image: MetadataImage) -> None:
+        """What there is now, before `apply` for partitions of the same image."""
         if self._replication is not None:
-            self._replication.isr.on_brokers(cluster.brokers)
-            self._replication.fetchers.on_cluster(cluster)
+            self._replication.isr.on_brokers(image.cluster.brokers)
+            self._replication.fetchers.on_image(image)
 
     def start(self) -> None:
         """This broker serves from now on."""
@@ -59,13 +60,19 @@ class PartitionRoles:
     async def settle(self) -> None:
         """After all partitions of an image: close what nothing is fetched by."""
         if self._replication is not None:
-            await self._replication.fetchers.close_idle()
+            self._replication.fetchers.close_idle()
+
+    def statistics(self) -> tuple[IsrStatistics, FetcherStats]:
+        """Counters since the start."""
+        if self._replication is None:
+            return IsrStatistics(), NOTHING_FETCHED
+        return self._replication.isr.statistics, self._replication.fetchers.stats()
 
     async def stop(self) -> None:
         """After every replica's `leave`."""
         if self._replication is not None:
             await self._replication.isr.stop()
-            await self._replication.fetchers.close_idle()
+            self._replication.fetchers.close_idle()
 
     def on_caught_up(self, key: TopicPartition, replica_id: int) -> None:
         """A CAUGHT_UP event of the data plane."""
@@ -97,6 +104,7 @@ class PartitionRoles:
 
     async def _lead(self, replica: Replica, registration: PartitionRegistration) -> None:
         if replica.follows:
+            # The data plane would do that by itself, on this thread.
             await self._unfollow(replica)
         if registration.leader_epoch > replica.leader_epoch:
             replica.epoch_start_offset = replica.log.native.state.log_end_offset
@@ -120,22 +128,31 @@ class PartitionRoles:
 
     async def _follow(self, replica: Replica, source: Source, leader_epoch: int) -> None:
         assert self._replication is not None
-        if replica.follows:
-            await self._unfollow(replica)
-        self._end_leading(replica)
-        fetchers = self._replication.fetchers
+        fetchers, before = self._replication.fetchers, replica.source
         try:
             fetcher = fetchers.acquire(source)
         except NativeError as error:
-            logger.error("%s: it cannot follow broker %d: %s", replica.log, source.leader_id, error)
+            self._on_not_followed(replica, source, error)
+            await self._idle(replica)
             return
+        self._end_leading(replica)
         replica.source, replica.followed_epoch = source, leader_epoch
+        if before is not None:
+            fetchers.release(before)
         try:
             await replica.log.run(replica.native.follow, fetcher, leader_epoch)
         except NativeError as error:
-            logger.error("%s: it cannot follow broker %d: %s", replica.log, source.leader_id, error)
-            replica.source, replica.followed_epoch = None, -1
-            fetchers.release(source)
+            self._on_not_followed(replica, source, error)
+            await self._unfollow(replica)
+
+    def _on_not_followed(self, replica: Replica, source: Source, error: NativeError) -> None:
+        logger.error("%s: it cannot follow broker %d: %s", replica.log, source.leader_id, error)
+
+    async def follow_again(self, replica: Replica) -> None:
+        """Go on where it stood still, if it is still to follow."""
+        async with replica.lock:
+            if replica.source is not None and not replica.is_leaving:
+                await self._follow(replica, replica.source, replica.followed_epoch)
 
     async def _unfollow(self, replica: Replica) -> None:
         assert self._replication is not None

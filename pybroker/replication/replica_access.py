@@ -25,6 +25,9 @@ from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 
+#: Between looks whether the followers have done what their leader has.
+_FOLLOWERS_INTERVAL_S = 0.05
+
 #: The timestamp that asks for it.
 _LATEST = -1
 
@@ -186,8 +189,9 @@ class ReplicaAccess:
         except NativeError as error:
             raise kafka_error(error) from error
 
-    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Move the log start offset to `before_offset` (-1: the high watermark); the new one. KafkaError."""
+    async def delete_records(self, topic: str, partition: int, before_offset: int, timeout_ms: int) -> int:
+        """Move the log start offset to `before_offset` (-1: the high watermark), here and on the followers that are
+        alive; the lowest one then. KafkaError."""
         log = self._leader(topic, partition)
         if log.config.compact and not log.config.delete:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"cleanup.policy of topic {topic} has no delete")
@@ -204,7 +208,24 @@ class ReplicaAccess:
         else:
             if deleted_count > 0 and not log.closing:
                 self._logs.purge.due(log)
-        return log.native.state.log_start_offset
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        while (low_watermark := self._low_watermark(topic, partition)) < offset:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+            await asyncio.sleep(_FOLLOWERS_INTERVAL_S)
+        return low_watermark
+
+    def _low_watermark(self, topic: str, partition: int) -> int:
+        """The lowest log start offset of all replicas whose brokers are alive. KafkaError."""
+        log = self._leader(topic, partition)
+        assert self._image is not None
+        brokers = self._image.cluster.brokers
+        starts = [
+            each.log_start_offset
+            for each in log.native.followers()
+            if each.replica_id in brokers and not brokers[each.replica_id].fenced
+        ]
+        return min([log.native.state.log_start_offset, *starts])
 
     def producers(self, topic: str, partition: int) -> list[ProducerState]:
         """The idempotent producers a partition knows. KafkaError."""

@@ -22,12 +22,14 @@ from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataIma
 from pybroker.metadata.loader import MetadataPublisher
 from pybroker.native.errors import NativeError
 from pybroker.observability.event_log import event
-from pybroker.replication import log_repair
+from pybroker.replication import log_repair, statistics
 from pybroker.replication.departures import Departures
+from pybroker.replication.follower_news import FOLLOWER_STOPPED, tell
 from pybroker.replication.log_repair import LogRepair
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
+from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.storage.errors import OpeningStopped, StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
@@ -68,7 +70,7 @@ class ReplicaManager(ReplicaAccess):
         self._node_id = node_id
         self._config = config
         self._roles = PartitionRoles(node_id, replication)
-        self._repair = LogRepair(logs, self._open_again)
+        self._repair = LogRepair(logs, self._open_again, self._go_on)
         self._reopening: asyncio.TimerHandle | None = None
         self._departures = Departures()
         logs.failures.subscribe(self)
@@ -133,10 +135,11 @@ class ReplicaManager(ReplicaAccess):
 
     async def _apply(self, change: _Change) -> None:
         before, self._image = self._image, change.image
-        if before is None or before.cluster is not change.image.cluster or change.configured is None:
-            # Where leaders are reached, and how many fetchers there are.
+        is_same_cluster = before is not None and before.cluster is change.image.cluster
+        if not is_same_cluster or change.delta.feature_levels_changed or change.configured is None:
+            # Where leaders are reached, how they are talked to, and how many fetchers there are.
             self._are_roles_due = True
-        self._roles.on_cluster(change.image.cluster)
+        self._roles.on_image(change.image)
         steps: list[Callable[[], Awaitable[None]]] = [
             partial(self._delete_gone, change),
             partial(self._reconfigure, change),
@@ -340,6 +343,12 @@ class ReplicaManager(ReplicaAccess):
             self._take_offline(log.key, replica, is_tried_again=True)
             self._reopen_later()
 
+    async def _go_on(self, log: PartitionLog) -> None:
+        """A log stood still, and need not any more."""
+        replica = self._replicas.get(log.key)
+        if replica is not None and replica.log is log:
+            await self._roles.follow_again(replica)
+
     # ---- events of the data plane ----------------------------------------------------------------------------------
 
     async def on_offline(self, tag: int, what: int, error: int) -> None:
@@ -351,6 +360,27 @@ class ReplicaManager(ReplicaAccess):
         log = self._logs.by_tag(tag)
         if log is not None and not log.closing:
             self._roles.on_caught_up(log.key, replica_id)
+
+    async def on_follower(self, tag: int, news: int, offset: int) -> None:
+        """A FOLLOWER event: something has happened to a partition that follows."""
+        log = self._logs.by_tag(tag)
+        if log is None or log.closing:
+            return
+        tell(log, news, offset)
+        if news == FOLLOWER_STOPPED:
+            # An OFFLINE event says so, too, if the log is at fault. Else it may succeed the next time.
+            await asyncio.sleep(log_repair.REPAIR_INTERVAL_S)
+            await self._go_on(log)
+
+    def statistics(self) -> ReplicationStatistics:
+        """How replication goes."""
+        replicas = self._replicas.values()
+        return ReplicationStatistics(
+            *self._roles.statistics(),
+            sum(each.follows for each in replicas),
+            max(statistics.max_lag(replicas), 0),
+            statistics.under_min_isr_count(replicas, self._image),
+        )
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from pybroker.profiles import Profile
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
+from pybroker.quorum.controller import QuorumController
 from pybroker.quorum.start import find_cluster, join_quorum
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
@@ -49,6 +50,7 @@ from pybroker.server.metadata_controller import MetadataController
 from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Observed
 from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
+from pybroker.server.replicating import replication_of
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_cleaner import LogCleaner
@@ -63,6 +65,8 @@ from pybroker.storage.offset_checkpoint import TopicPartition
 logger = logging.getLogger(__name__)
 
 _SLOW_OPENING_MS = 1_000
+#: What a throttle is when nobody has set it.
+_UNLIMITED = 2**63 - 1
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -135,7 +139,10 @@ class Daemon:
         log_dirs, controller = await self._start_controller()
         self._stack.push_async_callback(controller.close)
         self.logs = self.observed.logs = logs = await self._open_logs(log_dirs, controller)
-        replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config)
+        replication = None
+        if isinstance(controller, QuorumController):
+            replication = replication_of(self.config, self.native, controller)
+        replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config, replication)
         metadata = None if self.config.joins_quorum else log_dirs.metadata.directory_id
         watch = LogDirWatch(controller, logs, metadata, self._fail)
         watch.check()
@@ -329,6 +336,8 @@ class _ConfigPublisher:
     def _apply(self) -> None:
         config = self._services.config = self._config()
         self._native.limit_connections(config.get_int("max.connections"))
+        rate = config.get_int("leader.replication.throttled.rate")
+        self._native.limit_leader_replication(rate if rate < _UNLIMITED else 0)
         for warning in config.warnings if config.dynamic_broker or config.dynamic_default else ():
             logger.warning("%s", warning)
 

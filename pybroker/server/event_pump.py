@@ -18,6 +18,7 @@ from typing import Any
 from pybroker.native.broker import (
     EVENT_APPENDED,
     EVENT_CAUGHT_UP,
+    EVENT_FOLLOWER,
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
@@ -117,6 +118,8 @@ class EventPump:
             self._services.replicas.on_appended(event[2], event[3], event[1])
         elif kind == EVENT_CAUGHT_UP:
             self._services.replicas.on_caught_up(event[2], event[3])
+        elif kind == EVENT_FOLLOWER:
+            self._in_background(self._services.replicas.on_follower(event[2], event[1], event[3]))
         elif kind == EVENT_NOTICE:
             self._log_notice(event)
         elif kind == EVENT_OFFLINE:

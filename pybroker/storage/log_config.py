@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
@@ -15,6 +16,7 @@ from pybroker.native.partition import (
     PartitionConfig,
 )
 from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
+from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.retention import RetentionPolicy
 
 _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -24,8 +26,8 @@ _MOST_BYTES_PER_SECOND = 2.0**63
 _DURABILITIES = {"none": DURABILITY_NONE, "interval": DURABILITY_INTERVAL, "acks": DURABILITY_ACKS}
 
 
-def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> PartitionConfig:
-    """The settings of every partition of `topic`."""
+def partition_config(key: TopicPartition, config: TopicConfig, broker: BrokerConfig) -> PartitionConfig:
+    """The settings of one partition, whose topic has this configuration."""
     compression = config.get_str("compression.type")
     return PartitionConfig(
         segment_bytes=config.segment_bytes,
@@ -45,10 +47,16 @@ def partition_config(topic: str, config: TopicConfig, broker: BrokerConfig) -> P
         compression_level=_level(compression, config),
         compact=config.compact,
         preallocate=config.get_bool("preallocate"),
-        internal=topic in INTERNAL_TOPICS,
+        internal=key[0] in INTERNAL_TOPICS,
         transactional=not broker.get_bool("transaction.partition.verification.enable"),
         durability=_DURABILITIES[config.durability],
+        leader_throttled=is_throttled(config.get_list("leader.replication.throttled.replicas"), key[1], broker.node_id),
     )
+
+
+def is_throttled(replicas: Sequence[str], partition: int, node_id: int) -> bool:
+    """Whether a list of throttled replicas (KIP-73) has that one."""
+    return "*" in replicas or f"{partition}:{node_id}" in replicas
 
 
 def _segment_ms(config: TopicConfig) -> int:

@@ -293,7 +293,7 @@ class LogManager:
             topic_id,
             key[1],
             str(path),
-            partition_config(key[0], config, self.config),
+            partition_config(key, config, self.config),
             leader_epoch=leader_epoch,
             clean=directory.clean,
             # The checkpoints may still know an earlier topic of that name.
@@ -339,7 +339,7 @@ class LogManager:
         if log.interrupt is not None and not config.compact:
             # Retention has the log from now on, and would take segments from under a pass of the cleaner.
             log.interrupt()
-        log.native.configure(partition_config(log.key[0], config, self.config))
+        log.native.configure(partition_config(log.key, config, self.config))
 
     def by_tag(self, tag: int) -> PartitionLog | None:
         """The log that an OFFLINE event names; None when it is gone."""

@@ -35,7 +35,7 @@ NETWORK_KEYS: tuple[ConfigKey, ...] = (
               "Listener that brokers use among themselves.", honoured=True),
     ConfigKey("security.inter.broker.protocol", STRING, "PLAINTEXT", MEDIUM,
               "Security protocol among brokers, used when inter.broker.listener.name is not set.",
-              OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+              OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), honoured=True),
     ConfigKey("early.start.listeners", LIST, None, HIGH,
               "Listeners that open before the authorizer is ready.", ListOf()),
     ConfigKey("num.network.threads", INT, "3", HIGH,

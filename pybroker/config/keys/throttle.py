@@ -15,6 +15,7 @@ THROTTLE_KEYS: tuple[ConfigKey, ...] = (
     _throttle(
         "leader.replication.throttled.rate",
         "Bytes per second that this broker sends for throttled replicas.",
+        honoured=True,
     ),
     _throttle(
         "follower.replication.throttled.rate",

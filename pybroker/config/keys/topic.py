@@ -67,7 +67,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
               update_mode=CLUSTER_WIDE, internal=True, honoured=True),
     ConfigKey("leader.replication.throttled.replicas", LIST, "", MEDIUM,
               "Replicas whose leaders throttle them, as partition:broker pairs, or * for all.",
-              ThrottledReplicas(), update_mode=CLUSTER_WIDE),
+              ThrottledReplicas(), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("local.retention.bytes", LONG, "-2", MEDIUM,
               "Local size above which tiered segments leave the disk; -2 follows retention.bytes.",
               Range(-2), update_mode=CLUSTER_WIDE),

@@ -19,7 +19,7 @@ async def handle(
 ) -> m.DeleteRecordsResponse:
     rows = await asyncio.gather(
         *(
-            _delete(broker, topic.name, each.partition_index, each.offset)
+            _delete(broker, topic.name, each.partition_index, each.offset, request.timeout_ms)
             for topic in request.topics
             for each in topic.partitions
         )
@@ -36,12 +36,12 @@ async def handle(
 
 
 async def _delete(
-    broker: BrokerServices, topic: str, partition: int, before_offset: int
+    broker: BrokerServices, topic: str, partition: int, before_offset: int, timeout_ms: int
 ) -> m.DeleteRecordsResponse.DeleteRecordsPartitionResult:
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        low_watermark = await broker.replicas.delete_records(topic, partition, before_offset)
+        low_watermark = await broker.replicas.delete_records(topic, partition, before_offset, timeout_ms)
     except KafkaError as failure:
         return _Row(partition_index=partition, low_watermark=_UNKNOWN, error_code=failure.code)
     return _Row(partition_index=partition, low_watermark=low_watermark)

@@ -244,6 +244,51 @@ OFFLINE_REPLICAS = Metric(
     "Partitions assigned to this broker that it cannot serve.",
     kafka=_kafka(_REPLICAS, "OfflineReplicaCount"),
 )
+UNDER_MIN_ISR = Metric(
+    "pybroker_under_min_isr_partitions",
+    "gauge",
+    "Partitions led here with fewer replicas in sync than min.insync.replicas asks for.",
+    kafka=_kafka(_REPLICAS, "UnderMinIsrPartitionCount"),
+)
+ISR_EXPANSIONS = Metric(
+    "pybroker_isr_expansions_total",
+    "counter",
+    "Times that a follower came into sync again with a leader here.",
+    kafka=_kafka(_REPLICAS, "IsrExpandsPerSec"),
+)
+ISR_SHRINKAGES = Metric(
+    "pybroker_isr_shrinkages_total",
+    "counter",
+    "Times that followers fell out of sync with a leader here, for replica.lag.time.max.ms.",
+    kafka=_kafka(_REPLICAS, "IsrShrinksPerSec"),
+)
+ISR_FAILURES = Metric(
+    "pybroker_isr_update_failures_total",
+    "counter",
+    "Changes of an ISR that the controller did not make.",
+    kafka=_kafka(_REPLICAS, "FailedIsrUpdatesPerSec"),
+)
+FOLLOWING = Metric("pybroker_following_partitions", "gauge", "Partitions that follow a leader elsewhere.")
+MAX_LAG = Metric(
+    "pybroker_replica_max_lag_records",
+    "gauge",
+    "Records that the follower here which lacks most is behind its leader's high watermark.",
+    kafka="kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
+)
+REPLICATED_BYTES = Metric(
+    "pybroker_replication_received_bytes_total",
+    "counter",
+    "Bytes of records that followers here have taken over.",
+    kafka=_kafka(_BROKER, "ReplicationBytesInPerSec"),
+)
+FETCHER_CONNECTIONS = Metric(
+    "pybroker_replica_fetcher_connections", "gauge", "Connections by which followers here reach their leaders."
+)
+FETCHER_FAILURES = Metric(
+    "pybroker_replica_fetcher_failures_total",
+    "counter",
+    "Connections to leaders that failed, and answers of leaders that could not be used.",
+)
 LOG_START_OFFSET = Metric(
     "pybroker_partition_log_start_offset", "gauge", "First offset.", _PARTITION, _kafka(_LOG, "LogStartOffset")
 )

@@ -37,6 +37,7 @@ def render(snapshot: Snapshot, page_cache: Mapping[Path, PageCache]) -> str:
     _add_durability(out, snapshot, page_cache)
     _add_partitions(out, snapshot)
     _add_cluster(out, snapshot)
+    _add_replication(out, snapshot)
     _add_groups(out, snapshot)
     _add_upkeep(out, snapshot)
     _add_process(out)
@@ -214,6 +215,26 @@ def _add_cluster(out: Exposition, snapshot: Snapshot) -> None:
             (c.CLUSTER_PARTITIONS, cluster.partition_count),
             (c.OFFLINE_PARTITIONS, cluster.offline_count),
             (c.METADATA_END_OFFSET, snapshot.metadata_end_offset),
+        ],
+    )
+
+
+def _add_replication(out: Exposition, snapshot: Snapshot) -> None:
+    found = snapshot.replication
+    if found is None:
+        return
+    _values(
+        out,
+        [
+            (c.UNDER_MIN_ISR, found.under_min_isr_count),
+            (c.ISR_EXPANSIONS, found.isr.expansion_count),
+            (c.ISR_SHRINKAGES, found.isr.shrinkage_count),
+            (c.ISR_FAILURES, found.isr.failure_count),
+            (c.FOLLOWING, found.following_count),
+            (c.MAX_LAG, found.max_lag),
+            (c.REPLICATED_BYTES, found.fetchers.record_bytes),
+            (c.FETCHER_CONNECTIONS, found.fetchers.connected),
+            (c.FETCHER_FAILURES, found.fetchers.failures),
         ],
     )
 

@@ -25,6 +25,7 @@ from pybroker.native.metrics import (
 from pybroker.native.partition import PartitionState
 from pybroker.native.rings import RingStats, ring_stats
 from pybroker.profiles.measurement.flush import SUSPICIOUS
+from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.server.observe.observed import SERVING, Observed
 from pybroker.storage.log_cleaner import CleanerStatistics
 from pybroker.storage.log_manager import LogManager
@@ -77,6 +78,7 @@ class Snapshot:
     metadata_end_offset: int = 0
     has_controller: bool = True
     groups: GroupStatistics | None = None
+    replication: ReplicationStatistics | None = None
     cleaner: CleanerStatistics | None = None
     scrub: ScrubProgress | None = None
 
@@ -108,6 +110,7 @@ class Collector:
         if observed.services is not None:
             image = observed.services.metadata.image
             made.cluster, made.metadata_end_offset = self._cluster(image), image.provenance.end_offset
+            made.replication = observed.services.replicas.statistics()
             await asyncio.sleep(0)
             made.groups = await observed.services.groups.statistics(MOST_OFFSETS)
         if observed.cleaner is not None:
@@ -172,7 +175,8 @@ def _count(image: MetadataImage, node_id: int) -> ClusterView:
         len(registrations),
         sum(each.leader == NO_LEADER for _, each in registrations),
         len(led),
-        sum(len(each.isr) < len(each.replicas) for each in led),
+        # Those that a reassignment adds are not missed yet.
+        sum(len(each.isr) < len(each.replicas) - len(each.adding_replicas) for each in led),
         frozenset(key for key, each in registrations if node_id in each.replicas),
         broker is None or broker.fenced,
     )

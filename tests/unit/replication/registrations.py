@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, PartitionRegistration
+from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage, PartitionRegistration
 
 LISTENER = "PLAINTEXT"
 
@@ -47,3 +47,8 @@ def broker(broker_id: int, *, epoch: int | None = None, port: int = 9092, **othe
 def cluster(*brokers: BrokerRegistration) -> ClusterImage:
     """These brokers, or three."""
     return ClusterImage(brokers={each.id: each for each in brokers or map(broker, (1, 2, 3))})
+
+
+def image(*brokers: BrokerRegistration, level: int = 21) -> MetadataImage:
+    """An image with these brokers, or three, at a metadata.version."""
+    return MetadataImage("cluster", feature_levels={"metadata.version": level}, cluster=cluster(*brokers))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
-
 import pytest
-from registrations import LISTENER, broker, cluster
+from registrations import LISTENER, broker, image
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.native.errors import NativeError
-from pybroker.replication.data_plane import FetcherOptions
+from pybroker.native.fetcher import FetcherOptions, FetcherStats
 from pybroker.replication.fetcher_manager import ReplicaFetcherManager, Source
 
 NODE_ID = 1
@@ -19,14 +15,16 @@ NODE_ID = 1
 class Fetcher:
     def __init__(self, options: FetcherOptions) -> None:
         self.options = options
-        self.failure: NativeError | None = None
         self.is_open = True
+
+    @property
+    def stats(self) -> FetcherStats:
+        assert self.is_open
+        return FetcherStats(1, 2, 3, 4, 5, 6, 7, 8, 1)
 
     def close(self) -> None:
         assert self.is_open
         self.is_open = False
-        if self.failure is not None:
-            raise self.failure
 
 
 class Setup:
@@ -34,7 +32,7 @@ class Setup:
         self.opened: list[Fetcher] = []
         config = BrokerConfig.load(None, overrides)
         self.fetchers = ReplicaFetcherManager(NODE_ID, listener, lambda: config, self._open)
-        self.fetchers.on_cluster(cluster())
+        self.fetchers.on_image(image())
 
     def _open(self, options: FetcherOptions) -> Fetcher:
         self.opened.append(Fetcher(options))
@@ -42,27 +40,24 @@ class Setup:
 
 
 def test_one_for_each_leader_is_shared_and_closed_when_idle() -> None:
-    async def run() -> None:
-        made = Setup("replica.fetch.wait.max.ms=17", "replica.fetch.max.bytes=1234")
-        source = made.fetchers.source(2, ("t", 0))
-        assert source == Source(2, 0, "host2", 9092, 100) == made.fetchers.source(2, ("u", 7))
-        assert source is not None
-        fetcher = made.fetchers.acquire(source)
-        assert made.fetchers.acquire(source) is fetcher
-        assert [each.options for each in made.opened] == [
-            FetcherOptions(2, "host2", 9092, NODE_ID, 100, 17, 1, 10_485_760, 1234, 1000)
-        ]
-        await made.fetchers.close_idle()
-        made.fetchers.release(source)
-        await made.fetchers.close_idle()
-        assert made.opened[0].is_open
-        made.fetchers.release(source)
-        await made.fetchers.close_idle()
-        assert not made.opened[0].is_open
-        assert made.fetchers.sources == ()
-        assert made.fetchers.acquire(source) is made.opened[1]
-
-    asyncio.run(run())
+    made = Setup("replica.fetch.wait.max.ms=17", "replica.fetch.max.bytes=1234")
+    source = made.fetchers.source(2, ("t", 0))
+    assert source == Source(2, 0, "host2", 9092, 100, 17) == made.fetchers.source(2, ("u", 7))
+    assert source is not None
+    fetcher = made.fetchers.acquire(source)
+    assert made.fetchers.acquire(source) is fetcher
+    assert [each.options for each in made.opened] == [
+        FetcherOptions(2, "host2", 9092, NODE_ID, 100, 17, 17, 1, 10_485_760, 1234, 1000, 30_000, "broker-1-fetcher-0")
+    ]
+    made.fetchers.close_idle()
+    made.fetchers.release(source)
+    made.fetchers.close_idle()
+    assert made.opened[0].is_open
+    made.fetchers.release(source)
+    made.fetchers.close_idle()
+    assert not made.opened[0].is_open
+    assert made.fetchers.sources == ()
+    assert made.fetchers.acquire(source) is made.opened[1]
 
 
 def test_partitions_are_spread_over_the_fetchers_of_a_leader() -> None:
@@ -75,37 +70,38 @@ def test_the_address_and_both_registrations_make_the_source() -> None:
     made = Setup()
     key = ("t", 0)
     before = made.fetchers.source(2, key)
-    made.fetchers.on_cluster(cluster(broker(1), broker(2, port=9)))
-    assert made.fetchers.source(2, key) == Source(2, 0, "host2", 9, 100)
-    made.fetchers.on_cluster(cluster(broker(1, epoch=101), broker(2)))
-    assert made.fetchers.source(2, key) == Source(2, 0, "host2", 9092, 101)
-    made.fetchers.on_cluster(cluster())
+    made.fetchers.on_image(image(broker(1), broker(2, port=9)))
+    assert made.fetchers.source(2, key) == Source(2, 0, "host2", 9, 100, 17)
+    made.fetchers.on_image(image(broker(1, epoch=101), broker(2)))
+    assert made.fetchers.source(2, key) == Source(2, 0, "host2", 9092, 101, 17)
+    made.fetchers.on_image(image())
     assert made.fetchers.source(2, key) == before
+    made.fetchers.on_image(image(level=26))
+    assert made.fetchers.source(2, key) == before
+    made.fetchers.on_image(image(level=27))
+    assert made.fetchers.source(2, key) == Source(2, 0, "host2", 9092, 100, 18)
 
 
 def test_who_cannot_be_reached_is_no_source(caplog: pytest.LogCaptureFixture) -> None:
     made = Setup()
     assert made.fetchers.source(-1, ("t", 0)) is None
     assert made.fetchers.source(4, ("t", 0)) is None
-    made.fetchers.on_cluster(cluster(broker(1), broker(2, fenced=True)))
+    made.fetchers.on_image(image(broker(1), broker(2, fenced=True)))
     assert made.fetchers.source(2, ("t", 0)) is None
-    made.fetchers.on_cluster(cluster(broker(2)))
+    made.fetchers.on_image(image(broker(2)))
     assert made.fetchers.source(2, ("t", 0)) is None, "this broker is not registered yet"
     assert caplog.records == []
     assert Setup(listener="INTERNAL").fetchers.source(2, ("t", 0)) is None
     assert "no listener INTERNAL" in caplog.text
 
 
-def test_one_that_cannot_be_closed_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        made = Setup()
-        source = made.fetchers.source(3, ("t", 0))
-        assert source is not None
-        made.fetchers.acquire(source)
-        made.opened[0].failure = NativeError(-errno.EIO)
-        made.fetchers.release(source)
-        await made.fetchers.close_idle()
-        assert made.fetchers.sources == ()
-
-    asyncio.run(run())
-    assert "from broker 3 could not be closed" in caplog.text
+def test_what_closed_ones_have_fetched_counts() -> None:
+    made = Setup()
+    first, second = made.fetchers.source(2, ("t", 0)), made.fetchers.source(3, ("t", 0))
+    assert first is not None
+    assert second is not None
+    made.fetchers.acquire(first)
+    made.fetchers.release(first)
+    made.fetchers.close_idle()
+    made.fetchers.acquire(second)
+    assert made.fetchers.stats() == FetcherStats(2, 4, 6, 8, 10, 12, 14, 8, 1)

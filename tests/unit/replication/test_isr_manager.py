@@ -19,7 +19,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import isr_manager
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
-from pybroker.replication.isr_manager import IsrManager
+from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 
 NODE_ID = 1
 TOPIC_ID = bytes([5]) * 16
@@ -126,7 +126,7 @@ def test_a_follower_that_has_caught_up_joins() -> None:
         assert made.proposed() == [[1, 2, 3]]
         epochs = [each.broker_epoch for each in made.channel.requests[0].topics[0].partitions[0].new_isr_with_epochs]
         assert epochs == [77, 200, 300]
-        assert (made.isr.expansion_count, made.isr.shrinkage_count) == (1, 0)
+        assert made.isr.statistics == IsrStatistics(expansion_count=1)
         await made.isr.stop()
 
     run(scenario)
@@ -206,7 +206,7 @@ def test_one_that_is_refused_is_taken_back_a_little_later() -> None:
         made.isr.on_caught_up(KEY, 3)
         for _ in range(10):
             await asyncio.sleep(0)
-        assert made.isr.failure_count == 1
+        assert made.isr.statistics == IsrStatistics(failure_count=1)
         assert len(made.partition.told) == 2, "told at once, the data plane would name it again at once"
         assert await made.partition.told_of(3) == Leadership(0, 0, (1, 2, 3), (1, 2))
         made.isr.on_caught_up(KEY, 3)
@@ -266,7 +266,25 @@ def test_who_lags_leaves(lagging: Follower, remaining: list[int] | None) -> None
         else:
             assert (await made.partition.told_of(2)).isr == (1, 2)
             assert made.proposed() == [remaining]
-            assert (made.isr.expansion_count, made.isr.shrinkage_count) == (0, 1)
+            assert made.isr.statistics == IsrStatistics(shrinkage_count=1)
+        await made.isr.stop()
+
+    run(scenario)
+
+
+def test_the_metadata_may_be_quicker_than_the_answer() -> None:
+    async def scenario() -> None:
+        made = Setup()
+        made.channel.gate.clear()
+        made.lead(isr=(1, 2))
+        made.isr.on_caught_up(KEY, 3)
+        await asyncio.sleep(0)
+        made.lead(isr=(1, 2, 3), partition_epoch=1)
+        assert made.isr.statistics == IsrStatistics(expansion_count=1)
+        made.channel.gate.set()
+        await asyncio.sleep(0.02)
+        assert made.isr.statistics == IsrStatistics(expansion_count=1)
+        assert made.partition.told[2:] == [Leadership(0, 1, (1, 2, 3), (1, 2, 3))]
         await made.isr.stop()
 
     run(scenario)

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 from controller_double import Channel
-from registrations import LISTENER, broker, cluster, registration
+from registrations import LISTENER, broker, image, registration
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
-from pybroker.metadata.image import ClusterImage
 from pybroker.native.errors import NativeError
+from pybroker.native.fetcher import FetcherOptions, FetcherStats
 from pybroker.native.partition import PartitionState
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
-from pybroker.replication.data_plane import FetcherOptions
 from pybroker.replication.fetcher_manager import ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import PartitionRoles, Replication
@@ -35,6 +34,10 @@ class Fetcher:
     def __init__(self, calls: list[Any], options: FetcherOptions) -> None:
         self._calls = calls
         self.name = f"broker {options.leader_id} at {options.host}:{options.port}"
+
+    @property
+    def stats(self) -> FetcherStats:
+        return FetcherStats(*(0 for _ in FetcherStats._fields))
 
     def close(self) -> None:
         self._calls.append(("close fetcher", self.name))
@@ -93,7 +96,7 @@ class Setup:
         self.fetchers = ReplicaFetcherManager(NODE_ID, LISTENER, lambda: config, self._open_fetcher)
         self.fetcher_failure: NativeError | None = None
         self.roles = PartitionRoles(NODE_ID, None if is_alone else Replication(self.isr, self.fetchers))
-        self.roles.on_cluster(cluster())
+        self.roles.on_image(image())
         self.executor = ThreadPoolExecutor(1)
         native: Any = self.partition
         directory = LogDirectory(Path("/nowhere"), bytes(16))
@@ -120,9 +123,6 @@ class Setup:
         await self.roles.apply(self.replica, registration(**registered))
         await self.roles.settle()
         return list(self.calls)
-
-    def on_cluster(self, image: ClusterImage) -> None:
-        self.roles.on_cluster(image)
 
 
 def run(scenario: Callable[[Setup], Awaitable[None]], *, is_alone: bool = False) -> None:
@@ -189,9 +189,8 @@ def test_a_follower() -> None:
         assert made.replica.follows
         assert not made.replica.leads
         assert await made.apply(leader=2, isr=(2,), partition_epoch=1) == [], "the ISR is its leader's business"
-        assert await made.apply(leader=2, leader_epoch=1) == [("unfollow",), ("follow", "broker 2 at host2:9092", 1)]
+        assert await made.apply(leader=2, leader_epoch=1) == [("follow", "broker 2 at host2:9092", 1)]
         assert await made.apply(leader=3, leader_epoch=2) == [
-            ("unfollow",),
             ("follow", "broker 3 at host3:9092", 2),
             ("close fetcher", "broker 2 at host2:9092"),
         ]
@@ -227,15 +226,14 @@ def test_leadership_comes_and_goes() -> None:
 def test_a_leader_that_moves_is_followed() -> None:
     async def scenario(made: Setup) -> None:
         await made.apply(leader=2)
-        made.on_cluster(cluster(broker(1), broker(2, port=7)))
+        made.roles.on_image(image(broker(1), broker(2, port=7)))
         assert await made.apply(leader=2) == [
-            ("unfollow",),
             ("follow", "broker 2 at host2:7", 0),
             ("close fetcher", "broker 2 at host2:9092"),
         ]
-        made.on_cluster(cluster(broker(1, epoch=101), broker(2, port=7)))
-        assert [each[0] for each in await made.apply(leader=2)] == ["unfollow", "follow", "close fetcher"]
-        made.on_cluster(cluster(broker(1, epoch=101)))
+        made.roles.on_image(image(broker(1, epoch=101), broker(2, port=7)))
+        assert [each[0] for each in await made.apply(leader=2)] == ["follow", "close fetcher"]
+        made.roles.on_image(image(broker(1, epoch=101)))
         assert [each[0] for each in await made.apply(leader=2)] == ["unfollow", "close fetcher"]
 
     run(scenario)
@@ -273,6 +271,20 @@ def test_a_fetcher_that_cannot_be_opened_is_tried_again(caplog: pytest.LogCaptur
 
     run(scenario)
     assert "cannot follow broker 2" in caplog.text
+
+
+def test_one_that_stood_still_goes_on() -> None:
+    async def scenario(made: Setup) -> None:
+        await made.apply(leader=2)
+        made.calls.clear()
+        await made.roles.follow_again(made.replica)
+        assert made.calls == [("follow", "broker 2 at host2:9092", 0)]
+        await made.apply()
+        made.calls.clear()
+        await made.roles.follow_again(made.replica)
+        assert made.calls == []
+
+    run(scenario)
 
 
 def test_one_that_leaves_takes_no_role_any_more() -> None:

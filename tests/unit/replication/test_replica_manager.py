@@ -18,6 +18,7 @@ from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.native.fetcher import FetcherOptions
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
@@ -25,7 +26,6 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
 from pybroker.replication import departures, log_repair
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
-from pybroker.replication.data_plane import FetcherOptions
 from pybroker.replication.fetcher_manager import ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import Replication
@@ -406,10 +406,10 @@ def test_delete_records(tmp_path: Path) -> None:
             await made.create()
             for _ in range(3):
                 await made.append()
-            assert await made.replicas.delete_records("t", 0, 2) == 2
-            assert await made.replicas.delete_records("t", 0, -1) == 3
+            assert await made.replicas.delete_records("t", 0, 2, 0) == 2
+            assert await made.replicas.delete_records("t", 0, -1, 0) == 3
             with pytest.raises(KafkaError) as failure:
-                await made.replicas.delete_records("t", 0, 4)
+                await made.replicas.delete_records("t", 0, 4, 0)
             assert failure.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     asyncio.run(run())
@@ -455,6 +455,24 @@ def test_replicas_come_and_go(tmp_path: Path) -> None:
             assert not (tmp_path / "t-0").exists()
             refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
             refused(lambda: made.replicas.state("t", 1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    asyncio.run(run())
+
+
+def test_records_are_deleted_when_all_who_are_alive_have_deleted_them(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, is_alone=False) as made:
+            await made.create(replicas=(NODE_ID, SOMEBODY_ELSE))
+            await made.elect(-2, isr=[NODE_ID])
+            assert await made.append() == 0
+            assert await made.replicas.delete_records("t", 0, -1, 0) == 1, "the other one is not alive"
+            assert await made.append() == 1
+            other = m.RegisterBrokerRecord(broker_id=SOMEBODY_ELSE, broker_epoch=1, fenced=False)
+            await made.publish(other)
+            with pytest.raises(KafkaError) as failure:
+                await made.replicas.delete_records("t", 0, -1, 1)
+            assert failure.value.code is ErrorCode.REQUEST_TIMED_OUT
+            assert made.replicas.log_start_offset("t", 0) == 2
 
     asyncio.run(run())
 

@@ -15,6 +15,7 @@ from pybroker.native.bindings import ffi
 from pybroker.native.broker import (
     EVENT_APPENDED,
     EVENT_CAUGHT_UP,
+    EVENT_FOLLOWER,
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
@@ -85,12 +86,16 @@ class Replicas:
         self.appended: list[tuple[int, int, int]] = []
         self.offline: list[tuple[int, int, int]] = []
         self.caught_up: list[tuple[int, int]] = []
+        self.followed: list[tuple[int, int, int]] = []
 
     def on_appended(self, ticket: int, offset: int, error: int) -> None:
         self.appended.append((ticket, offset, error))
 
     async def on_offline(self, tag: int, what: int, error: int) -> None:
         self.offline.append((tag, what, error))
+
+    async def on_follower(self, tag: int, news: int, offset: int) -> None:
+        self.followed.append((tag, news, offset))
 
     def on_caught_up(self, tag: int, replica_id: int) -> None:
         self.caught_up.append((tag, replica_id))
@@ -325,11 +330,13 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
         native.put(EVENT_APPENDED, 0, 77, 1000)
         native.put(EVENT_OFFLINE, -5, 3, 1)
         native.put(EVENT_CAUGHT_UP, 0, 3, 2)
+        native.put(EVENT_FOLLOWER, 1, 3, 500)
         native.put(EVENT_NOTICE, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6)
         await turns()
         assert replicas.appended == [(77, 1000, 0)]
         assert replicas.offline == [(3, 1, -5)]
         assert replicas.caught_up == [(3, 2)]
+        assert replicas.followed == [(3, 1, 500)]
 
     pumped(handler, scenario)
     assert "notice 4 (and 6 times more)" in caplog.text

@@ -1,0 +1,47 @@
+"""What a broker among others replicates with, put together from its configuration, data plane and controllers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.native.broker import NativeBroker
+from pybroker.native.fetcher import NativeFetcher
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.quorum.controller import QuorumController
+from pybroker.quorum.errors import QuorumUnavailable
+from pybroker.replication.alter_partition_manager import AlterPartitionManager
+from pybroker.replication.fetcher_manager import ReplicaFetcherManager
+from pybroker.replication.isr_manager import IsrManager
+from pybroker.replication.partition_roles import Replication
+
+
+class ControllerChannel:
+    """See `AlterPartitionChannel`."""
+
+    def __init__(self, controller: QuorumController) -> None:
+        self._controller = controller
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this broker's registration."""
+        return self._controller.broker_epoch
+
+    async def alter_partition(self, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+        """KafkaError when no controller answers."""
+        try:
+            return await self._controller.alter_partition(request)
+        except QuorumUnavailable as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+
+
+def replication_of(config: BrokerConfig, native: NativeBroker, controller: QuorumController) -> Replication:
+    """For the replica manager of a broker that joined `controller`."""
+    alter = AlterPartitionManager(config.node_id, ControllerChannel(controller))
+    return Replication(
+        IsrManager(config.node_id, alter, lambda: controller.config),
+        ReplicaFetcherManager(
+            config.node_id, config.inter_broker_listener, lambda: controller.config, partial(NativeFetcher, native)
+        ),
+    )
