@@ -257,6 +257,7 @@ static void add_here(pb_task *task, pb_reactor *reactor)
         follower->partition = it->partition;
         follower->ticket = it->ticket;
         follower->leader_epoch = it->leader_epoch;
+        follower->soon_count = 0;
         follower->asks_start = false;
         pb_followed_settle(follower);
         pb_fetcher_go_on(fetcher);

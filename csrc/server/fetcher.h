@@ -30,6 +30,10 @@
 #define PB_FETCHER_REQUEST_BYTES (64u << 20)
 #define PB_FETCHER_ARENA_KEPT_BYTES (64u << 10)
 #define PB_LIST_OFFSETS_VERSION 7
+/* A leader hears of its election when it does, as a rule milliseconds before or after its followers. So often, and
+ * after so long each time, it is asked again; then after backoff_ms. */
+#define PB_FETCHER_SOON_COUNT 50
+#define PB_FETCHER_SOON_NS INT64_C(20000000)
 /* No request asks for more: larger answers leave the CPU's caches before they are written, and no memory is kept for
  * them. */
 #define PB_FETCH_MOST_BYTES (2 << 20)
@@ -90,6 +94,7 @@ typedef struct pb_followed {
     uint64_t sent_ticket;
     bool in_session;
     bool asks_start; /* ASKING: where the leader's log begins, after where it ends */
+    int soon_count;  /* looks at a leader that does not know of its election yet, since it began or fetched last */
     pb_follow_cut cut;
 } pb_followed;
 

@@ -298,6 +298,7 @@ static void learn(pb_followed *follower, parting *it)
 static void take_records(pb_followed *follower, pb_fetch_answer *answer, const partition_data *data)
 {
     parting it = {.fetched = {.high_watermark = data->high_watermark, .log_start_offset = data->log_start_offset}};
+    follower->soon_count = 0;
     pb_list_init(&it.fetched.appends);
     if (data->records.length > 0)
         it.writing = pb_arena_alloc(&answer->arena, sizeof *it.writing);
@@ -309,16 +310,31 @@ static void take_records(pb_followed *follower, pb_fetch_answer *answer, const p
         learn(follower, &it);
 }
 
+/* Leaderships move, and not all brokers know it at once: until somebody says otherwise it goes on. */
+static void ask_again(pb_followed *follower)
+{
+    int64_t backoff_ns = pb_fetcher_of(follower)->settings.backoff_ns;
+    bool is_soon = follower->soon_count < PB_FETCHER_SOON_COUNT && PB_FETCHER_SOON_NS < backoff_ns;
+    follower->soon_count += is_soon;
+    pb_followed_delay(follower, is_soon ? PB_FETCHER_SOON_NS : backoff_ns);
+}
+
 static void take_error(pb_followed *follower, int error)
 {
     switch (error) {
+    case PB_KAFKA_NOT_LEADER_OR_FOLLOWER:
+    case PB_KAFKA_UNKNOWN_LEADER_EPOCH:
+    case PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION:
+    case PB_KAFKA_UNKNOWN_TOPIC_ID:
+        ask_again(follower);
+        break;
     case PB_KAFKA_OFFSET_OUT_OF_RANGE:
         pb_followed_ask(follower);
         break;
     case PB_KAFKA_CORRUPT_MESSAGE:
         complain_of_records(follower, follower->now.offset);
         break;
-    default: /* leaderships move, and not all brokers know it at once: until somebody says otherwise it goes on */
+    default:
         pb_followed_delay(follower, pb_fetcher_of(follower)->settings.backoff_ns);
     }
 }

@@ -25,7 +25,7 @@ from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: After a proposal that the controller could not, or would not, put into effect.
+#: After a proposal that the controller could not put into effect.
 _RETRY_INTERVAL_S = 0.5
 
 
@@ -113,15 +113,16 @@ class IsrManager:
     def on_caught_up(self, key: TopicPartition, replica: int) -> None:
         """The data plane has seen a follower outside the ISR reach the high watermark and the leader epoch's start."""
         led = self._led.get(key)
-        if led is None or not led.isr.can_join(replica):
+        if led is None or replica not in led.isr.replicas or replica in led.isr.maximal:
             return
         follower = next((each for each in led.native.followers() if each.replica_id == replica), None)
-        if follower is None or not self._may_join(follower):
+        proposal = led.isr.expand(replica) if follower is not None and self._may_join(follower) else None
+        if proposal is None:
+            # The high watermark has begun to wait for it, in vain.
+            self._tell_data_plane(led)
             return
-        proposal = led.isr.expand(replica)
-        assert proposal is not None
         try:
-            # From here on the high watermark waits for it.
+            # From here on it waits for the answer.
             _tell(led)
         except NativeError as error:
             logger.debug("partition %s-%d: %d does not join the ISR now: %s", *key, replica, error)
@@ -177,10 +178,9 @@ class IsrManager:
             self._tell_data_plane(led)
         elif verdict is Verdict.NOT_DONE:
             self.statistics.failure_count += 1
-            # Told at once, the data plane would name the same follower at once.
-            self._later(led, lambda: self._tell_data_plane(led))
+            self._tell_data_plane(led)
         elif verdict is Verdict.RETRY:
-            self._later(led, lambda: self._submit_again(led, proposal))
+            self._submit_later(led, proposal)
         if verdict is not Verdict.APPLIED:
             logger.info(
                 "partition %s-%d: the controller answers %s to the ISR %s on partition epoch %d (%s)",
@@ -191,17 +191,13 @@ class IsrManager:
                 verdict.value,
             )
 
-    def _submit_again(self, led: _Led, proposal: Proposal) -> None:
-        if led.isr.pending is proposal:
-            self._submit(led, proposal)
-
-    def _later(self, led: _Led, act: Callable[[], None]) -> None:
-        def run() -> None:
+    def _submit_later(self, led: _Led, proposal: Proposal) -> None:
+        def submit() -> None:
             self._retries.discard(timer)
-            if self._led.get(led.key) is led:
-                act()
+            if self._led.get(led.key) is led and led.isr.pending is proposal:
+                self._submit(led, proposal)
 
-        timer = asyncio.get_running_loop().call_later(_RETRY_INTERVAL_S, run)
+        timer = asyncio.get_running_loop().call_later(_RETRY_INTERVAL_S, submit)
         self._retries.add(timer)
 
     def _note_change(self, led: _Led, before: tuple[int, ...]) -> None:
