@@ -245,6 +245,27 @@ def test_an_unclean_election_loses_what_only_the_lost_leader_had(cluster: LocalC
     assert check_replicas(log_dirs, frozenset({"t"})) == []
 
 
+def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
+    overrides = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "2000"}
+    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=overrides)
+    try:
+        cluster.up()
+        create_topic(cluster, "t", 1, 3, {"min.insync.replicas": "2"})
+        assert produce(cluster, "t", 10) == [None] * 10
+        leader, lagging, other = partition(cluster, "t").replica_nodes
+        cluster.pause(lagging)
+        assert produce(cluster, "t", 10) == [None] * 10, "they wait until it is out"
+        assert sorted(partition(cluster, "t", asked=leader).isr_nodes) == sorted((leader, other))
+        cluster.resume(lagging)
+        wait_until_healthy(cluster, at_least=["t"])
+        assert produce(cluster, "t", 10) == [None] * 10
+        assert cluster.down() == []
+        log_dirs = {node: cluster.log_dir(node) for node in (1, 2, 3)}
+        assert check_replicas(log_dirs, frozenset({"t"})) == []
+    finally:
+        cluster.delete()
+
+
 def is_unfenced(cluster: LocalCluster, node_id: int, asked: int) -> bool:
     node = cluster.layout.node(asked)
     with Cluster([(node.host, node.port)]) as client:
