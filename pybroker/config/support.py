@@ -76,6 +76,10 @@ _LIMITS: Mapping[str, str] = {
     "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
     "listener.security.protocol.map": _LISTENERS,
     "listeners": _LISTENERS,
+    "replica.selector.class": (
+        "With org.apache.kafka.common.replica.RackAwareReplicaSelector consumers go to a replica in their rack; with "
+        "any other class they read from leaders."
+    ),
     "security.inter.broker.protocol": _LISTENERS,
     "process.roles": "broker,controller keeps its own metadata, broker joins controllers of Apache Kafka.",
 }
@@ -151,7 +155,6 @@ _IDLE: Mapping[str, str] = {
     "replica.high.watermark.checkpoint.interval.ms": (
         "High watermarks are written together with the recovery points: log.flush.offset.checkpoint.interval.ms."
     ),
-    "replica.selector.class": "Consumers read from leaders.",
     "replica.socket.receive.buffer.bytes": _KERNEL,
     "replication.quota.": "A throttle is kept over a second.",
     "request.timeout.ms": _NODES,

@@ -50,6 +50,7 @@ from pybroker.server.metadata_controller import MetadataController
 from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Observed
 from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
+from pybroker.server.replica_selector import RackSelector
 from pybroker.server.replicating import replication_of
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
@@ -281,6 +282,7 @@ class Daemon:
         groups = GroupCoordinatorPublisher(services.groups, self.config.node_id)
         services.replicas.add_follower(groups)
         services.replicas.add_reopening_listener(groups.on_reopened)
+        services.replicas.add_follower(RackSelector(self.native, lambda: controller.config))
         services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
         controller.subscribe(services.replicas)
 

@@ -3,6 +3,7 @@ with their coordinators, and too few in sync take no records."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -13,9 +14,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from pybroker.client.cluster import Cluster
+from pybroker.cluster import local_cluster
+from pybroker.cluster.layout import Layout, Node
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.cluster.settings import node_properties
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.server.replica_selector import RACK_AWARE
 from pybroker.testing.cluster.checker import check
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import GROUP, Load, read_everything
@@ -262,6 +267,51 @@ def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> N
         assert cluster.down() == []
         log_dirs = {node: cluster.log_dir(node) for node in (1, 2, 3)}
         assert check_replicas(log_dirs, frozenset({"t"})) == []
+    finally:
+        cluster.delete()
+
+
+def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_racks(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:
+        rack = {"broker.rack": f"rack-{node.node_id}"} if node.is_broker else {}
+        return node_properties(layout, node, log_dir) | rack
+
+    monkeypatch.setattr(local_cluster, "node_properties", in_racks)
+    overrides = OVERRIDES | {"replica.selector.class": RACK_AWARE}
+    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=overrides)
+    read_from: set[tuple[int, int]] = set()
+
+    def note(text: str) -> None:
+        for row in json.loads(text)["topics"].get("t", {}).get("partitions", {}).values():
+            read_from.add((row["leader"], row["broker"]))
+
+    try:
+        cluster.up()
+        create_topic(cluster, "t", 1, 3, {})
+        leader, _, near = partition(cluster, "t").replica_nodes
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.layout.bootstrap,
+                "group.id": "g",
+                "client.rack": f"rack-{near}",
+                "statistics.interval.ms": 100,
+                "stats_cb": note,
+            }
+        )
+        consumer.assign([TopicPartition("t", 0, 0)])
+        found: list[bytes | None] = []
+
+        def read(count: int) -> bool:
+            found.extend(each.value() for each in consumer.consume(1000, 0.1) if each.error() is None)
+            return len(found) >= count
+
+        assert produce(cluster, "t", 100) == [None] * 100
+        until(lambda: read(100) and (leader, near) in read_from, "all is read, from the replica that is near")
+        assert cluster.stop(near) in ENDED
+        assert produce(cluster, "t", 100) == [None] * 100
+        until(lambda: read(200), "the rest is read from elsewhere")
+        assert found == [b"%d" % number for number in range(100)] * 2
+        consumer.close()
     finally:
         cluster.delete()
 

@@ -124,7 +124,7 @@ CLUSTER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("replica.socket.receive.buffer.bytes", INT, "65536", HIGH,
               "Size of a follower's socket receive buffer; -1 leaves it to the system."),
     ConfigKey("replica.selector.class", STRING, None, MEDIUM,
-              "Class that chooses the replica a consumer should read from."),
+              "Class that chooses the replica a consumer should read from.", honoured=True),
     ConfigKey("replication.quota.window.num", INT, "11", LOW,
               "How many samples the replication quota is measured over.", Range(1)),
     ConfigKey("replication.quota.window.size.seconds", INT, "1", LOW,
