@@ -100,6 +100,9 @@ class AlterPartitionManager:
         except (KafkaError, OSError) as error:
             logger.info("the controller could not be told of %d changed ISRs; again soon: %s", len(items), error)
             return False
+        except Exception:  # a defect; high watermarks would wait for these proposals for ever
+            logger.exception("the controller could not be told of %d changed ISRs; again soon", len(items))
+            return False
         if response.error_code != ErrorCode.NONE:
             code = code_name(response.error_code)
             logger.warning("the controller refuses %d changed ISRs with %s; again soon", len(items), code)

@@ -97,11 +97,12 @@ def test_one_request_at_a_time() -> None:
         KafkaError(ErrorCode.NOT_CONTROLLER),
         ConnectionResetError("gone"),
         TimeoutError(),
+        RuntimeError("a defect"),
         Response(error_code=ErrorCode.NOT_CONTROLLER),
         Response(error_code=ErrorCode.STALE_BROKER_EPOCH),
         Response(),
     ],
-    ids=["error", "connection", "timeout", "not controller", "stale epoch", "partition missing"],
+    ids=["error", "connection", "timeout", "defect", "not controller", "stale epoch", "partition missing"],
 )
 def test_a_request_without_an_answer_is_sent_again(
     trouble: m.AlterPartitionResponse | Exception, monkeypatch: pytest.MonkeyPatch
