@@ -82,21 +82,27 @@ class IsrManager:
     ) -> None:
         """Lead the partition as registered, or go on with what is different. NativeError: it is not led."""
         led = self._led.get(key)
-        proposed, before = (None, ()) if led is None else (led.isr.pending, led.isr.isr)
         if led is None:
             led = _Led(key, topic_id, native, IsrState(self._node_id, registration))
             _tell(led)
             self._led[key] = led
-        elif led.isr.on_registration(registration):
-            self._alter.withdraw((topic_id, key[1]))
-            if proposed is not None and set(proposed.isr) == set(registration.isr):
-                # The metadata was quicker than the answer.
-                self._note_change(led, before)
-            try:
-                _tell(led)
-            except NativeError:
-                self.forget(key)
-                raise
+        else:
+            self._go_on(led, registration)
+
+    def _go_on(self, led: _Led, registration: PartitionRegistration) -> None:
+        proposal, before = led.isr.pending, led.isr.isr
+        if not led.isr.on_registration(registration):
+            return
+        self._alter.withdraw((led.topic_id, led.key[1]))
+        if proposal is not None and set(proposal.isr) == set(led.isr.isr):
+            # The metadata was quicker than the answer.
+            self._count_change(led, before)
+        _note_change(led, before)
+        try:
+            _tell(led)
+        except NativeError:
+            self.forget(led.key)
+            raise
 
     def forget(self, key: TopicPartition) -> None:
         """The partition is not led here any more."""
@@ -174,7 +180,8 @@ class IsrManager:
         before = led.isr.isr
         verdict = led.isr.on_answer(proposal, answer)
         if verdict is Verdict.APPLIED:
-            self._note_change(led, before)
+            self._count_change(led, before)
+            _note_change(led, before)
             self._tell_data_plane(led)
         elif verdict is Verdict.NOT_DONE:
             self.statistics.failure_count += 1
@@ -200,17 +207,9 @@ class IsrManager:
         timer = asyncio.get_running_loop().call_later(_RETRY_INTERVAL_S, submit)
         self._retries.add(timer)
 
-    def _note_change(self, led: _Led, before: tuple[int, ...]) -> None:
-        joined, left = set(led.isr.isr) - set(before), set(before) - set(led.isr.isr)
-        self.statistics.expansion_count += bool(joined)
-        self.statistics.shrinkage_count += bool(left)
-        logger.info(
-            "partition %s-%d: the ISR is %s now, after %s",
-            *led.key,
-            list(led.isr.isr),
-            list(before),
-            extra=event("isr", partition=f"{led.key[0]}-{led.key[1]}"),
-        )
+    def _count_change(self, led: _Led, before: tuple[int, ...]) -> None:
+        self.statistics.expansion_count += bool(set(led.isr.isr) - set(before))
+        self.statistics.shrinkage_count += bool(set(before) - set(led.isr.isr))
 
     def _tell_data_plane(self, led: _Led) -> None:
         try:
@@ -222,3 +221,14 @@ class IsrManager:
 def _tell(led: _Led) -> None:
     isr = led.isr
     led.native.lead_replicated(isr.leader_epoch, isr.partition_epoch, isr.replicas, isr.isr, isr.joining)
+
+
+def _note_change(led: _Led, before: tuple[int, ...]) -> None:
+    if set(led.isr.isr) != set(before):
+        logger.info(
+            "partition %s-%d: the ISR is %s now, after %s",
+            *led.key,
+            list(led.isr.isr),
+            list(before),
+            extra=event("isr", partition=f"{led.key[0]}-{led.key[1]}"),
+        )

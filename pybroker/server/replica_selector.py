@@ -1,4 +1,4 @@
-"""`RackSelector`: tells the data plane in which racks brokers are, so that leaders send consumers to a replica in their own
+"""`RackSelector`: tells the data plane in which racks brokers are, for leaders to send consumers to a near replica
 (KIP-392). A follower of the replica manager, on the asyncio loop.
 """
 

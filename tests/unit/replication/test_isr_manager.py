@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from registrations import broker, cluster, registration
 from pybroker.config.broker import BrokerConfig
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
+from pybroker.observability.event_log import event_of
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import isr_manager
@@ -319,6 +321,24 @@ def test_lagging_followers_are_looked_for_by_time() -> None:
         await made.isr.stop()
 
     run(scenario)
+
+
+def test_each_change_is_told_of_whoever_made_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        made = Setup()
+        made.lead()
+        made.lead(isr=(1, 2), partition_epoch=1)
+        made.lead(isr=(2, 1), partition_epoch=2)
+        assert made.isr.statistics == IsrStatistics(), "the controller's own doing"
+        made.isr.on_caught_up(KEY, 3)
+        await made.partition.told_of(5)
+        await made.isr.stop()
+
+    run(scenario)
+    told = [event_of(record) for record in caplog.records]
+    assert [each for each in told if each is not None] == [("isr", {"partition": "t-0"})] * 2
 
 
 def test_what_is_led_elsewhere_is_forgotten() -> None:
