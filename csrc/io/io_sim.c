@@ -284,19 +284,30 @@ void sim_stir(sim_machine *machine)
         machine->threads[i]->awake = true;
 }
 
+/* The thread that turns the loop; NULL: there is none, or it has ended. */
+static pb_thread *thread_of(const pb_loop *loop)
+{
+    for (int i = 0; i < loop->machine->thread_count; i++)
+        if (loop->machine->threads[i] == loop->thread)
+            return loop->thread;
+    return NULL;
+}
+
 static void sim_loop_wake(pb_loop *loop)
 {
+    pb_thread *thread = thread_of(loop);
     loop->woken = true;
-    if (loop->thread != NULL)
-        loop->thread->awake = true;
+    if (thread != NULL)
+        thread->awake = true;
 }
 
 /* Something has changed for the loop after its turn: look again soon. */
 static void stir_loop(pb_loop *loop)
 {
     int64_t soon = loop->machine->now_ns + SOON_NS;
-    if (loop->thread != NULL && loop->thread->wake_at_ns > soon)
-        loop->thread->wake_at_ns = soon;
+    pb_thread *thread = thread_of(loop);
+    if (thread != NULL && thread->wake_at_ns > soon)
+        thread->wake_at_ns = soon;
 }
 
 static void start(pb_loop *loop, pb_socket *socket, pb_op *op, enum kind kind)

@@ -1,0 +1,86 @@
+/*
+ * The simulation of replicas finds rules that are broken. What a follower does with its log is compiled in here once
+ * more, in place of the library's, with bugs that can be switched on; each has to make a run fail within a few seeds,
+ * while without one they pass. A run ends its process when it fails, so each has a child of its own.
+ */
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replica/follow.h"
+
+enum bug {
+    NO_BUG,
+    NOT_CUT,              /* what differs stays */
+    EPOCHS_NOT_LOOKED_AT, /* cut where the leader's epoch ends, whatever epochs are here (before KIP-279) */
+    EPOCH_KEPT,           /* what is cut leaves the epoch behind that it was led at */
+    BUG_COUNT,
+};
+static enum bug bug;
+
+static void buggy_epoch_end(const pb_log *log, int32_t leader_epoch, int32_t *epoch, int64_t *end_offset)
+{
+    pb_log_end_offset_for_epoch(log, leader_epoch, epoch, end_offset);
+    if (bug == EPOCHS_NOT_LOOKED_AT)
+        *end_offset = -1;
+}
+
+static int buggy_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+{
+    return bug == NOT_CUT ? 0 : pb_log_truncate(log, guard, offset, failure);
+}
+
+static void buggy_end_epoch(pb_log *log)
+{
+    if (bug != EPOCH_KEPT)
+        pb_log_end_epoch(log);
+}
+#define pb_log_end_offset_for_epoch buggy_epoch_end
+#define pb_log_truncate buggy_truncate
+#define pb_log_end_epoch buggy_end_epoch
+#include "replica/follow.c" // NOLINT(bugprone-suspicious-include): it is meant
+#undef pb_log_end_offset_for_epoch
+#undef pb_log_truncate
+#undef pb_log_end_epoch
+
+#include "tests/sim/replication_world.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS = 20, GOOD_SEEDS = 3, BUGS = NOT_CUT + 1 }; /* the others take many seeds */
+#else
+enum { SEEDS = 100, GOOD_SEEDS = 5, BUGS = BUG_COUNT };
+#endif
+enum { STEPS = 40000 };
+
+/* How a process ends that runs the seeds with a bug switched on. */
+static int run_with(enum bug planted)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        static world it;
+        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        dup2(null, STDERR_FILENO);
+        bug = planted;
+        for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
+            play(&it, seed, seed % 2 == 0, STEPS);
+        _exit(0);
+    }
+    int status;
+    CHECK_INT(waitpid(child, &status, 0), child);
+    return status;
+}
+
+TEST(no_bug_no_failure)
+{
+    CHECK_INT(run_with(NO_BUG), 0);
+}
+
+TEST(a_bug_is_found)
+{
+    for (int planted = NO_BUG + 1; planted < BUGS; planted++)
+        if (run_with((enum bug)planted) == 0)
+            check_fail(__FILE__, __LINE__, "bug %d was not found in %d seeds", planted, SEEDS);
+}
+
+CHECK_MAIN()
