@@ -24,7 +24,10 @@ from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
 from pybroker.controller.elect_leaders import elect_leaders
+from pybroker.controller.raft_voters import add_raft_voter, remove_raft_voter
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
+from pybroker.controller.unregister_broker import unregister_broker
+from pybroker.controller.update_features import update_features
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.dynamic_config import DynamicConfig
 from pybroker.metadata.errors import MetadataError, MetadataLogError
@@ -94,6 +97,22 @@ class Controller:
     async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
         """ElectLeaders."""
         return await self._run(lambda state: elect_leaders(state, request))
+
+    async def update_features(self, request: m.UpdateFeaturesRequest, version: int) -> m.UpdateFeaturesResponse:
+        """UpdateFeatures; `version` is the request's."""
+        return await self._run(lambda state: update_features(state, request, version))
+
+    async def unregister_broker(self, request: m.UnregisterBrokerRequest) -> m.UnregisterBrokerResponse:
+        """UnregisterBroker."""
+        return await self._run(lambda state: unregister_broker(state, request))
+
+    async def add_raft_voter(self, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
+        """AddRaftVoter."""
+        return await self._run(lambda state: ControllerResult(add_raft_voter(state, request)))
+
+    async def remove_raft_voter(self, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
+        """RemoveRaftVoter."""
+        return await self._run(lambda state: ControllerResult(remove_raft_voter(state, request)))
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         """AlterConfigs."""
@@ -256,6 +275,10 @@ _OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable
     m.DeleteTopicsRequest: Controller.delete_topics,
     m.CreatePartitionsRequest: lambda controller, request, _: controller.create_partitions(request),
     m.ElectLeadersRequest: lambda controller, request, _: controller.elect_leaders(request),
+    m.UpdateFeaturesRequest: Controller.update_features,
+    m.UnregisterBrokerRequest: lambda controller, request, _: controller.unregister_broker(request),
+    m.AddRaftVoterRequest: lambda controller, request, _: controller.add_raft_voter(request),
+    m.RemoveRaftVoterRequest: lambda controller, request, _: controller.remove_raft_voter(request),
     m.AlterConfigsRequest: lambda controller, request, _: controller.alter_configs(request),
     m.IncrementalAlterConfigsRequest: lambda controller, request, _: controller.incremental_alter_configs(request),
 }

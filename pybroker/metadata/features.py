@@ -19,6 +19,12 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
 }
 """Feature name to (lowest, highest) level this broker serves; any other feature is served at level 0 only."""
 
+OFF = (0, 0)
+"""Levels of a feature that is not served."""
+
+UNSERVED = ("group.version", "share.version", "streams.version", "transaction.version")
+"""The other features of Apache Kafka 4.3."""
+
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
 """Levels written into a new log dir. kraft.version is no feature record: it goes into a control record."""
 
@@ -29,6 +35,14 @@ _RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "PartitionRecord": ((7, 0), (17, 1), (23, 2)),
     "PartitionChangeRecord": ((7, 0), (17, 1), (23, 2)),
 }
+
+#: Levels of metadata.version that brought records, or fields of records, which the level before does not know.
+_RECORDS_CHANGED = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
+
+
+def are_records_changed(lower: int, upper: int) -> bool:
+    """Whether metadata of the one metadata.version may say what the other has no records for."""
+    return any(lower < level <= upper for level in _RECORDS_CHANGED)
 
 
 def record_version(record_name: str, metadata_version: int) -> int:
@@ -42,4 +56,4 @@ def record_version(record_name: str, metadata_version: int) -> int:
 
 def unserved(levels: Mapping[str, int]) -> dict[str, int]:
     """The finalised features (name to level) above what this broker serves."""
-    return {name: level for name, level in levels.items() if level > SUPPORTED.get(name, (0, 0))[1]}
+    return {name: level for name, level in levels.items() if level > SUPPORTED.get(name, OFF)[1]}

@@ -77,7 +77,8 @@ class LogDirWatch:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """See `MetadataPublisher`."""
         del image
-        if any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
+        # With an older metadata.version the registration names no log dirs; a newer one makes up for that.
+        if delta.feature_levels_changed or any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
             self._tell()
 
     def on_directory_failed(self, directory: LogDirectory) -> None:

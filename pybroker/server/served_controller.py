@@ -14,7 +14,8 @@ from pybroker.protocol.envelope import Origin
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.metadata_controller import MetadataController
 
-#: Requests that change configurations name no timeout: so long they wait for what is before them in the queue.
+#: Requests that name no timeout, such as those that change configurations: so long they wait for what is before them in
+#: the queue.
 _ALTERED_MS = 5_000
 
 

@@ -1,8 +1,10 @@
-"""Requests about leaders, reassignments, quotas and credentials, sent as `admin_script` sends its own: good and bad."""
+"""Requests about leaders, reassignments, quotas, credentials, features, voters and registrations, good and bad ones,
+sent as `admin_script` sends its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from admin_script import NODE_ID, Session, Step
 
@@ -11,6 +13,9 @@ from pybroker.protocol import messages as m
 _TOPIC = "led"
 _PREFERRED, _UNCLEAN = 0, 1
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
+_UPGRADE, _SAFE, _UNSAFE = 1, 2, 3
+_METADATA = "metadata.version"
+_ELSEWHERE = b"\1" * 16
 
 
 def _always(request: m.Message) -> Callable[[Session], m.Message]:
@@ -112,6 +117,71 @@ def credentials() -> Iterator[Step]:
         yield Step(f"credentials: {names}", 0, _always(request), reads=True)
 
 
+def feature_updates() -> Iterator[Step]:
+    """Of levels that both brokers have, and serve."""
+
+    def step(name: str, version: int, *wanted: tuple[str, int, int], validate: bool = False) -> Step:
+        row = m.UpdateFeaturesRequest.FeatureUpdateKey
+        if version == 0:
+            rows = [
+                row(feature=feature, max_version_level=level, allow_downgrade=kind != _UPGRADE)
+                for feature, level, kind in wanted
+            ]
+            return Step(f"features: {name}, 0", 0, _always(m.UpdateFeaturesRequest(feature_updates=rows)))
+        rows = [row(feature=feature, max_version_level=level, upgrade_type=kind) for feature, level, kind in wanted]
+        request = m.UpdateFeaturesRequest(feature_updates=rows, validate_only=validate)
+        return Step(f"features: {name}, {version}", version, _always(request))
+
+    for version in range(3):
+        yield step("nothing", version)
+        yield step("as it is", version, (_METADATA, 30, _UPGRADE))
+        yield step("lower", version, (_METADATA, 29, _UPGRADE))
+        yield step("lower, allowed", version, (_METADATA, 29, _SAFE))
+        yield step("unknown", version, ("no.such.version", 1, _UPGRADE))
+        yield step("good and bad", version, (_METADATA, 30, _UPGRADE), ("no.such.version", 0, _SAFE))
+    for kind in (0, _UPGRADE, _SAFE, _UNSAFE, 4, -1):
+        for level in (-1, 0, 6, 7, 22, 29, 30, 31):
+            yield step(f"metadata {level}, kind {kind}", 2, (_METADATA, level, kind), validate=True)
+        for level in (-1, 0, 1, 2):
+            yield step(f"kraft {level}, kind {kind}", 2, ("kraft.version", level, kind), validate=True)
+        for level in (-1, 9):
+            yield step(f"group {level}, kind {kind}", 2, ("group.version", level, kind), validate=True)
+        yield step(f"unknown, kind {kind}", 2, ("no.such.version", 0, kind), ("", 0, kind))
+
+
+def voters() -> Iterator[Step]:
+    """The quorum is the node itself, and stays that."""
+    listener = m.AddRaftVoterRequest.Listener
+    reached = [listener(name="CONTROLLER", host="127.0.0.1", port=9)]
+
+    def add(name: str, version: int, **fields: Any) -> Step:
+        wanted = {"cluster_id": None, "timeout_ms": 1000, "voter_id": 7, "voter_directory_id": _ELSEWHERE}
+        request = m.AddRaftVoterRequest(**{**wanted, "listeners": reached, **fields})
+        return Step(f"voter: {name}, {version}", version, _always(request))
+
+    def remove(name: str, **fields: Any) -> Step:
+        wanted = {"cluster_id": None, "voter_id": 7, "voter_directory_id": _ELSEWHERE}
+        return Step(f"voter: {name}", 0, _always(m.RemoveRaftVoterRequest(**{**wanted, **fields})))
+
+    for version in range(2):
+        yield add("there already", version, voter_id=NODE_ID)
+        yield add("without listener", version, listeners=[])
+        yield add("at another listener", version, listeners=[listener(name="OTHER", host="127.0.0.1", port=9)])
+        yield add("of another cluster", version, cluster_id="x" * 22)
+        yield add("without id", version, voter_id=-1)
+        yield add("without directory", version, voter_directory_id=bytes(16))
+    yield remove("unknown")
+    yield remove("in another directory", voter_id=NODE_ID)
+    yield remove("of another cluster", cluster_id="x" * 22)
+    yield remove("without id", voter_id=-1)
+    yield remove("without directory", voter_directory_id=bytes(16))
+
+
+def registrations() -> Iterator[Step]:
+    for broker_id in (7, -1):
+        yield Step(f"unregister: {broker_id}", 0, _always(m.UnregisterBrokerRequest(broker_id=broker_id)))
+
+
 def cluster_script() -> Iterator[Step]:
     """All steps; after the first, nothing of what they ask changes anything."""
     yield from prepare()
@@ -119,3 +189,6 @@ def cluster_script() -> Iterator[Step]:
     yield from reassignments()
     yield from quotas()
     yield from credentials()
+    yield from feature_updates()
+    yield from voters()
+    yield from registrations()

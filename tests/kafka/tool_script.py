@@ -113,6 +113,11 @@ def _words(lines: list[str]) -> list[str]:
     return [re.sub(r"\s+", " ", re.sub(r"-?\b\d+\b", "N", line)) for line in lines]
 
 
+def _first_sentences(lines: list[str]) -> list[str]:
+    """What could not be done, without the broker's words why."""
+    return [line.partition(". ")[0] for line in lines]
+
+
 def _records(lines: list[str]) -> list[str]:
     """Batches and records in a log. Checksums come of times."""
     return [re.sub(r"crc: \d+", "crc: N", line) for line in lines]
@@ -273,6 +278,17 @@ def cluster() -> Iterator[Step]:
     for what in ("version-mapping", "feature-dependencies"):
         words = ("--feature", "metadata.version=30") if what == "feature-dependencies" else ()
         yield Step(f"{TOOLS}FeatureCommand", (*of_broker, what, *words))
+    features = f"{TOOLS}FeatureCommand"
+    yield _of_broker(features, "upgrade", "--feature", "metadata.version=30")
+    yield _of_broker(features, "upgrade", "--metadata", "4.3-IV0")
+    lower = ("downgrade", "--feature", "metadata.version=29")
+    for words in (lower, (*lower, "--unsafe", "--dry-run"), ("disable", "--feature", "no.such.version")):
+        yield Step(features, (*of_broker, *words), view=_first_sentences)
+    for broker_id in ("7", "-1"):
+        unregistering = ("unregister", *of_broker, "--id", broker_id)
+        yield Step(f"{TOOLS}ClusterTool", unregistering, is_refused=True, has_own_process=True)
+    voter = ("--controller-id", "7", "--controller-directory-id", "AQEBAQEBAQEBAQEBAQEBAQ")
+    yield _refused(quorum, "remove-controller", *voter)
     yield Step("kafka.tools.StorageTool", ("info", "--config", "{scratch}/server.properties"), view=_sorted)
 
 
