@@ -45,6 +45,18 @@ def lock_for_broker(directory: Path) -> int | None:
     return _lock(directory, fcntl.LOCK_EX)
 
 
+def is_locked(directory: Path) -> bool:
+    """Whether a broker uses the directory, without taking the lock, which would keep one from starting. Locks of other
+    pid namespaces are not seen."""
+    try:
+        status = directory.stat()
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return False
+    place = f" {os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino} "
+    return any(" FLOCK " in line and place in line for line in locks.splitlines())
+
+
 @contextlib.contextmanager
 def locked_for_replay(directory: Path) -> Iterator[None]:
     """No broker uses the directory meanwhile; the log dirs of one broker may be replayed side by side."""

@@ -36,6 +36,8 @@ RING_BYTES = 32 << 20
 
 _VERSION = 1
 _RING_SUFFIX = ".ring"
+_DIRECTORY_PREFIX = "pybroker-"
+_BLOCK_BYTES = 512  # of st_blocks
 _DELETED_SUFFIX = "-delete"
 
 
@@ -85,7 +87,7 @@ def forget(log_dir: Path) -> None:
 
 def ring_directory(parent: Path, directory_id: bytes) -> Path:
     """Where a broker, whose first log dir has this id, keeps its rings: no other broker does."""
-    return parent / f"pybroker-{uuid_to_text(directory_id)}"
+    return parent / f"{_DIRECTORY_PREFIX}{uuid_to_text(directory_id)}"
 
 
 # ---- a broker that starts ------------------------------------------------------------------------------------------
@@ -221,6 +223,59 @@ def _as_os_error(error: NativeError) -> OSError:
     return OSError(error.errno or errno.EIO, error.text)
 
 
+@dataclass(frozen=True, slots=True)
+class UnclaimedRings:
+    """Files in a directory of rings that none of some log dirs will take in. `filled` are the intact ones with
+    bytes in them; `used_bytes` is the memory that all take."""
+
+    directory: Path
+    paths: tuple[Path, ...]
+    filled: tuple[RingFile, ...]
+    used_bytes: int
+
+
+def unclaimed_rings(parent: Path, claims: Collection[tuple[RingSession, bytes]]) -> Iterator[UnclaimedRings]:
+    """By directory, what lies in `parent` beyond the rings of `claims`: what a log dir says of its rings, and the
+    directory id of that log dir. Directories of other users are left out, unless this one may look into them."""
+    for directory in sorted(parent.glob(f"{_DIRECTORY_PREFIX}*")):
+        paths: list[Path] = []
+        filled: list[RingFile] = []
+        for path in _ring_paths(directory):
+            try:
+                ring = read_ring(path)
+            except DamagedRing as damaged:
+                if not any(_is_of(damaged.claim, session) for session, _ in claims):
+                    paths.append(path)
+                continue
+            except NativeError as error:
+                logger.debug("%s", error)  # one that is being made, or removed
+                continue
+            if not any(_is_claimed(ring, session, directory_id) for session, directory_id in claims):
+                paths.append(path)
+                filled += [ring] if ring.gathered_bytes > 0 else []
+        if paths:
+            yield UnclaimedRings(directory, tuple(paths), tuple(filled), sum(map(_used_bytes, paths)))
+
+
+def _ring_paths(directory: Path) -> list[Path]:
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    return [directory / name for name in names if name.endswith(_RING_SUFFIX) and (directory / name).is_file()]
+
+
+def _is_claimed(ring: RingFile, session: RingSession, directory_id: bytes) -> bool:
+    return ring.session_id == session.session_id and (not ring.is_sealed or ring.directory_id == directory_id)
+
+
+def _used_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * _BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
+
+
 def replay(log_dir: Path, directory_id: bytes) -> int:
     """Bring what an ended broker left in rings into the logs, and remove the rings; how many bytes came in. Before any
     log is opened. Doing it again, also after a stop half way, comes to the same. Rings that are not there now may be at
@@ -318,10 +373,15 @@ def damaged_rings(session: RingSession) -> Iterator[RingFile]:
         try:
             read_ring(path)
         except DamagedRing as damaged:
-            if damaged.claim.session_id == session.session_id or path.name.startswith(session.session_id.hex()[:12]):
+            if _is_of(damaged.claim, session):
                 yield damaged.claim
         except NativeError as error:
             logger.debug("%s", error)  # has been told
+
+
+def _is_of(claim: RingFile, session: RingSession) -> bool:
+    """Whether a damaged ring is one of the session, by its header or its name."""
+    return claim.session_id == session.session_id or claim.path.name.startswith(session.session_id.hex()[:12])
 
 
 def _save(ring: RingFile, log: Path) -> int:

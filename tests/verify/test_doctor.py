@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from pybroker.storage.tail_rings import RING_BYTES, RingSession
 from pybroker.testing.broker import BrokerProcess
@@ -153,6 +154,33 @@ def test_damage_beneath_a_running_broker(tmp_path: Path) -> None:
     assert "damage in " in found["scrub-findings"]["what"]
 
 
+def test_a_log_that_the_cleaner_has_given_up_on(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    overrides = {"pybroker.metrics.listener": metrics, "log.cleaner.backoff.ms": "100"}
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(MEBIBYTE)}
+    with BrokerProcess(tmp_path / "data", overrides=overrides) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        later = {"min.compaction.lag.ms": "86400000"}
+        admin.create_topics([NewTopic("t", 1, 1, config={**compacted, **later})])["t"].result(60)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for number in range(30):
+            producer.produce("t", os.urandom(100_000), key=str(number), partition=0)
+            assert producer.flush(30) == 0
+        with open(broker.log_dir / "t-0" / f"{0:020}.log", "r+b") as log:
+            log.seek(200_000)
+            log.write(bytes(100))
+        at_once = ConfigEntry("min.compaction.lag.ms", "0", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[at_once])
+        admin.incremental_alter_configs([resource])[resource].result(60)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not _is_counted(metrics, "pybroker_cleaner_uncleanable_logs"):
+            assert time.monotonic() < deadline, "the cleaner has not given up"
+            time.sleep(0.2)
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{broker.port}"
+        found = examined(f"log.dirs={broker.log_dir}", listeners, f"pybroker.metrics.listener={metrics}")
+    assert "given up on 1 logs" in found["uncleanable-logs"]["what"]
+
+
 @needs_root
 def test_rings_that_a_killed_broker_has_left(tmp_path: Path) -> None:
     metrics = f"127.0.0.1:{free_port()}"
@@ -172,10 +200,42 @@ def test_rings_that_a_killed_broker_has_left(tmp_path: Path) -> None:
         settings = [f"{key}={value}" for key, value in overrides.items()]
         found = examined(f"log.dirs={broker.log_dir}", *settings)
         assert {"unclean-stop", "tail-ring-left"} <= found.keys()
+        assert "tail-rings-unclaimed" not in found
         session = RingSession.read(broker.log_dir)
         assert session is not None
         shutil.rmtree(session.directory)
         assert "tail-rings-lost" in examined(f"log.dirs={broker.log_dir}", *settings)
+
+
+@needs_root
+def test_rings_of_a_broker_whose_log_dir_is_gone(tmp_path: Path) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    with mounted_disk(tmp_path / "shm", str(4 * RING_BYTES)) as shm:
+        rings = {"pybroker.append.engine": "direct", "pybroker.tail.ring.directory": str(shm)}
+        rings["pybroker.tail.ring.budget.bytes"] = str(2 * RING_BYTES)
+        hot = {"pybroker.tail.ring.hot.bytes.per.second": "1", "pybroker.metrics.listener": metrics}
+        settings = [f"log.dirs={tmp_path / 'another'}", *(f"{key}={value}" for key, value in rings.items())]
+        broker = BrokerProcess(tmp_path / "data", overrides={**rings, **hot})
+        try:
+            _make_hot(broker, metrics)
+            assert "tail-rings-unclaimed" not in examined(*settings)
+        finally:
+            broker.kill()
+        left = examined(*settings)["tail-rings-unclaimed"]
+        (directory,) = shm.iterdir()
+        assert left["subject"] == str(directory)
+        assert "of an ended broker" in left["what"]
+        command = left["remedy"].split("`")[1]
+        again = BrokerProcess(broker.log_dir, overrides={**rings, **hot})
+        try:
+            _make_hot(again, metrics)
+            assert subprocess.run(command, shell=True, check=False).returncode != 0, "its broker uses them"
+        finally:
+            again.kill()
+        shutil.rmtree(broker.log_dir)
+        subprocess.run(command, shell=True, check=True)
+        assert not directory.exists()
+        assert "tail-rings-unclaimed" not in examined(*settings)
 
 
 def _make_hot(broker: BrokerProcess, metrics: str) -> None:

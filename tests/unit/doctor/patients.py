@@ -17,6 +17,7 @@ OF_THE_MACHINE = {
         "disk-nearly-full",
         "inodes",
         "tail-ring-storage",
+        "tail-rings-unclaimed",
         "advertised-unresolved",
     ),
 }

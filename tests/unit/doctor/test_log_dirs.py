@@ -109,6 +109,15 @@ def test_the_zookeeper_age(examined: Examine, new_dir: Path, tmp_path: Path) -> 
     assert found["retired-setting"].subject == f"{properties}:2"
 
 
+def test_settings_without_effect(examined: Examine, new_dir: Path, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={new_dir}\nnode.id=7\nnode.id=1\nsuper.users=User:ann\n")
+    found = examined(properties=properties)
+    assert found["repeated-setting"].subject == f"{properties}:3"
+    assert found["plugin-setting"].subject == f"{properties}:4"
+    assert "foreign-node-id" not in found, "the last one counts"
+
+
 def test_identity_that_is_damaged_or_gone(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / FILE_NAME).write_text("version=1\nnode.id=x\ncluster.id=c\ndirectory.id=d\n")
     assert "identity-damaged" in examined(f"log.dirs={kafka_dir}")
@@ -211,6 +220,33 @@ def test_bytes_that_a_start_kept_aside(examined: Examine, kafka_dir: Path) -> No
 def test_a_stray_partition(examined: Examine, kafka_dir: Path) -> None:
     shutil.copytree(kafka_dir / "plain-0", kafka_dir / f"plain-0.{'a' * 32}-stray")
     assert "stray-partition" in faults(examined(f"log.dirs={kafka_dir}"))
+
+
+def test_files_of_two_topics(examined: Examine, kafka_dir: Path) -> None:
+    """The file that names the topic is of another one than the metadata say."""
+    shutil.copy(kafka_dir / "trimmed-0" / "partition.metadata", kafka_dir / "plain-0")
+    found = examined(f"log.dirs={kafka_dir}")
+    assert found["inconsistent-files"].subject.startswith(str(kafka_dir))
+    assert found["inconsistent-files"].severity.is_fault
+
+
+def test_logs_that_are_too_large_to_be_read(examined: Examine, kafka_dir: Path) -> None:
+    log = sorted((kafka_dir / "plain-0").glob("*.log"))[0]
+    _flip(log, 70)
+    os.truncate(log, 5 << 30)  # takes no room
+    found = examined(f"log.dirs={kafka_dir}")
+    assert "damaged-batch" not in found
+    assert "its logs have 5 GiB, and were not read" in found["not-read"].what
+    assert not found["not-read"].severity.is_fault
+
+
+def test_a_loop_in_the_place_of_a_log(examined: Examine, kafka_dir: Path) -> None:
+    """What not even root can open."""
+    log = sorted((kafka_dir / "plain-0").glob("*.log"))[0]
+    log.unlink()
+    log.symlink_to(log.name)
+    found = examined(f"log.dirs={kafka_dir}")
+    assert {"unreadable", "not-examined"} & faults(found)
 
 
 def test_files_of_the_future(examined: Examine, kafka_dir: Path) -> None:

@@ -102,6 +102,31 @@ def test_rings_of_others_are_left_alone(tmp_path: Path, rings: Path, change: dic
     assert ring.read_bytes() == before
 
 
+def test_rings_that_no_log_dir_claims(tmp_path: Path, rings: Path) -> None:
+    directory = rings / "pybroker-of-a-broker"
+    directory.mkdir()
+    write_session(tmp_path, directory)
+    session = tail_rings.RingSession.read(tmp_path)
+    assert session is not None
+    leave_ring(directory, "own")
+    leave_ring(directory, "own-empty", sealed=False)
+    older = leave_ring(directory, "older", session=b"x" * 16)
+    elsewhere = leave_ring(directory, "elsewhere", directory_id=b"x" * 16)
+    unfinished = leave_ring(directory, "unfinished", session=b"x" * 16, sealed=False)
+    damaged = [leave_ring(directory, name) for name in ("damaged", f"{session.session_id.hex()[:12]}-damaged")]
+    for path in damaged:
+        path.write_bytes(bytes(RING_BYTES) + b"?" * 4096)
+    (directory / "note.txt").write_text("no ring")
+    (found,) = tail_rings.unclaimed_rings(rings, [(session, DIRECTORY_ID)])
+    assert found.directory == directory
+    assert set(found.paths) == {older, elsewhere, unfinished, damaged[0]}
+    assert {each.path for each in found.filled} == {older, elsewhere}
+    assert found.used_bytes >= 3 * RING_BYTES
+    (everything,) = tail_rings.unclaimed_rings(rings, [])
+    assert len(everything.paths) == len(found.paths) + 3
+    assert list(tail_rings.unclaimed_rings(rings / "none", [])) == []
+
+
 def test_nothing_of_an_earlier_boot_is_believed(tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_log(tmp_path)
     leave_ring(rings, boot=b"x" * 16)
