@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pybroker.profiles.check.finding import Finding, Remedy, Status, sysctl, sysfs, words
 from pybroker.profiles.check.probe import Probe
-from pybroker.profiles.machine import Cpu, Kernel, Machine
+from pybroker.profiles.machine import Cpu, Kernel, Limits, Machine
 
 _WANTED_KERNEL = (6, 5)
 _IO_URING_KERNEL = (6, 1)
@@ -14,13 +14,19 @@ _IO_URING_KERNEL = (6, 1)
 _FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page")
 _SLOW_GOVERNORS = ("powersave", "ondemand", "conservative", "userspace")
 _CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+#: In what the data plane says where the kernel charges rings to it, which some kernels do.
+_LOCKED_MEMORY = "ulimit -l"
+_OF_A_FILTER = Remedy(
+    "let the seccomp filter of the container or unit pass io_uring_setup, io_uring_enter and io_uring_register",
+    "let it refuse them again",
+)
 _GOVERNORS = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
 
 
 def check_kernel(machine: Machine, probe: Probe | None) -> Iterator[Finding]:
     """`probe` is what the kernel really does, where it runs here."""
     yield _version(machine.kernel)
-    yield _io_uring(machine.kernel, probe)
+    yield _io_uring(machine, probe)
     if probe is not None:
         yield from (_direct(path, refusal) for path, refusal in probe.direct.items())
     yield _clock(machine.kernel)
@@ -41,8 +47,8 @@ def _version(kernel: Kernel) -> Finding:
     )
 
 
-def _io_uring(kernel: Kernel, probe: Probe | None) -> Finding:
-    wanted = "allowed"
+def _io_uring(machine: Machine, probe: Probe | None) -> Finding:
+    kernel, wanted = machine.kernel, "allowed"
     why = "without io_uring the broker serves by epoll, with more system calls where many connections are busy"
     refusal = None if probe is None else probe.io_uring
     if probe is not None and refusal is None:
@@ -58,10 +64,18 @@ def _io_uring(kernel: Kernel, probe: Probe | None) -> Finding:
         )
         return Finding("io_uring", status, found, "that of Linux {}.{}".format(*_IO_URING_KERNEL), why)
     if refusal is not None:
-        calls = "io_uring_setup, io_uring_enter and io_uring_register"
-        remedy = Remedy(f"let the seccomp filter of the container or unit pass {calls}", "let it refuse them again")
+        remedy = _of_locked_memory(machine.limits) if _LOCKED_MEMORY in refusal else _OF_A_FILTER
         return Finding("io_uring", Status.ADVICE, refusal, wanted, why, remedy)
     return Finding("io_uring", Status.OK, wanted, wanted, why)
+
+
+def _of_locked_memory(limits: Limits) -> Remedy:
+    found = "unlimited" if limits.locked_memory_bytes is None else limits.locked_memory_bytes
+    return Remedy(
+        "sudo prlimit --pid $$ --memlock=unlimited    # in the shell that then starts the broker",
+        f"prlimit --pid $$ --memlock={found}",
+        "LimitMEMLOCK=infinity in the unit, or `* - memlock unlimited` in /etc/security/limits.d/",
+    )
 
 
 def _direct(path: str, refusal: str | None) -> Finding:
