@@ -7,7 +7,7 @@ the CPU with it, so that a scrape costs the asyncio loop and the reactors no mor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,6 +41,28 @@ def labels(**values: str | int) -> str:
     return f"{{{inner}}}" if inner else ""
 
 
+class Rows:
+    """Labels that many metrics have in common, and that stay from scrape to scrape: the text around the values is made
+    once for each metric, so that filling in whole numbers is all that is left."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        """`labels` as the function of that name writes them."""
+        self._labels = [each.replace("%", "%%") for each in labels]
+        self._templates: dict[str, list[str]] = {}
+
+    def filled(self, name: str, values: Sequence[int]) -> Iterator[tuple[str, int]]:
+        """The samples of a metric as text, and how many they are, in parts that take a fraction of a millisecond each;
+        one value for each of the labels."""
+        templates = self._templates.get(name)
+        if templates is None:
+            lines = [f"{name}{each} %d" for each in self._labels]
+            steps = range(0, len(lines), _SAMPLES_PER_LOOK)
+            templates = self._templates[name] = ["\n".join(lines[at : at + _SAMPLES_PER_LOOK]) for at in steps]
+        for number, template in enumerate(templates):
+            part = tuple(values[number * _SAMPLES_PER_LOOK : (number + 1) * _SAMPLES_PER_LOOK])
+            yield template % part, len(part)
+
+
 class Exposition:
     """A text that grows by one metric at a time; `text` is all of it."""
 
@@ -66,6 +88,14 @@ class Exposition:
     def value(self, metric: Metric, value: float) -> None:
         """A counter or gauge without labels."""
         self.add(metric, [("", value)])
+
+    def add_rows(self, metric: Metric, rows: Rows, values: Sequence[int]) -> None:
+        """A counter or gauge with a value for each of the rows; without any it is left out."""
+        if values:
+            self._head(metric)
+        for text, count in rows.filled(metric.name, values):
+            self._lines.append(text)
+            self._breathe(count)
 
     def histogram(
         self, metric: Metric, rows: Sequence[HistogramRow], edges: Sequence[tuple[int, float]], unit: float

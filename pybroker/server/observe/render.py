@@ -7,18 +7,19 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from pybroker.coordinator.group.state import GroupState
 from pybroker.native.metrics import STAGES, Distribution
-from pybroker.native.partition import PartitionState
 from pybroker.observability import process
-from pybroker.observability.exposition import Exposition, HistogramRow, Metric, labels
+from pybroker.observability.exposition import Exposition, HistogramRow, Metric, Rows, labels
 from pybroker.observability.page_cache import PageCache
 from pybroker.observability.threads import cpu_seconds_by_name
 from pybroker.protocol.loader import apis
 from pybroker.server.observe import catalogue as c
 from pybroker.server.observe.snapshot import DirectoryView, Snapshot
+from pybroker.storage.offset_checkpoint import TopicPartition
 
 #: Buckets for times are powers of two, in microseconds: 16 us to 17 s.
 _TIME_EDGES = [(power, 2**power * 1e-6) for power in range(4, 25)]
@@ -188,15 +189,19 @@ def _free_bytes(directory: DirectoryView) -> int:
 
 
 def _add_partitions(out: Exposition, snapshot: Snapshot) -> None:
-    rows: list[tuple[str, PartitionState]] = [
-        (labels(topic=topic, partition=index), state) for (topic, index), state in snapshot.partitions.items()
-    ]
-    out.value(c.PARTITIONS, len(rows))
-    out.add(c.LOG_START_OFFSET, [(text, state.log_start_offset) for text, state in rows])
-    out.add(c.LOG_END_OFFSET, [(text, state.log_end_offset) for text, state in rows])
-    out.add(c.HIGH_WATERMARK, [(text, state.high_watermark) for text, state in rows])
-    out.add(c.DURABLE_OFFSET, [(text, state.durable_offset) for text, state in rows])
-    out.add(c.PARTITION_BYTES, [(text, state.size_bytes) for text, state in rows])
+    states = list(snapshot.partitions.values())
+    rows = _partition_rows(tuple(snapshot.partitions))
+    out.value(c.PARTITIONS, len(states))
+    out.add_rows(c.LOG_START_OFFSET, rows, [each.log_start_offset for each in states])
+    out.add_rows(c.LOG_END_OFFSET, rows, [each.log_end_offset for each in states])
+    out.add_rows(c.HIGH_WATERMARK, rows, [each.high_watermark for each in states])
+    out.add_rows(c.DURABLE_OFFSET, rows, [each.durable_offset for each in states])
+    out.add_rows(c.PARTITION_BYTES, rows, [each.size_bytes for each in states])
+
+
+@lru_cache(maxsize=1)
+def _partition_rows(partitions: tuple[TopicPartition, ...]) -> Rows:
+    return Rows([labels(topic=topic, partition=index) for topic, index in partitions])
 
 
 def _add_cluster(out: Exposition, snapshot: Snapshot) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pybroker.observability.exposition import Exposition, Metric, labels
+from pybroker.observability.exposition import Exposition, Metric, Rows, labels
 
 COUNTER = Metric("jobs_total", "counter", "Jobs.", ("name",))
 GAUGE = Metric("heat_celsius", "gauge", "How warm it is.")
@@ -39,8 +39,22 @@ def test_what_is_written_is_read_by_prometheus() -> None:
     ]
 
 
+def test_rows_in_common_are_written_as_others_are() -> None:
+    """More of them than are filled in at once, and used again."""
+    texts = [labels(name=f"50% of {number}") for number in range(1200)]
+    rows = Rows(texts)
+    for step in range(2):
+        alike, out = Exposition(), Exposition()
+        for metric in (COUNTER, GAUGE):
+            values = [number * 2**40 - step for number in range(len(texts))]
+            alike.add(metric, zip(texts, values, strict=True))
+            out.add_rows(metric, rows, values)
+        assert out.text == alike.text
+
+
 def test_a_metric_without_values_is_left_out() -> None:
     out = Exposition()
+    out.add_rows(COUNTER, Rows([]), [])
     out.add(COUNTER, [])
     out.histogram(HISTOGRAM, [], [(0, 1.0)], 1.0)
     assert list(text_string_to_metric_families(out.text)) == []
