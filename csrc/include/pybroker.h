@@ -404,7 +404,8 @@ typedef struct pb_partition_leadership {
  *
  * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and it will be
  * told of again. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is known. -EINVAL: this
- * broker is missing, a replica named twice, or one in sync that is no replica.
+ * broker is missing, a replica named twice, or one in sync that is no replica. Blocking while it follows: see
+ * pb_partition_unfollow.
  */
 int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership);
 
