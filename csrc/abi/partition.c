@@ -254,7 +254,7 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit
 {
     pb_partition_ends ends;
     pb_log_slice slice = {0};
-    int result = pb_partition_enter(partition, -1, &ends);
+    int result = pb_partition_enter(partition, -1, false, &ends);
     if (result == 0) {
         int64_t upper_offset = ends.high_watermark;
         if (limit == PB_READ_TO_LOG_END)
@@ -279,7 +279,7 @@ int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, 
                                  pb_partition_position *out)
 {
     pb_partition_ends ends;
-    int result = pb_partition_enter(partition, -1, &ends);
+    int result = pb_partition_enter(partition, -1, false, &ends);
     if (result != 0)
         return result;
     pb_log_guard guard = pb_partition_guard(partition);

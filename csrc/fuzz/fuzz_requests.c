@@ -1,8 +1,8 @@
 /*
  * libFuzzer target for a whole connection: the bytes go into the simulated machine's socket of a broker with one
- * partition. Every request is answered or the connection is closed, memory stays within the budget, and nothing is left
- * when it stops. The first byte is the seed of the schedule; a record 0xff 0xfe in the bytes cuts them into separate
- * arrivals.
+ * partition, which has followers or not. Every request is answered or the connection is closed, memory stays within the
+ * budget, and nothing is left when it stops. The first byte is the seed of the schedule; a record 0xff 0xfe in the
+ * bytes cuts them into separate arrivals.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -32,7 +32,23 @@ static void on_failure(pb_partition *partition, enum pb_partition_failure what, 
     (void)error;
 }
 
-static void open_partition(world *it)
+static void on_caught_up(pb_partition *partition, int32_t replica_id)
+{
+    (void)partition;
+    (void)replica_id;
+}
+
+/* With followers 2, in sync, and 3, which is not. */
+static void lead_replicas(pb_partition *partition)
+{
+    static const int32_t replicas[] = {1, 2, 3};
+    pb_leadership leadership = {
+        .leader_epoch = 0, .replicas = replicas, .isr = replicas, .replica_count = 3, .isr_count = 2};
+    int result = pb_partition_start_leading_replicas(partition, 1, &leadership);
+    PB_ASSERT(result == 0);
+}
+
+static void open_partition(world *it, bool has_followers)
 {
     static const uint8_t id[16] = {9};
     pb_log_options options = {.io = it->io,
@@ -59,7 +75,11 @@ static void open_partition(world *it)
     it->partition = pb_partition_create(it->io, "t", id, 0, log, &rules);
     PB_ASSERT(it->partition != NULL);
     it->partition->failed = on_failure;
-    pb_partition_start_leading(it->partition, 0);
+    it->partition->caught_up = on_caught_up;
+    if (has_followers)
+        lead_replicas(it->partition);
+    else
+        pb_partition_start_leading(it->partition, 0);
     result = pb_registry_add(&it->broker->registry, it->partition);
     PB_ASSERT(result == 0);
 }
@@ -85,7 +105,7 @@ static void start(world *it, uint8_t seed)
         if (api != NULL && api->max_version >= api->min_version)
             (void)pb_broker_set_apis(it->broker, key, api->min_version, api->max_version);
     }
-    open_partition(it);
+    open_partition(it, seed % 16 >= 8);
     int port = 0;
     result = pb_broker_add_listener(it->broker, "SIM", "", 0, &port, &failure);
     PB_ASSERT(result == 0);

@@ -81,7 +81,7 @@ static void learn(pb_partition *partition, const pb_fetched *fetched, pb_link *f
 {
     if (fetched->high_watermark > partition->following.leader_high_watermark)
         partition->following.leader_high_watermark = fetched->high_watermark;
-    pb_durable_advance(partition, 0, finished);
+    pb_durable_advance(partition, INT64_MAX, finished);
     int64_t start = fetched->log_start_offset;
     if (start > partition->high_watermark)
         start = partition->high_watermark;

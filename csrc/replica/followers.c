@@ -239,7 +239,7 @@ int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *
     pb_list_init(&finished);
     *diverging = (pb_epoch_end){.epoch = -1, .end_offset = -1};
     pthread_mutex_lock(&partition->lock);
-    int result = pb_partition_look(partition, fetch->leader_epoch, ends);
+    int result = pb_partition_look(partition, fetch->leader_epoch, false, ends);
     pb_follower *follower = pb_followers_find(partition->followers, fetch->replica_id);
     if (result == 0)
         result = admit(follower, fetch);
@@ -254,7 +254,7 @@ int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *
             tells = catches_up(partition, follower, fetch->now_ns);
             pb_durable_advance(partition, INT64_MAX, &finished);
             if (partition->high_watermark != ends->high_watermark)
-                (void)pb_partition_look(partition, -1, ends);
+                (void)pb_partition_look(partition, -1, false, ends);
         }
         ends->written_offset = end;
         ends->is_throttled = partition->rules.leader_throttled && !follower->in_isr;

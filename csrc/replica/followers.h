@@ -35,7 +35,7 @@ typedef struct pb_followers {
 /* ---- partition.c ---- */
 
 /* Why this partition cannot be read, if it cannot, and its ends. */
-int pb_partition_look(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends);
+int pb_partition_look(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
 /* Serve as leader of that epoch. */
 void pb_partition_begin_epoch(pb_partition *partition, int32_t leader_epoch);
 

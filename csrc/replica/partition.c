@@ -239,9 +239,10 @@ void pb_partition_resume_writes(pb_partition *partition)
 }
 
 /* Why this partition does not serve, for a client. The lock is held. */
-static int refusal_of(const pb_partition *partition)
+static int refusal_of(const pb_partition *partition, bool from_follower)
 {
-    if (partition->serving) /* a log that has failed is not served again: from now on clients hear the same */
+    bool serves = partition->serving || (from_follower && partition->following.active);
+    if (serves) /* a log that has failed is not served again: from now on clients hear the same */
         return pb_log_failed(partition->log) ? PB_KAFKA_KAFKA_STORAGE_ERROR : 0;
     return partition->refusal != 0 ? partition->refusal : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION;
 }
@@ -249,7 +250,7 @@ static int refusal_of(const pb_partition *partition)
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch)
 {
     pthread_mutex_lock(&partition->lock);
-    int result = refusal_of(partition);
+    int result = refusal_of(partition, false);
     if (result == 0 && partition->broken)
         result = PB_KAFKA_KAFKA_STORAGE_ERROR;
     *rules = partition->rules;
@@ -262,7 +263,7 @@ int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *o
 {
     *must_pump = false;
     pthread_mutex_lock(&partition->lock);
-    int result = refusal_of(partition);
+    int result = refusal_of(partition, false);
     if (result == 0 && partition->broken)
         result = PB_KAFKA_KAFKA_STORAGE_ERROR;
     op->waits = false;
@@ -580,9 +581,9 @@ int64_t pb_partition_written_end(pb_partition *partition)
     return end;
 }
 
-int pb_partition_look(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends)
+int pb_partition_look(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends)
 {
-    int result = refusal_of(partition);
+    int result = refusal_of(partition, from_follower);
     if (result != 0)
         return result;
     fill_ends(partition, ends);
@@ -591,10 +592,10 @@ int pb_partition_look(pb_partition *partition, int32_t expected_epoch, pb_partit
     return expected_epoch > partition->leader_epoch ? PB_KAFKA_UNKNOWN_LEADER_EPOCH : 0;
 }
 
-int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends)
+int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends)
 {
     pthread_mutex_lock(&partition->lock);
-    int result = pb_partition_look(partition, expected_epoch, ends);
+    int result = pb_partition_look(partition, expected_epoch, from_follower, ends);
     partition->readers += result == 0;
     pthread_mutex_unlock(&partition->lock);
     return result;
@@ -627,7 +628,7 @@ bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int
 {
     PB_ASSERT(waiter->partition == NULL);
     pthread_mutex_lock(&partition->lock);
-    bool waits = partition->serving;
+    bool waits = partition->serving || (waiter->from_follower && partition->following.active);
     if (waiter->is_follower)
         waits = waits && pb_log_written_end(partition->log) <= seen &&
                 partition->high_watermark <= waiter->known_high_watermark;

@@ -60,6 +60,7 @@ typedef struct pb_partition_append_op {
 typedef struct pb_partition_waiter {
     pb_link link;
     pb_partition *partition; /* NULL: not waiting */
+    bool from_follower;      /* a consumer that reads from a follower too (KIP-392) */
     bool is_follower;
     int64_t known_high_watermark; /* a follower's, which waits for a higher one as well; INT64_MAX: it does not */
     void (*wake)(struct pb_partition_waiter *waiter, int64_t appended_bytes);
@@ -314,8 +315,8 @@ void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_
 void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
 int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
 /* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
- * expected_epoch -1: not checked. */
-int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, pb_partition_ends *ends);
+ * expected_epoch -1: not checked. from_follower: also from a replica that does not lead (KIP-392). */
+int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
 void pb_partition_leave(pb_partition *partition);
 /* Between the two: what a reader at `offset` may be sent that may read up to `upper_offset`. 0 or a Kafka code or
  * -errno. */

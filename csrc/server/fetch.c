@@ -12,6 +12,8 @@
 
 /* A read that keeps missing appends by a hair is answered with what it found. */
 #define REGISTER_ATTEMPTS 3
+/* From here on consumers know that they may be sent to the nearest replica (KIP-392). */
+#define NEAREST_VERSION 11
 
 static void proceed(fetch_state *fetch);
 
@@ -174,6 +176,7 @@ static void prepare_item(fetch_state *fetch, fetch_item *item)
     item->waiter.owner = fetch;
     item->waiter.wake = wake;
     item->waiter.is_follower = fetch->replica_id >= 0;
+    item->waiter.from_follower = fetch->from_follower;
     if (fetch->replica_id < 0)
         item->known_high_watermark = INT64_MAX;
     item->waiter.known_high_watermark = item->known_high_watermark;
@@ -257,6 +260,7 @@ static int open_fetch(fetch_state *fetch)
     fetch->replica_id = version >= 15 ? fetch->in.replica_state.replica_id : fetch->in.replica_id;
     fetch->replica_epoch = version >= 15 ? fetch->in.replica_state.replica_epoch : -1;
     fetch->read_committed = fetch->in.isolation_level == 1 && fetch->replica_id < 0;
+    fetch->from_follower = fetch->replica_id < 0 && version >= NEAREST_VERSION;
     find_near(fetch);
     /* As Kafka: no more is waited for than can be answered. */
     fetch->limit_bytes = request->home->broker->settings.fetch_max_bytes;

@@ -53,6 +53,7 @@ typedef struct fetch_state {
     bool full; /* answer every partition */
     bool read_committed;
     int32_t replica_id;    /* of the follower that fetches; < 0: a consumer */
+    bool from_follower;    /* a consumer that may read from us where we do not lead */
     int64_t replica_epoch; /* its broker epoch; -1: not said */
     int64_t began_ns;
     int32_t near[FETCH_NEAR_MAX]; /* brokers in the consumer's rack, unless this one is there too */

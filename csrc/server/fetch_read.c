@@ -113,7 +113,7 @@ static int enter(fetch_state *fetch, fetch_item *item)
 {
     if (fetch->replica_id >= 0)
         return enter_as_follower(fetch, item);
-    int result = pb_partition_enter(item->partition, item->current_leader_epoch, &item->ends);
+    int result = pb_partition_enter(item->partition, item->current_leader_epoch, fetch->from_follower, &item->ends);
     if (result == 0 && item->last_fetched_epoch >= 0)
         find_divergence(item);
     if (result == 0 && fetch->near_count > 0)

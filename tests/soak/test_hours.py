@@ -74,7 +74,9 @@ def test_simulated_machines() -> None:
     """The data plane under seeded faults, kills and power cuts, with AddressSanitizer watching."""
     until = _deadline()
     while time.monotonic() < until:
-        _make("run-test_broker_sim", "SAN=asan", PB_SIM_SEED=str(_seed()), PB_SIM_RUNS=str(SIMULATIONS_PER_RUN))
+        for name in ("broker_sim", "leader_sim"):
+            settings = {"PB_SIM_SEED": str(_seed()), "PB_SIM_RUNS": str(SIMULATIONS_PER_RUN)}
+            _make(f"run-test_{name}", "SAN=asan", **settings)
 
 
 def test_fuzzing() -> None:

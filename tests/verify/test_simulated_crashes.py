@@ -27,6 +27,11 @@ def test_a_thousand_seeds_of_the_data_plane() -> None:
     assert said.count("seed ") >= 1000, "fewer seeds ran than were asked for"
 
 
+def test_ten_thousand_seeds_of_a_leader() -> None:
+    said = simulate("test_leader_sim", PB_SIM_RUNS="10000")
+    assert said.count("seed ") >= 10_000, "fewer seeds ran than were asked for"
+
+
 def test_ten_thousand_seeds_of_the_log() -> None:
     assert "10000 seeds, 40000 crashes" in simulate("test_log_sim", PB_SIM_RUNS="10000", PB_SIM_LIVES="4")
 

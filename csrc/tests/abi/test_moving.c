@@ -119,7 +119,7 @@ TEST(who_has_found_a_partition_before_it_failed_is_told_the_same_as_others)
         pb_partition_ends ends;
         pb_partition_rules rules;
         int32_t epoch;
-        CHECK_INT(pb_partition_enter(both[i], -1, &ends), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        CHECK_INT(pb_partition_enter(both[i], -1, false, &ends), PB_KAFKA_KAFKA_STORAGE_ERROR);
         CHECK_INT(pb_partition_admit(both[i], &rules, &epoch), PB_KAFKA_KAFKA_STORAGE_ERROR);
         pb_partition_release(both[i]);
     }

@@ -622,6 +622,63 @@ TEST(a_consumer_is_sent_to_a_replica_in_its_rack_that_has_what_it_wants)
     stop(&it);
 }
 
+static int16_t fetch_as_consumer(mini_client *client, int16_t version, int64_t offset, int32_t *length)
+{
+    pb_fetch_response fetched;
+    mini_client_send_fetch(client, version, "t", 0, offset, 1, 0);
+    mini_client_receive_fetch(client, version, &fetched);
+    *length = fetched.responses[0].partitions[0].records.length;
+    return fetched.responses[0].partitions[0].error_code;
+}
+
+TEST(a_follower_is_read_by_consumers_that_know_of_it_up_to_its_high_watermark)
+{
+    served it;
+    begin(&it, "epoll", 1, 1, 1, PB_DURABILITY_NONE);
+    mini_client client;
+    mini_client_open(&client, it.port);
+    produce(&client, -1, 0);
+    pb_fetcher_options options = {.leader_id = 2,
+                                  .host = "127.0.0.1",
+                                  .port = 1, /* nobody listens */
+                                  .replica_id = LEADER,
+                                  .replica_epoch = 5,
+                                  .fetch_version = FETCH_VERSION,
+                                  .max_wait_ms = 500,
+                                  .min_bytes = 1,
+                                  .max_bytes = 1 << 20,
+                                  .partition_max_bytes = 1 << 20,
+                                  .backoff_ms = 1000,
+                                  .connect_timeout_ms = 1000};
+    pb_fetcher *fetcher = NULL;
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_fetcher_open(it.broker, &options, &fetcher, &failure), 0);
+    CHECK_INT(pb_partition_follow(it.partition, fetcher, 2), 0);
+    int32_t length;
+    CHECK_INT(fetch_as_consumer(&client, 12, 0, &length), 0);
+    CHECK_INT(length, (int64_t)batch_length);
+    CHECK_INT(fetch_as_consumer(&client, 10, 0, &length), PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
+    produce(&client, 1, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
+    follower two;
+    open_follower(&two, &it, 2);
+    two.next.leader_epoch = 2;
+    CHECK_INT(fetch(&two)->error_code, PB_KAFKA_NOT_LEADER_OR_FOLLOWER); /* followers follow leaders */
+    mini_client_send_fetch(&client, 12, "t", 0, 1, 1, LONG_WAIT_MS);
+    await_delayed(&it, 1);
+    pb_partition_unfollow(it.partition);
+    pb_fetch_response fetched;
+    mini_client_receive_fetch(&client, 12, &fetched);
+    CHECK_INT(fetched.responses[0].partitions[0].error_code, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
+    CHECK_INT(pb_partition_follow(it.partition, fetcher, 2), 0);
+    CHECK_INT(lead_with(&it, 3, 1, 2, 1, NULL), 0); /* of itself it follows no more */
+    produce(&client, -1, 0);
+    CHECK_INT(state_of(&it).high_watermark, 2);
+    pb_fetcher_close(fetcher);
+    mini_client_close(&client);
+    mini_client_close(&two.client);
+    stop(&it);
+}
+
 TEST(a_throttled_follower_that_is_not_in_sync_gets_no_more_than_the_quota)
 {
     served it;
