@@ -1,11 +1,17 @@
-"""FindCoordinator (10): which broker coordinates a group. The first one to ask makes `__consumer_offsets`."""
+"""FindCoordinator (10): which broker coordinates a group, or transactions of a transactional id.
+
+The first one to ask for a group makes `__consumer_offsets`. Transactions are coordinated by other brokers of the
+cluster alone, those that lead `__transaction_state`, which is theirs to make.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from pybroker.controller.auto_create import auto_create_request
+from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
@@ -15,6 +21,8 @@ _LOG = logging.getLogger(__name__)
 #: From this version on a request asks for several keys (KIP-699).
 _KEYS_VERSION = 4
 _GROUP_KEY_TYPE = 0
+_TRANSACTION_KEY_TYPE = 1
+_TRANSACTION_TOPIC = "__transaction_state"
 
 
 async def handle(
@@ -32,6 +40,8 @@ async def handle(
 async def _find(
     broker: BrokerServices, context: RequestContext, key_type: int, key: str
 ) -> m.FindCoordinatorResponse.Coordinator:
+    if key_type == _TRANSACTION_KEY_TYPE:
+        return _find_of_transactions(broker, context, key)
     if key_type != _GROUP_KEY_TYPE:
         return _refused(
             key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not served; 0 is a group."
@@ -39,17 +49,39 @@ async def _find(
     why = f"{OFFSETS_TOPIC} does not exist yet."
     if OFFSETS_TOPIC not in broker.metadata.image.topics.by_name:
         why = await _create_offsets_topic(broker) or why
-    image = broker.metadata.image
-    topic = image.topics.by_name.get(OFFSETS_TOPIC)
+    topic = broker.metadata.image.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
-    partition = topic.partitions.get(broker.groups.partition_for(key))
+    return _leader(broker, context, key, topic, broker.groups.partition_for(key))
+
+
+def _find_of_transactions(
+    broker: BrokerServices, context: RequestContext, key: str
+) -> m.FindCoordinatorResponse.Coordinator:
+    topic = broker.metadata.image.topics.by_name.get(_TRANSACTION_TOPIC)
+    if topic is None:
+        why = f"This broker coordinates no transactions, and nobody has made {_TRANSACTION_TOPIC} on brokers that do."
+        return _refused(key, ErrorCode.INVALID_REQUEST, why)
+    # Kafka hashes both kinds of keys alike.
+    index = group_partition(key, len(topic.partitions))
+    found = _leader(broker, context, key, topic, index)
+    if found.node_id == broker.config.get_int("node.id"):
+        why = (
+            f"This broker leads {_TRANSACTION_TOPIC}-{index} and coordinates no transactions: move it to one that does."
+        )
+        return _refused(key, ErrorCode.INVALID_REQUEST, why)
+    return found
+
+
+def _leader(
+    broker: BrokerServices, context: RequestContext, key: str, topic: TopicImage, index: int
+) -> m.FindCoordinatorResponse.Coordinator:
+    image = broker.metadata.image
+    partition = topic.partitions.get(index)
     leader = None if partition is None else image.cluster.brokers.get(partition.leader)
     endpoint = None if leader is None or leader.fenced else leader.endpoint(context.listener)
     if leader is None or endpoint is None:
-        return _refused(
-            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The group's partition of {OFFSETS_TOPIC} has no leader."
-        )
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name}-{index} has no leader.")
     return m.FindCoordinatorResponse.Coordinator(key=key, node_id=leader.id, host=endpoint.host, port=endpoint.port)
 
 
