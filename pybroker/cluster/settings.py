@@ -34,7 +34,11 @@ _JVM = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
 }
-_PYBROKER = {"pybroker.metrics.listener": "127.0.0.1:0"}
+_PYBROKER = {
+    "pybroker.metrics.listener": "127.0.0.1:0",
+    # pybroker asks no coordinator whether a transaction is open (KIP-890), and refuses it unless told not to.
+    "transaction.partition.verification.enable": "false",
+}
 
 
 def node_properties(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.client.cluster import Cluster
+from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.checker import Kind, check
 from pybroker.testing.cluster.faults import FAULTS
@@ -36,7 +37,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=[(0, 3)], ids=["3 JVM brokers"])
+@pytest.fixture(params=[(3, 0), (2, 2), (0, 3)], ids=["pybroker", "mixed", "JVM"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
     brokers, jvm_brokers = request.param
     made = LocalCluster.make(
@@ -55,18 +56,27 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalClu
 
 
 def test_nothing_promised_is_broken(cluster: LocalCluster) -> None:
-    scenario = Scenario(cluster, list(FAULTS), rounds=ROUNDS, hold_seconds=(1.0, 2 * SESSION_SECONDS))
+    has_coordinators = any(node.kind is NodeKind.JVM_BROKER for node in cluster.layout.brokers)
+    scenario = Scenario(
+        cluster,
+        list(FAULTS),
+        rounds=ROUNDS,
+        hold_seconds=(1.0, 2 * SESSION_SECONDS),
+        with_transactions=has_coordinators,
+    )
     report = scenario.run()
-    print(*report.rounds, sep="\n")
+    print(*report.rounds, report, sep="\n")
     assert report.violations == []
     assert len(report.rounds) == ROUNDS * 2 * len(FAULTS)
     assert report.acknowledged_count > 20 * len(report.rounds)
     assert report.group_read_count >= report.acknowledged_count
+    assert (report.committed_count > 0 and report.aborted_count > 0) is has_coordinators
 
 
-def test_an_acknowledgement_before_replication_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("brokers", "jvm_brokers"), [(2, 0), (0, 2)], ids=["pybroker", "JVM"])
+def test_an_acknowledgement_before_replication_is_found(tmp_path: Path, brokers: int, jvm_brokers: int) -> None:
     """Producers that ask for no replication are told of records that only the leader has; it dies with them."""
-    cluster = LocalCluster.make(tmp_path / "cluster", jvm_brokers=2, overrides=OVERRIDES)
+    cluster = LocalCluster.make(tmp_path / "cluster", brokers=brokers, jvm_brokers=jvm_brokers, overrides=OVERRIDES)
     try:
         cluster.up()
         history = History()

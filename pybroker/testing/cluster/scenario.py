@@ -66,8 +66,9 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown, {self.group_read_count} read by "
-            f"the group; transactions: {self.committed_count} committed, {self.aborted_count} aborted; "
+            f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown, "
+            f"{self.group_read_count} read by the group; "
+            f"transactions: {self.committed_count} committed, {self.aborted_count} aborted; "
             f"{len(self.violations)} violations"
         )
 
