@@ -116,7 +116,7 @@ class Scenario:
         self._records_per_variant = records_per_variant
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
         self.sent: list[bytes] = []
-        for future in self._admin.create_topics([NewTopic(topic, PARTITION_COUNT, 1)]).values():
+        for future in self._admin.create_topics([NewTopic(topic, PARTITION_COUNT, -1)]).values():
             future.result(timeout=60)
         # Records sent with acks=0 to a leader that is not there yet are lost, and rightly so.
         _wait(self._leaderless)

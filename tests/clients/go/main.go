@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +42,7 @@ func produce(o options) error {
 		return fmt.Errorf("-codec %q or -acks %q is not known", o.codec, o.acks)
 	}
 	settings := []kgo.Opt{
-		kgo.SeedBrokers(o.bootstrap),
+		kgo.SeedBrokers(strings.Split(o.bootstrap, ",")...),
 		kgo.DefaultProduceTopic(o.topic),
 		kgo.ProducerBatchCompression(codec),
 		kgo.RequiredAcks(required),
@@ -74,7 +75,7 @@ func consume(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(o.bootstrap),
+		kgo.SeedBrokers(strings.Split(o.bootstrap, ",")...),
 		kgo.ConsumerGroup(o.group),
 		kgo.ConsumeTopics(o.topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
