@@ -26,7 +26,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.record_batch import Record
 from pybroker.replication import departures, log_repair
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
-from pybroker.replication.fetcher_manager import ReplicaFetcherManager
+from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
@@ -473,6 +473,25 @@ def test_records_are_deleted_when_all_who_are_alive_have_deleted_them(tmp_path: 
                 await made.replicas.delete_records("t", 0, -1, 1)
             assert failure.value.code is ErrorCode.REQUEST_TIMED_OUT
             assert made.replicas.log_start_offset("t", 0) == 2
+
+    asyncio.run(run())
+
+
+def test_statistics(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, is_alone=False) as made:
+            await made.create(replicas=(NODE_ID, SOMEBODY_ELSE))
+            await made.publish(
+                m.ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="3")
+            )
+            assert made.replicas.statistics().under_min_isr_count == 0, "there are two replicas, so two are enough"
+            await made.elect(-2, isr=[NODE_ID])
+            found = made.replicas.statistics()
+            assert found.under_min_isr_count == 1
+            assert (found.following_count, found.max_lag, found.isr.expansion_count) == (0, 0, 0)
+            assert found.fetchers == NOTHING_FETCHED
+            await made.elect(SOMEBODY_ELSE)
+            assert made.replicas.statistics().under_min_isr_count == 0, "that is its leader's to tell"
 
     asyncio.run(run())
 
