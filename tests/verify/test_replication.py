@@ -316,6 +316,54 @@ def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path, monkeypatch
         cluster.delete()
 
 
+def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_two_dirs(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:
+        dirs = {"log.dirs": f"{log_dir},{log_dir.parent / 'other'}"} if node.is_broker else {}
+        return node_properties(layout, node, log_dir) | dirs
+
+    monkeypatch.setattr(local_cluster, "node_properties", with_two_dirs)
+    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3)
+    places = [("t", 0), ("t", 1), ("t", 2)]
+    history = History()
+    try:
+        cluster.up()
+        create_topic(cluster, "t", 3, 3, {"min.insync.replicas": "2"})
+        load = Load(cluster.layout.bootstrap, places, history, producers=2, members=1)
+        load.start()
+        load.wait_for_progress()
+        for node in (1, 2, 3):
+            first, second = cluster.log_dir(node).absolute(), cluster.log_dir(node).absolute().parent / "other"
+            moved = {path: [index for _, index in places if (path / f"t-{index}").exists()] for path in (first, second)}
+            request = m.AlterReplicaLogDirsRequest(
+                dirs=[alter_dir(second, moved[first]), alter_dir(first, moved[second])]
+            )
+            answer = call(cluster, request, asked=node)
+            assert all(row.error_code == 0 for topic in answer.results for row in topic.partitions), answer
+            for source, target in ((first, second), (second, first)):
+                for index in moved[source]:
+                    until(
+                        lambda source=source, target=target, index=index: (
+                            (target / f"t-{index}").exists() and not (source / f"t-{index}").exists()
+                        ),
+                        f"t-{index} of broker {node} has moved",
+                    )
+            load.wait_for_progress()
+        wait_until_healthy(cluster, at_least=["t"])
+        load.stop()
+        read_everything(cluster.layout.bootstrap, places, history)
+        assert check(history) == []
+        assert history.client_errors == []
+    finally:
+        cluster.delete()
+
+
+def alter_dir(path: Path, partitions: list[int]) -> m.AlterReplicaLogDirsRequest.AlterReplicaLogDir:
+    topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name="t", partitions=partitions)
+    return m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(path), topics=[topic])
+
+
 def is_unfenced(cluster: LocalCluster, node_id: int, asked: int) -> bool:
     node = cluster.layout.node(asked)
     with Cluster([(node.host, node.port)]) as client:
