@@ -510,6 +510,31 @@ typedef struct pb_fetcher_stats {
 } pb_fetcher_stats;
 void pb_fetcher_stats_read(pb_fetcher *fetcher, pb_fetcher_stats *out);
 
+/* ---- heartbeats: abi/heartbeat.c -----------------------------------------------------------------------------------
+ *
+ * Python sends this broker's heartbeats to its controllers. While it is late, the data plane sends the last one again.
+ */
+
+typedef struct pb_heartbeat pb_heartbeat;
+
+typedef struct pb_heartbeat_options {
+    const char *address; /* of the active controller, in digits */
+    int32_t port;
+    int32_t interval_ms; /* between heartbeats: a quarter more is late */
+    int32_t limit_ms;    /* after that long without Python nothing is sent any more */
+} pb_heartbeat_options;
+
+/* Keeps a connection there, and makes it again when it breaks. The broker has been started. -EINVAL, -ENOMEM. */
+int32_t pb_heartbeat_open(pb_broker *broker, const pb_heartbeat_options *options, pb_heartbeat **out,
+                          pb_native_failure *failure);
+/* Python is alive, and this, a whole request with its length before it, is what to send when it is not. Copied; up to
+ * 64 KiB. Answers are thrown away. */
+int32_t pb_heartbeat_feed(pb_heartbeat *heartbeat, const uint8_t *frame, int32_t length);
+/* How many were sent since open. */
+int64_t pb_heartbeat_sent(pb_heartbeat *heartbeat);
+/* At any time before pb_broker_close. */
+void pb_heartbeat_close(pb_heartbeat *heartbeat);
+
 /* ---- cleaning ------------------------------------------------------------------------------------------------------
  */
 

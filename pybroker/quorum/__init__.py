@@ -2,6 +2,6 @@
 
 Everything runs on the asyncio loop. Reading order: `connection` (one connection to one controller), `leader` (which of
 them is active), `channel` (a request that finds the active one), `observer_log` and `fetcher` (the metadata log, read
-as an observer, made into images), `lifecycle` (registration, heartbeats, fencing, controlled shutdown), `controller`
-(what the rest of the broker sees of all that), `start`.
+as an observer, made into images), `lifecycle` (registration, heartbeats, fencing, controlled shutdown), `stand_in`
+(who gives heartbeats when this loop cannot), `controller` (what the rest of the broker sees of all that), `start`.
 """

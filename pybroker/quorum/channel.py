@@ -12,7 +12,7 @@ from typing import Any
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError
-from pybroker.quorum.connection import QuorumConnection
+from pybroker.quorum.connection import Address, QuorumConnection
 from pybroker.quorum.errors import QuorumUnavailable
 from pybroker.quorum.leader import Leader, LeaderFinder
 
@@ -75,6 +75,12 @@ class QuorumChannel:
         except BaseException:
             self._disconnect()
             raise
+
+    def frame(self, request: m.Message) -> tuple[Address, bytes] | None:
+        """Where requests go at the moment, in digits, and `request` as it would be sent there; None without a
+        connection."""
+        connection = self._connection
+        return None if connection is None else (connection.peer, connection.frame(request))
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -79,18 +79,33 @@ class QuorumConnection:
                 self.close()
                 raise
 
+    @property
+    def peer(self) -> Address:
+        """Where it leads to, in digits."""
+        host, port, *_ = self._writer.get_extra_info("peername")
+        return host, port
+
+    def frame(self, request: m.Message) -> bytes:
+        """The request as it would be sent, with its length before it, for somebody who does not look at the answer."""
+        return self._frame(request, self.version_of(request), 0)
+
+    def _frame(self, request: m.Message, version: int, correlation_id: int) -> bytes:
+        api_key = request.API_KEY
+        assert api_key is not None
+        header = m.RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+        )
+        frame = header.encode(m.request_header_version(api_key, version)) + request.encode(version)
+        return _LENGTH.pack(len(frame)) + frame
+
     async def _call(self, request: m.Message, version: int) -> Any:
         api_key = request.API_KEY
         assert api_key is not None
         self._correlation_id += 1
-        header = m.RequestHeader(
-            request_api_key=api_key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
-        frame = header.encode(m.request_header_version(api_key, version)) + request.encode(version)
-        self._writer.write(_LENGTH.pack(len(frame)) + frame)
+        self._writer.write(self._frame(request, version, self._correlation_id))
         data = await self._read_frame()
         head, position = m.ResponseHeader.decode(m.response_header_version(api_key, version), data)
         if head.correlation_id != self._correlation_id:

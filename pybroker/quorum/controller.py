@@ -32,12 +32,15 @@ from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.lifecycle import BrokerLifecycle, LifecycleSettings
 from pybroker.quorum.refusal import refused
 from pybroker.quorum.served_features import check_served
+from pybroker.quorum.stand_in import OpenHeartbeat, StandIn
 
 logger = logging.getLogger(__name__)
 
 #: For requests that do not say how long they may take.
 _FORWARD_TIMEOUT_S = 60.0
 _REPLICATION_TIMEOUT_S = 30.0
+#: Of a session: so long the data plane stands in for a control loop that says nothing.
+_STAND_IN_FRACTION = 2 / 3
 #: So long an answer is held back for its effect to arrive here.
 _EFFECT_TIMEOUT_S = 1.0
 
@@ -52,8 +55,10 @@ class QuorumController:
         fetching: FetcherSettings,
         living: LifecycleSettings,
         on_failure: Callable[[str], None],
+        open_heartbeat: OpenHeartbeat,
     ) -> None:
-        """`on_failure` is called with the reason when this broker can be part of the cluster no longer."""
+        """`on_failure` is called with the reason when this broker can be part of the cluster no longer;
+        `open_heartbeat` has the data plane give heartbeats when the control loop cannot."""
         self.node_id = config.node_id
         self._config = DynamicConfig(config)
         self._on_failure = on_failure
@@ -65,7 +70,9 @@ class QuorumController:
         self._heartbeats = QuorumChannel(finder, f"{name}-heartbeats", timeout_s)
         self._replication = QuorumChannel(finder, f"{name}-replication", timeout_s)
         self._requests = QuorumChannel(finder, f"{name}-forwarding", timeout_s)
-        self._lifecycle = BrokerLifecycle(living, self._heartbeats, self._fetcher, on_failure)
+        limit_s = living.session_timeout_s * _STAND_IN_FRACTION
+        stand_in = StandIn(self._heartbeats, open_heartbeat, living.heartbeat_interval_s, limit_s)
+        self._lifecycle = BrokerLifecycle(living, self._heartbeats, self._fetcher, on_failure, stand_in)
 
     # ---- metadata --------------------------------------------------------------------------------------------------
 

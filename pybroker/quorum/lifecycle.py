@@ -23,6 +23,7 @@ from pybroker.quorum.channel import QuorumChannel
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
 from pybroker.quorum.fetcher import MetadataFetcher
 from pybroker.quorum.signal import Signal
+from pybroker.quorum.stand_in import StandIn
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +76,17 @@ class BrokerLifecycle:
         channel: QuorumChannel,
         fetcher: MetadataFetcher,
         on_failure: Callable[[str], None],
+        stand_in: StandIn,
     ) -> None:
-        """`on_failure` is called, once, when this broker can be part of the cluster no longer."""
+        """`on_failure` is called, once, when this broker can be part of the cluster no longer. `stand_in` gives
+        heartbeats while this loop cannot."""
         self.broker_epoch = UNREGISTERED
         self.is_fenced = True
         self._settings = settings
         self._channel = channel
         self._fetcher = fetcher
         self._on_failure = on_failure
+        self._stand_in = stand_in
         self._registration: Registration | None = None
         self._wish = _Wish()
         self._granted: _Wish | None = None
@@ -190,7 +194,8 @@ class BrokerLifecycle:
             self._progress.notify()
 
     async def _exchange(self, wish: _Wish, epoch: int) -> None:
-        answer = await self._channel.call(self._heartbeat(wish, epoch), self._settings.session_timeout_s)
+        request = self._heartbeat(wish, epoch)
+        answer = await self._channel.call(request, self._settings.session_timeout_s)
         if answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             logger.warning("the controllers do not know broker epoch %d any more; this broker registers again", epoch)
             self.is_fenced = True
@@ -200,6 +205,7 @@ class BrokerLifecycle:
         else:
             self._granted, self._may_stop = wish, answer.should_shut_down
             self.is_fenced = answer.is_fenced
+            self._stand_in.take(request)
 
     def _heartbeat(self, wish: _Wish, epoch: int) -> m.BrokerHeartbeatRequest:
         image = self._fetcher.image
@@ -276,6 +282,7 @@ class BrokerLifecycle:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
+        self._stand_in.close()
 
 
 def _epoch_of(image: MetadataImage, node_id: int) -> int:

@@ -22,6 +22,7 @@ from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.fetcher import FetcherSettings
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.lifecycle import LifecycleSettings
+from pybroker.quorum.stand_in import OpenHeartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,9 @@ async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str:
     return str(answer.cluster_id)
 
 
-async def join_quorum(config: BrokerConfig, log_dirs: LogDirs, on_failure: Callable[[str], None]) -> QuorumController:
+async def join_quorum(
+    config: BrokerConfig, log_dirs: LogDirs, on_failure: Callable[[str], None], open_heartbeat: OpenHeartbeat
+) -> QuorumController:
     """A controller whose image has everything that is committed. This broker is not registered yet."""
     fetching = FetcherSettings(
         node_id=config.node_id,
@@ -103,7 +106,7 @@ async def join_quorum(config: BrokerConfig, log_dirs: LogDirs, on_failure: Calla
         registration_timeout_s=config.get_int("initial.broker.registration.timeout.ms") / 1000,
     )
     finder = LeaderFinder(bootstrap_of(config), voters_of(config))
-    controller = QuorumController(config, finder, fetching, living, on_failure)
+    controller = QuorumController(config, finder, fetching, living, on_failure, open_heartbeat)
     try:
         await controller.start()
     except BaseException:

@@ -30,6 +30,7 @@ from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import NO_BROKER_EPOCH, Registration
 from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.native.heartbeat import NativeHeartbeat
 from pybroker.observability import process
 from pybroker.observability.event_log import EventLog
 from pybroker.profiles import Profile
@@ -204,7 +205,7 @@ class Daemon:
         """Lock the log dirs and have the metadata: from the log in one of them, or from controllers elsewhere."""
         if self.config.joins_quorum:
             log_dirs = self._open_log_dirs(await find_cluster(self.config))
-            return log_dirs, await join_quorum(self.config, log_dirs, self._fail)
+            return log_dirs, await join_quorum(self.config, log_dirs, self._fail, partial(NativeHeartbeat, self.native))
         log_dirs = self._open_log_dirs(None)
         return log_dirs, await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 C_FILE_LINES = 900
+#: One header is the boundary (ADR 0002), so it cannot be split.
+BOUNDARY, BOUNDARY_LINES = ROOT / "csrc/include/pybroker.h", 1_000
 PYTHON_FILE_LINES = 600
 PYTHON_FUNCTION_LINES = 70
 
@@ -35,7 +37,8 @@ def long_functions(path: Path) -> list[str]:
 
 
 def test_c_files_can_be_held_in_the_head() -> None:
-    found = too_long(files("csrc", "*.[ch]"), C_FILE_LINES)
+    found = too_long([each for each in files("csrc", "*.[ch]") if each != BOUNDARY], C_FILE_LINES)
+    found += too_long([BOUNDARY], BOUNDARY_LINES)
     assert not found, "\n".join(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,11 +20,13 @@ from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 from pybroker.protocol.errors import ErrorCode
+from pybroker.quorum.channel import QuorumChannel
 from pybroker.quorum.controller import QuorumController
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
 from pybroker.quorum.fetcher import FetcherSettings
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.lifecycle import LifecycleSettings
+from pybroker.quorum.stand_in import StandIn
 
 NODE_ID = 5
 FIRST, SECOND = b"1" * 16, b"2" * 16
@@ -90,6 +93,22 @@ class Cluster:
         return found
 
 
+class DataPlaneHeartbeat:
+    """What stands in for the control loop, with what it was opened with and is fed."""
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.arguments = arguments
+        self.fed: list[bytes] = []
+        self.closed = False
+
+    def feed(self, frame: bytes) -> None:
+        assert not self.closed
+        self.fed.append(frame)
+
+    def close(self) -> None:
+        self.closed = True
+
+
 class Broker:
     """A `QuorumController` and what it has told."""
 
@@ -105,13 +124,19 @@ class Broker:
             ],
         )
         self.failures: list[str] = []
+        self.heartbeats: list[DataPlaneHeartbeat] = []
         self.controller = QuorumController(
             config,
             LeaderFinder([cluster.member.address]),
             FetcherSettings(NODE_ID, "cluster", FIRST, 30.0, 0.01, 1 << 20, 1 << 20),
             LifecycleSettings(NODE_ID, "cluster", 0.02, 1.0, TIMEOUT_S),
             self.failures.append,
+            self._open_heartbeat,
         )
+
+    def _open_heartbeat(self, *arguments: Any) -> DataPlaneHeartbeat:
+        self.heartbeats.append(DataPlaneHeartbeat(arguments))
+        return self.heartbeats[-1]
 
     async def join(self) -> int:
         await self.controller.start()
@@ -242,6 +267,56 @@ def test_a_broker_that_was_fenced_for_a_while_says_so(caplog: pytest.LogCaptureF
         "the controllers have fenced this broker",
         "the controllers have unfenced this broker",
     ]
+
+
+def test_the_data_plane_is_handed_what_to_say_for_a_control_loop_that_stands_still() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            epoch = await broker.join()
+            (stand_in,) = broker.heartbeats
+            assert stand_in.arguments == (*cluster.member.address, 20, 666), "interval, and two thirds of a session"
+            (length,) = struct.unpack_from(">i", stand_in.fed[-1])
+            assert length == len(stand_in.fed[-1]) - 4
+            header, position = m.RequestHeader.decode(2, stand_in.fed[-1], 4)
+            request, end = m.BrokerHeartbeatRequest.decode(header.request_api_version, stand_in.fed[-1], position)
+            assert end == len(stand_in.fed[-1])
+            assert (request.broker_id, request.broker_epoch, request.want_fence) == (NODE_ID, epoch, False)
+            await broker.controller.begin_shutdown()
+            await broker.controller.fence_broker()
+            assert stand_in.closed
+
+    asyncio.run(run())
+
+
+def test_the_stand_in_follows_the_active_controller() -> None:
+    async def run() -> None:
+        async with controllers(2) as (first, second):
+            finder = LeaderFinder([first.address])
+            channel = QuorumChannel(finder, "test", TIMEOUT_S)
+            opened: list[DataPlaneHeartbeat] = []
+
+            def open_heartbeat(*arguments: Any) -> DataPlaneHeartbeat:
+                opened.append(DataPlaneHeartbeat(arguments))
+                return opened[-1]
+
+            stand_in = StandIn(channel, open_heartbeat, 2.0, 6.0)
+            request = m.BrokerHeartbeatRequest(broker_id=1)
+            stand_in.take(request)
+            assert not opened, "there is no connection to say it on"
+            for epoch, controller in enumerate((first, second), start=1):
+                controller.on[m.BrokerHeartbeatRequest] = lambda _: m.BrokerHeartbeatResponse()
+                finder.heard(epoch, epoch, controller.address)
+                await channel.call(request, TIMEOUT_S)
+                stand_in.take(request)
+                stand_in.take(request)
+            assert [each.arguments[:2] for each in opened] == [first.address, second.address]
+            assert [each.closed for each in opened] == [True, False]
+            assert [len(each.fed) for each in opened] == [2, 2]
+            stand_in.close()
+            assert opened[1].closed
+            channel.close()
+
+    asyncio.run(run())
 
 
 def test_log_dirs_out_of_service_are_told_at_once() -> None:
