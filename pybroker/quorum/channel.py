@@ -80,7 +80,8 @@ class QuorumChannel:
         """Where requests go at the moment, in digits, and `request` as it would be sent there; None without a
         connection."""
         connection = self._connection
-        return None if connection is None else (connection.peer, connection.frame(request))
+        peer = None if connection is None else connection.peer
+        return None if connection is None or peer is None else (peer, connection.frame(request))
 
     def _disconnect(self) -> None:
         if self._connection is not None:

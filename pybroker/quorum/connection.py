@@ -80,10 +80,10 @@ class QuorumConnection:
                 raise
 
     @property
-    def peer(self) -> Address:
-        """Where it leads to, in digits."""
-        host, port, *_ = self._writer.get_extra_info("peername")
-        return host, port
+    def peer(self) -> Address | None:
+        """Where it leads to, in digits; None when it broke before that could be asked."""
+        name = self._writer.get_extra_info("peername")
+        return None if name is None else (name[0], name[1])
 
     def frame(self, request: m.Message) -> bytes:
         """The request as it would be sent, with its length before it, for somebody who does not look at the answer."""
