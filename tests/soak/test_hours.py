@@ -74,7 +74,7 @@ def test_simulated_machines() -> None:
     """The data plane under seeded faults, kills and power cuts, with AddressSanitizer watching."""
     until = _deadline()
     while time.monotonic() < until:
-        for name in ("broker_sim", "leader_sim"):
+        for name in ("broker_sim", "leader_sim", "replication_sim"):
             settings = {"PB_SIM_SEED": str(_seed()), "PB_SIM_RUNS": str(SIMULATIONS_PER_RUN)}
             _make(f"run-test_{name}", "SAN=asan", **settings)
 

@@ -32,6 +32,11 @@ def test_ten_thousand_seeds_of_a_leader() -> None:
     assert said.count("seed ") >= 10_000, "fewer seeds ran than were asked for"
 
 
+def test_a_thousand_seeds_of_three_replicas() -> None:
+    said = simulate("test_replication_sim", PB_SIM_RUNS="1000")
+    assert said.count("seed ") >= 2000, "fewer seeds ran than were asked for, with durable acks or without"
+
+
 def test_ten_thousand_seeds_of_the_log() -> None:
     assert "10000 seeds, 40000 crashes" in simulate("test_log_sim", PB_SIM_RUNS="10000", PB_SIM_LIVES="4")
 
