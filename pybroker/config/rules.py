@@ -68,6 +68,13 @@ def _advertised(
             "inter.broker.listener.name",
             "advertised.listeners",
         )
+    if config.joins_quorum and config.inter_broker_listener not in by_name:
+        raise ConfigError(
+            f"no listener is named {config.inter_broker_listener}, the one by which brokers reach each other while "
+            f"inter.broker.listener.name says no other; set that to one of {', '.join(by_name)}",
+            "inter.broker.listener.name",
+            "advertised.listeners",
+        )
     return tuple(by_name[listener.name] for listener in own)
 
 

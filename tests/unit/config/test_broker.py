@@ -115,6 +115,19 @@ def test_values_that_contradict_each_other(override: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+def test_brokers_of_a_cluster_have_a_listener_for_each_other() -> None:
+    joins = ["process.roles=broker", "controller.quorum.bootstrap.servers=c:1"]
+    assert BrokerConfig.load(None, joins).inter_broker_listener == "PLAINTEXT"
+    own = [
+        "listeners=OUT://:1,IN://:2",
+        "listener.security.protocol.map=OUT:PLAINTEXT,IN:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    ]
+    with pytest.raises(ConfigError, match=r"no listener is named PLAINTEXT.*set that to one of OUT, IN"):
+        BrokerConfig.load(None, [*joins, *own])
+    assert BrokerConfig.load(None, [*joins, *own, "inter.broker.listener.name=in"]).inter_broker_listener == "IN"
+    assert BrokerConfig.load(None, own).inter_broker_listener == "PLAINTEXT", "alone it needs none"
+
+
 def test_connection_overrides() -> None:
     assert connection_overrides("10.0.0.1:5, ::1:7") == {"10.0.0.1": 5, "::1": 7}
     assert connection_overrides("") == {}
