@@ -36,6 +36,7 @@ TEST(a_restart_throws_all_away_and_stays_after_any_end)
                 fixture_close(&f, clean);
                 f.options.log_start_offset = 5000;
                 fixture_open(&f);
+                CHECK(f.log != NULL);
             }
         }
         pb_log_start_epoch(f.log, 9);
