@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pybroker.metadata.errors import MetadataError
-from pybroker.metadata.image import UNASSIGNED_DIRECTORY, PartitionRegistration, TopicImage, TopicsImage
+from pybroker.metadata.image import MIGRATING_DIRECTORY, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import uuid_to_text
 
@@ -47,7 +47,7 @@ class TopicsDelta:
         replicas = tuple(record.replicas)
         self._partitions(record.topic_id, "PartitionRecord")[record.partition_id] = PartitionRegistration(
             replicas=replicas,
-            directories=tuple(record.directories) or (UNASSIGNED_DIRECTORY,) * len(replicas),
+            directories=tuple(record.directories) or (MIGRATING_DIRECTORY,) * len(replicas),
             isr=tuple(record.isr),
             removing_replicas=tuple(record.removing_replicas),
             adding_replicas=tuple(record.adding_replicas),

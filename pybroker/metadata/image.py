@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pybroker.metadata import features
-from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.protocol.uuids import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
 
 NO_LEADER = -1
-LOST_DIRECTORY = bytes(15) + b"\x01"
-UNASSIGNED_DIRECTORY = ZERO_UUID
+# Directory ids that stand for a state (KIP-858): of a replica from before brokers told their log dirs; of one
+# whose broker has yet to tell it; of one that is known to be out of service.
+MIGRATING_DIRECTORY = MIGRATING_DIR
+UNASSIGNED_DIRECTORY = UNASSIGNED_DIR
+LOST_DIRECTORY = LOST_DIR
 
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
@@ -100,7 +103,7 @@ class PartitionRegistration:
 def is_online(directories: Collection[bytes], directory: bytes) -> bool:
     """Whether a replica in `directory` can be used on a broker with these log dirs in service (KIP-858). A broker that
     tells none has all, and a replica whose directory nobody has noted yet is taken for usable."""
-    return not directories or directory in directories or directory == UNASSIGNED_DIRECTORY
+    return not directories or directory in directories or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ ONE_UUID = bytes(15) + b"\x01"
 METADATA_TOPIC_ID = ONE_UUID
 
 # Directory ids with a meaning of their own (KIP-858).
-UNASSIGNED_DIR = ZERO_UUID
-LOST_DIR = ONE_UUID
-MIGRATING_DIR = bytes(15) + b"\x02"
+MIGRATING_DIR = ZERO_UUID
+UNASSIGNED_DIR = ONE_UUID
+LOST_DIR = bytes(15) + b"\x02"
 _RESERVED_PREFIX = bytes(15)
 _RESERVED_COUNT = 100
 

@@ -8,7 +8,7 @@ import pytest
 from pybroker.metadata import delta as delta_module
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.errors import MetadataError
-from pybroker.metadata.image import MetadataImage, Provenance
+from pybroker.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, Provenance
 from pybroker.protocol import messages as m
 from pybroker.protocol.loader import record_classes
 
@@ -52,7 +52,7 @@ def test_naming_the_same_leader_is_an_election(image: MetadataImage, replay: Rep
 
 def test_reassigned_replicas_keep_the_directories_they_had(image: MetadataImage, replay: Replay) -> None:
     partition = replay(image, _change(replicas=[2, 1])).topics.by_name["alpha"].partitions[0]
-    assert partition.directories == (bytes(16), b"d" * 16)
+    assert partition.directories == (UNASSIGNED_DIRECTORY, b"d" * 16)
 
 
 def test_clear_elr(image: MetadataImage, replay: Replay) -> None:

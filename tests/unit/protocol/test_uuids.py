@@ -34,3 +34,8 @@ def test_other_text_is_refused(text: str) -> None:
 def test_other_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         uuids.uuid_to_text(b"short")
+
+
+def test_directory_ids_with_a_meaning_are_kafkas() -> None:
+    ids = (uuids.MIGRATING_DIR, uuids.UNASSIGNED_DIR, uuids.LOST_DIR)  # as org.apache.kafka.common.DirectoryId has them
+    assert [int.from_bytes(each, "big") for each in ids] == [0, 1, 2]
