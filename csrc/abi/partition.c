@@ -79,6 +79,7 @@ static pb_partition_recovery recovery_of(const pb_log_recovery *done)
         .segment_count = done->segment_count,
         .rebuilt_index_count = done->rebuilt_index_count,
         .old_magic_offset = done->old_magic_found ? done->old_magic_offset : -1,
+        .gap_offset = done->gap_offset,
         .hole_segment = done->hole_segment,
         .hole_position = done->hole_position,
         .hole_offset = done->hole_offset,
@@ -106,6 +107,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
         .clean = options->clean != 0,
         .recovery_point = options->recovery_point,
         .log_start_offset = options->log_start_offset,
+        .gap_offset = options->gap_offset,
     };
     pb_ring_identity identity = {.partition = options->partition};
     if (broker->rings != NULL) {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 3
+#define PB_ABI_VERSION 4
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -191,7 +191,10 @@ typedef struct pb_partition_options {
     int64_t recovery_point;   /* 0 unknown */
     int64_t log_start_offset; /* -1 unknown */
     int64_t high_watermark;   /* at first, as far as the log goes; -1: where the log ends */
-    uint64_t tag;             /* comes back in events */
+    int64_t gap_offset; /* below it the cleaner may have taken the end of a segment away. Where offsets are missing
+                           between two segments above it and above the recovery point, what was there was never
+                           synced, and the log ends; -1 unknown: a compacted log goes on behind them */
+    uint64_t tag;       /* comes back in events */
     pb_partition_config config;
 } pb_partition_options;
 
@@ -202,6 +205,7 @@ typedef struct pb_partition_recovery {
     int32_t segment_count;
     int32_t rebuilt_index_count;
     int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
+    int64_t gap_offset;       /* all gaps between segments that the log has now lie below it */
     /* Damage below the recovery point. It stays where it is, and reads of its offsets are answered CORRUPT_MESSAGE.
      * Position and offsets are the first one's, but for the end. */
     int64_t hole_segment; /* base offset */
@@ -575,14 +579,14 @@ typedef struct pb_clean_result {
 /*
  * Clean: of the records with one key below `upper_offset` keep the last one, with Apache Kafka's rules for tombstones,
  * transactions and producer state. Rewritten segments replace the old ones in a way that a crash at any moment neither
- * loses nor doubles a record; the old files are unlinked by pb_partition_upkeep. Appends, reads and retention go on
- * meanwhile. Blocking, for minutes: on a thread of its own, which runs at idle I/O priority inside the call. One pass
- * per partition at a time: -EBUSY.
- * 0 with the result, also when there was nothing to do. -ECANCELED after pb_partition_clean_cancel; -EAGAIN when
- * retention or a truncation took segments away meanwhile: nothing is wrong, try again later. -ENOSPC: the disk is full;
- * the log is as it was but for groups of segments that are finished. CORRUPT_MESSAGE, INVALID_RECORD,
- * UNSUPPORTED_FOR_MESSAGE_FORMAT, -EFBIG: this log cannot be cleaned as it is (damaged or old batch, named in `failure`
- * with its file and position).
+ * loses nor doubles a record; the old files are unlinked by pb_partition_upkeep. Up to upper_offset, where a segment
+ * begins, the log is durable by then, and this offset kept for the next open as its gap offset. Appends, reads and
+ * retention go on meanwhile. Blocking, for minutes: on a thread of its own, which runs at idle I/O priority inside the
+ * call. One pass per partition at a time: -EBUSY. 0 with the result, also when there was nothing to do. -ECANCELED
+ * after pb_partition_clean_cancel; -EAGAIN when retention or a truncation took segments away meanwhile: nothing is
+ * wrong, try again later. -ENOSPC: the disk is full; the log is as it was but for groups of segments that are finished.
+ * CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_FOR_MESSAGE_FORMAT, -EFBIG: this log cannot be cleaned as it is (damaged
+ * or old batch, named in `failure` with its file and position).
  */
 int32_t pb_partition_clean(pb_partition *partition, const pb_clean_options *options, pb_clean_result *result,
                            pb_native_failure *failure);

@@ -193,6 +193,13 @@ static int take_state(pb_log *log, pb_append *append, const pb_producer_append *
     return rc;
 }
 
+/* Where a segment begins whose first batch is at `base_offset`. A gap that the leader's cleaner has left before it
+ * comes to lie inside the segment: recovery takes one between segments for what a power cut took. */
+static int64_t segment_base(const pb_log *log, int64_t base_offset, int64_t last_offset)
+{
+    return last_offset - log->appended_end <= INT32_MAX ? log->appended_end : base_offset;
+}
+
 int pb_log_append(pb_log *log, pb_append *append)
 {
     PB_ASSERT(append->length >= PB_BATCH_HEADER_BYTES && append->record_count > 0);
@@ -217,7 +224,7 @@ int pb_log_append(pb_log *log, pb_append *append)
         return rc;
     append->rolls = tail_must_roll(log, append, timestamp_ms, producer.last_offset);
     if (append->rolls != PB_NO_ROLL)
-        rc = pb_log_plan_roll(log, base_offset);
+        rc = pb_log_plan_roll(log, segment_base(log, base_offset, producer.last_offset));
     if (rc != 0)
         return rc;
     append->place = (pb_append_place){.last_offset = producer.last_offset};

@@ -55,6 +55,7 @@ typedef struct pb_log_options {
     bool clean;                                   /* the log dir was shut down cleanly: trust the files */
     int64_t recovery_point;                       /* from recovery-point-offset-checkpoint; 0 when unknown */
     int64_t log_start_offset;                     /* from log-start-offset-checkpoint; -1 when unknown */
+    int64_t gap_offset;                           /* see pb_partition_options in pybroker.h; -1 when unknown */
     pb_ring_pool *rings;                          /* the log may become hot, see log/hot.h; NULL: it is paced */
     const struct pb_ring_identity *ring_identity; /* with rings */
 } pb_log_options;
@@ -65,7 +66,8 @@ typedef struct pb_log_recovery {
     int64_t truncated_bytes;
     int32_t segment_count;
     int32_t rebuilt_index_count;
-    bool old_magic_found; /* batches older than magic 2 lie in this log; they cannot be served */
+    int64_t gap_offset; /* the gaps between segments that were taken for the cleaner's lie below it */
+    bool old_magic_found;        /* batches older than magic 2 lie in this log; they cannot be served */
     int64_t old_magic_offset;
     /* Damage below the recovery point, which stays where it is and cannot be read: the first, and how many there are.
      */

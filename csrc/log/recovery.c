@@ -32,6 +32,7 @@ typedef struct recovery {
     uint8_t *buffer; /* PB_SCAN_LARGE_BYTES */
     int64_t active_first_timestamp_ms;
     int64_t trusted_offset; /* everything below was durable */
+    int64_t gap_offset;     /* all gaps between segments that were accepted lie below */
     bool epochs_damaged;
     bool gaps_seen;
 } recovery;
@@ -442,10 +443,21 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
 
 /* How a segment goes on from where the one before it ends. */
 enum placing {
-    FOLLOWS,         /* at once, or behind what compaction took out */
+    FOLLOWS,         /* at once, or behind what the cleaner took out */
     BEHIND_DELETED,  /* what lies between is below the log start offset; of producers there nothing is known */
     NOT_PART_OF_LOG, /* the end of the one before was never synced, while this one was; or they overlap */
 };
+
+/* Can the cleaner have taken away what is missing before `base_offset`? It cleans nothing that is not durable, and only
+ * when that is in the checkpoint of gaps. Without one nobody knows, as after a stop of Apache Kafka's in disorder. */
+static bool may_be_cleaned(const recovery *r, int64_t base_offset)
+{
+    if (base_offset <= r->trusted_offset)
+        return true;
+    if (r->options->gap_offset >= 0)
+        return base_offset <= r->options->gap_offset;
+    return r->log->config.compact || r->gaps_seen;
+}
 
 static enum placing place_segment(const recovery *r, int64_t base_offset, int64_t next_offset)
 {
@@ -455,7 +467,7 @@ static enum placing place_segment(const recovery *r, int64_t base_offset, int64_
         return NOT_PART_OF_LOG;
     if (base_offset <= r->options->log_start_offset)
         return BEHIND_DELETED;
-    return r->log->config.compact || r->gaps_seen || base_offset <= r->trusted_offset ? FOLLOWS : NOT_PART_OF_LOG;
+    return may_be_cleaned(r, base_offset) ? FOLLOWS : NOT_PART_OF_LOG;
 }
 
 /* Everything from segment `first` on is read and checked. */
@@ -471,6 +483,8 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
             return cut_log(r, i, *next_offset, NULL, 0);
         if (follows == BEHIND_DELETED)
             pb_producers_clear(&log->producers);
+        if (segment->base_offset > *next_offset && segment->base_offset > r->gap_offset)
+            r->gap_offset = segment->base_offset;
         rc = scan_segment(r, i, next_offset);
         if (rc == 0 && i + 1 < log->segment_count) {
             rc = store_indexes(segment);
@@ -666,6 +680,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     recovery r = {.log = log, .options = options, .report = report, .failure = failure};
     r.active_first_timestamp_ms = -1;
     r.trusted_offset = options->clean ? INT64_MAX : options->recovery_point;
+    r.gap_offset = options->gap_offset > r.trusted_offset ? options->gap_offset : r.trusted_offset;
     r.buffer = malloc(PB_SCAN_LARGE_BYTES);
     if (r.buffer == NULL)
         return pb_log_fail(log, failure, -ENOMEM, "cannot open the log");
@@ -684,5 +699,6 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     pb_log_reset_tail(log, r.active_first_timestamp_ms);
     report_old_magic(log, report);
     report->segment_count = (int32_t)log->segment_count;
+    report->gap_offset = r.gap_offset < log->written_end ? r.gap_offset : log->written_end;
     return 0;
 }

@@ -70,6 +70,7 @@ static PERF_UNUSED pb_log_options log_options(pb_io *io, const char *directory, 
                    .flush_ms = INT64_MAX},
         .clean = true,
         .log_start_offset = -1,
+        .gap_offset = -1,
     };
 }
 

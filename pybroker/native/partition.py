@@ -71,7 +71,7 @@ class PartitionRecovery(NamedTuple):
 
     `hole_…` speak of damage that stays in the log and cannot be read, if `hole_count` is above 0; `cut_…` and `kept_…`
     of intact batches that were taken off the log into files beside it, if `kept_file_count` is. Segments are named by
-    their base offsets.
+    their base offsets. All gaps that the log has between segments lie below `gap_offset`.
     """
 
     scanned_bytes: int
@@ -79,6 +79,7 @@ class PartitionRecovery(NamedTuple):
     segment_count: int
     rebuilt_index_count: int
     old_magic_offset: int
+    gap_offset: int = 0
     hole_segment: int = 0
     hole_position: int = 0
     hole_offset: int = 0
@@ -242,7 +243,7 @@ CLEAN_IDLE: int = lib.PB_CLEAN_IDLE
 CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
-_RECOVERY = struct.Struct("<qqiiq10qii")
+_RECOVERY = struct.Struct("<qqiiqq10qii")
 _STATE = struct.Struct("<7qi4x5q")
 _SEGMENT = struct.Struct("<6q")
 _PRODUCER = struct.Struct("<3q3i4x")
@@ -287,8 +288,10 @@ class NativePartition:
         log_start_offset: int,
         tag: int,
         high_watermark: int = -1,
+        gap_offset: int = -1,
     ) -> None:
-        """Open `directory`, made when missing, and recover what an unclean stop left. Blocking.
+        """Open `directory`, made when missing, and recover what an unclean stop left; `gap_offset` says below which
+        offset its cleaner may have made gaps, -1: anywhere. Blocking.
 
         The high watermark is `high_watermark` at first, as far as the log goes; -1: it is where the log ends.
         """
@@ -299,6 +302,7 @@ class NativePartition:
         options.partition, options.leader_epoch, options.clean = partition, leader_epoch, clean
         options.recovery_point, options.log_start_offset, options.tag = recovery_point, log_start_offset, tag
         options.high_watermark = high_watermark
+        options.gap_offset = gap_offset
         options.config = _config_values(config)
         out, recovery, failure = ffi.new("pb_partition **"), ffi.new("pb_partition_recovery *"), new_failure()
         check(lib.pb_partition_open(broker.handle, options, out, recovery, failure), failure)

@@ -111,10 +111,24 @@ class _Pass:
     def __call__(self) -> CleanResult:
         if self._cancelled:
             raise NativeError(-errno.ECANCELED)
+        self._account_for_gaps()
         result = self.log.native.clean(self._options)
         if result.end_offset > self.plan.first_dirty_offset:
             self.log.directory.cleaner_checkpoint.put(self.log.key, result.end_offset)
         return result
+
+    def _account_for_gaps(self) -> None:
+        """What a power cut may leave of the pass must not look as if it were lost. Nor must what the power cut takes
+        look as if it were cleaned: so what there is below is synced first."""
+        checkpoint = self.log.directory.gap_checkpoint
+        if self.log.native.state.durable_offset < self.plan.upper_offset:
+            self.log.native.sync()
+        checkpoint.note(self.log.key, self.plan.upper_offset)
+        try:
+            checkpoint.save()
+        except OSError as error:
+            code = error.errno or errno.EIO
+            raise NativeError(-code, f"the gaps that cleaning makes cannot be accounted for: {error}") from error
 
     def cancel(self) -> None:
         """On the loop. Said again until it is heard: the thread may be about to begin."""

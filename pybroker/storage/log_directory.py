@@ -20,6 +20,7 @@ from pybroker.storage import clean_shutdown, offset_checkpoint, tail_rings
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.errors import StorageError
+from pybroker.storage.gap_checkpoint import UNKNOWN, GapCheckpoint
 from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class LogDirectory:
         self.clean = False
         self.previous_broker_epoch = clean_shutdown.UNKNOWN_BROKER_EPOCH
         self.cleaner_checkpoint = CleanerCheckpoint(path)
+        self.gap_checkpoint = GapCheckpoint(path)
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
         #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
@@ -70,6 +72,8 @@ class LogDirectory:
         self.clean = epoch is not None
         if epoch is not None:
             self.previous_broker_epoch = epoch
+            # Of a life before the last one, if Apache Kafka had that.
+            self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
@@ -86,6 +90,7 @@ class LogDirectory:
             if match is not None and match[1] != _METADATA_TOPIC:
                 self.partitions[match[1], int(match[2])] = entry
         self.cleaner_checkpoint.load(self.partitions)
+        self.gap_checkpoint.load(self.partitions)
         self.loaded = True
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
@@ -110,6 +115,7 @@ class LogDirectory:
     def forget(self, partition: TopicPartition) -> None:
         """The partition lies here no more: what comes under its name begins anew."""
         self.partitions.pop(partition, None)
+        self.gap_checkpoint.forget(partition)
         for offsets in self._read_at_start.values():
             offsets.pop(partition, None)
 
@@ -125,6 +131,7 @@ class LogDirectory:
         }
         for name, offsets in written.items():
             self._write(name, offsets, states)
+        self.gap_checkpoint.save()
 
     def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:
         for key, offset in list(self._read_at_start[name].items()):
@@ -150,10 +157,14 @@ class LogDirectory:
         clean_offset = other.cleaner_checkpoint.get(partition)
         if clean_offset is not None and self.cleaner_checkpoint.get(partition) is None:
             self.cleaner_checkpoint.put(partition, clean_offset)
+        gap_offset = other.gap_checkpoint.get(partition)
+        if gap_offset != UNKNOWN and self.gap_checkpoint.get(partition) == UNKNOWN:
+            self.gap_checkpoint.note(partition, gap_offset)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Everything in here is synced, and nothing of it in a tail ring: the last thing written. Blocks."""
         tail_rings.forget(self.path)
+        self.gap_checkpoint.remove()
         clean_shutdown.write(self.path, broker_epoch)
 
     def set_aside(self, partition: TopicPartition, path: Path, suffix: str) -> Path:

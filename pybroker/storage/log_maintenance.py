@@ -54,6 +54,7 @@ class LogMaintenance:
             loop.create_task(self._regularly(self._checkpoint, delay_ms, max(1, checkpoint_ms)), name="checkpoints"),
             loop.create_task(self._regularly(self.upkeep, upkeep_ms, upkeep_ms), name="upkeep"),
             loop.create_task(self._flush_regularly(), name="flush"),
+            loop.create_task(self._save_gap_offsets(), name="gap offsets"),
         ]
 
     async def stop(self) -> None:
@@ -73,6 +74,13 @@ class LogMaintenance:
 
     async def _checkpoint(self) -> None:
         await self._manager.write_checkpoints()
+
+    async def _save_gap_offsets(self) -> None:
+        """A power cut in a log's first minute is told from cleaning as well."""
+        while True:
+            await self._manager.gap_noted.wait()
+            self._manager.gap_noted.clear()
+            await self._manager.save_gap_offsets()
 
     # ---- retention -------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
+from pybroker.storage.gap_checkpoint import UNKNOWN
 from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
@@ -84,6 +85,8 @@ class LogManager:
         self._unwritten: set[LogDirectory] = set()
         #: Moves that the last stop interrupted, and where to.
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
+        #: A compacted log was opened, and its gap offset may not be on the disk.
+        self.gap_noted = asyncio.Event()
         #: The files are written by one at a time, in the order in which the states were read.
         self._checkpointing = asyncio.Lock()
         self._stopping = False
@@ -130,6 +133,9 @@ class LogManager:
     async def relocate(self, log: PartitionLog, directory: LogDirectory, path: Path) -> None:
         """A log lies elsewhere now."""
         source = log.directory
+        gap_offset = source.gap_checkpoint.get(log.key)
+        if gap_offset != UNKNOWN:
+            directory.gap_checkpoint.note(log.key, gap_offset)
         source.forget(log.key)
         self._log_counts[log.directory] -= 1
         self._log_counts[directory] += 1
@@ -204,6 +210,9 @@ class LogManager:
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         directory.partitions[key] = path
+        directory.gap_checkpoint.note(key, native.recovery.gap_offset)
+        if config.compact:
+            self.gap_noted.set()
         self.logs[key] = self._by_tag[tag] = log
         self.scanned_bytes += native.recovery.scanned_bytes
         if existed:
@@ -300,6 +309,7 @@ class LogManager:
             recovery_point=directory.recovery_point(key) if existed else 0,
             log_start_offset=directory.log_start_offset(key) if existed else -1,
             high_watermark=directory.high_watermark(key) if is_replicated and existed else -1,
+            gap_offset=directory.gap_checkpoint.get(key) if existed else UNKNOWN,
             tag=tag,
         )
 
@@ -363,6 +373,15 @@ class LogManager:
         async with self._checkpointing:
             states = self.states(self.logs.values())
             await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
+
+    async def save_gap_offsets(self) -> None:
+        """Bring those to the disk that were noted."""
+        loop = asyncio.get_running_loop()
+        for directory in self.live:
+            try:
+                await loop.run_in_executor(self.executor, directory.gap_checkpoint.save)
+            except OSError as error:
+                self.failures.report_directory(directory, "writing its gap offsets", error)
 
     async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
         loop = asyncio.get_running_loop()

@@ -109,6 +109,7 @@ static UNUSED void fixture_init(fixture *f)
             },
         .clean = true,
         .log_start_offset = -1,
+        .gap_offset = -1,
     };
     pthread_mutex_init(&f->mutex, NULL);
     f->guard = (pb_log_guard){fixture_lock, fixture_unlock, &f->mutex};

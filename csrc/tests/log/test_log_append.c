@@ -223,6 +223,39 @@ TEST(a_replica_keeps_offsets_and_epochs)
     fixture_free(&f);
 }
 
+TEST(gaps_that_a_leader_has_do_not_end_a_replica_after_a_crash)
+{
+    enum { BATCHES = 8, STEP = 100 };
+    for (int compact = 0; compact < 2; compact++) {
+        fixture f;
+        fixture_init(&f);
+        f.options.config.segment_bytes = 1;
+        f.options.config.compact = compact != 0;
+        fixture_open(&f);
+        for (int i = 0; i < BATCHES; i++) {
+            pb_append *append = append_make((batch_spec){.record_count = 3, .timestamp = 7});
+            pb_batch_set_base_offset(append->bytes, (int64_t)i * STEP);
+            append->is_replica = true;
+            CHECK_INT(pb_log_append(f.log, append), 0);
+            log_write(&f);
+        }
+        CHECK_INT(f.log->segment_count, BATCHES);
+        fixture_close(&f, false);
+        f.options.clean = false;
+        f.options.gap_offset = 0;
+        fixture_open(&f);
+        CHECK_INT(pb_log_written_end(f.log), (BATCHES - 1) * STEP + 3);
+        CHECK_INT(f.recovery.gap_offset, 0);
+        for (int i = 1; i < BATCHES; i++) {
+            pb_log_slice slice;
+            CHECK_INT(pb_log_read(f.log, &f.guard, (int64_t)i * STEP - 50, 1, INT64_MAX, true, &slice), 0);
+            CHECK_INT(slice.base_offset, (int64_t)i * STEP);
+            pb_segment_release(slice.segment);
+        }
+        fixture_free(&f);
+    }
+}
+
 TEST(deleted_segments_wait_for_the_purge)
 {
     fixture f;

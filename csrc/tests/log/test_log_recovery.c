@@ -99,26 +99,37 @@ TEST(data_below_the_recovery_point_is_not_scanned)
 }
 
 /* A power cut may keep a segment and forget all of the one before, whose size is no sign of that. */
-TEST(a_segment_behind_a_gap_stays_only_where_cleaning_makes_gaps)
+static void open_with_gap(bool compact, int known_segments, bool stays)
 {
-    for (int compact = 0; compact < 2; compact++) {
-        fixture f;
-        fixture_init(&f);
-        f.options.config.segment_bytes = 10000;
-        f.options.config.compact = compact != 0;
-        fixture_open(&f);
-        fill(&f, 50);
-        CHECK(f.log->segment_count >= 3);
-        int64_t second = f.log->segments[1]->base_offset;
-        fixture_close(&f, false);
-        char name[64];
-        snprintf(name, sizeof(name), "%020lld.log", (long long)second);
-        file_store(&f, name, "", 0);
-        fixture_open(&f);
-        CHECK_INT(pb_log_written_end(f.log), compact ? 150 : second);
-        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), compact ? 150 : second);
-        fixture_free(&f);
-    }
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    f.options.config.compact = compact;
+    fixture_open(&f);
+    fill(&f, 50);
+    CHECK(f.log->segment_count >= 3);
+    int64_t second = f.log->segments[1]->base_offset, third = f.log->segments[2]->base_offset;
+    f.options.gap_offset = known_segments < 0 ? -1 : f.log->segments[known_segments]->base_offset;
+    fixture_close(&f, false);
+    char name[64];
+    snprintf(name, sizeof(name), "%020lld.log", (long long)second);
+    file_store(&f, name, "", 0);
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), stays ? 150 : second);
+    CHECK_INT(f.recovery.gap_offset, stays ? third : f.options.gap_offset < 0 ? 0 : f.options.gap_offset);
+    CHECK_INT(f.recovery.kept_batch_count > 0, !stays);
+    CHECK_INT(log_append(&f, (batch_spec){.timestamp = 5}), stays ? 150 : second);
+    fixture_free(&f);
+}
+
+TEST(a_segment_behind_a_gap_stays_only_where_cleaning_can_have_made_it)
+{
+    open_with_gap(false, -1, false);
+    open_with_gap(true, -1, true);
+    open_with_gap(true, 0, false);
+    open_with_gap(true, 1, false);
+    open_with_gap(true, 2, true);
+    open_with_gap(false, 2, true); /* it was compacted before */
 }
 
 TEST(damaged_and_missing_indexes_are_rebuilt)

@@ -23,6 +23,7 @@ static SIM_BROKER_UNUSED pb_log *sim_open_log_with(pb_io *io, const char *direct
         .topic_id = sim_topic_id,
         .clean = clean,
         .log_start_offset = -1,
+        .gap_offset = -1,
         .rings = rings,
         .ring_identity = &identity,
         .config = {.segment_bytes = segment_bytes,

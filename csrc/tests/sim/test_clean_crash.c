@@ -16,6 +16,7 @@ static struct {
     clean_batch *after; /* and as it will be */
     int after_count;
     int64_t recovery_point;
+    int64_t gap_offset;
     int64_t start_offset;
     int64_t end_offset; /* where the pass ends */
     uint64_t seed;
@@ -32,6 +33,7 @@ static void open_found(fixture *f, enum pb_sim_crash kind)
     f->options.io = f->io;
     f->options.clean = false;
     f->options.recovery_point = crash.recovery_point;
+    f->options.gap_offset = crash.gap_offset;
     pthread_mutex_init(&f->mutex, NULL);
     f->guard = (pb_log_guard){fixture_lock, fixture_unlock, &f->mutex};
     int rc = pb_log_open(&f->options, &f->log, &f->recovery, &failure);
@@ -216,7 +218,9 @@ static bool prepare_pass(clean_model *m, pb_clean_settings *settings)
     crash.before_count = m->count;
     crash.start_offset = m->first_dirty;
     crash.end_offset = settings->upper_offset;
-    crash.recovery_point = pb_log_recovery_point(m->f.log);
+    /* The checkpoint of recovery points is written from time to time only. */
+    crash.recovery_point = chance(m, 2) == 0 ? pb_log_recovery_point(m->f.log) : 0;
+    crash.gap_offset = active;
     crash.points = 0;
     model_clean(m, settings->upper_offset, settings->upper_offset, m->clock, RETENTION_MS);
     crash.after = m->batches;
@@ -349,6 +353,7 @@ static void start_on_sim(clean_model *m, uint64_t seed)
             },
         .clean = true,
         .log_start_offset = -1,
+        .gap_offset = -1,
     };
     pthread_mutex_init(&m->f.mutex, NULL);
     m->f.guard = (pb_log_guard){fixture_lock, fixture_unlock, &m->f.mutex};

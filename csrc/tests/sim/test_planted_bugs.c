@@ -18,6 +18,7 @@ enum bug {
     DATA_NOT_SYNCED,
     NAMES_NOT_SYNCED,
     CUT_NOT_SYNCED,
+    GAPS_NOT_KNOWN,
     BUG_COUNT,
 };
 static enum bug bug;
@@ -55,7 +56,7 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEEDS = 50, GOOD_SEEDS = 10, BUGS = PRODUCERS_NOT_REPLAYED + 1 }; /* the others take many seeds */
 #else
-enum { SEEDS = 300, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
+enum { SEEDS = 1500, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
 #endif
 
 /* The status of a process that runs the seeds with a bug switched on. */
@@ -68,7 +69,7 @@ static int run_with(enum bug planted)
         dup2(null, STDERR_FILENO);
         bug = planted;
         for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
-            (void)live_through(seed, (life_plan){.lives = 8});
+            (void)live_through(seed, (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN});
         _exit(0);
     }
     int status;

@@ -38,6 +38,7 @@ def open_partition(broker: NativeBroker, directory: Path, high_watermark: int = 
         clean=True,
         recovery_point=0,
         log_start_offset=-1,
+        gap_offset=-1,
         tag=5,
         high_watermark=high_watermark,
     )

@@ -72,6 +72,7 @@ def open_partition(broker: NativeBroker, directory: Path, *, clean: bool = False
         clean=clean,
         recovery_point=0,
         log_start_offset=-1,
+        gap_offset=-1,
         tag=5,
     )
 

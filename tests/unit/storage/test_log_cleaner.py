@@ -17,7 +17,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import CleanOptions, CleanProgress, CleanResult, PartitionState, Segment
-from pybroker.storage import offset_checkpoint
+from pybroker.storage import gap_checkpoint, offset_checkpoint
 from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
@@ -422,3 +422,28 @@ def test_a_full_disk_does_not_lose_what_was_cleaned(
     assert directory.cleaner_checkpoint.get(("t", 0)) == 5
     directory.cleaner_checkpoint.put(("u", 0), 6)
     assert offset_checkpoint.read(tmp_path / offset_checkpoint.CLEANER_OFFSET) == {("t", 0): 5, ("u", 0): 6}
+
+
+def test_gaps_are_accounted_for_before_a_pass_makes_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        made = Setup(tmp_path)
+        native = FakeLog(100, 100, 100)
+        log = made.add("t", native)
+        found: list[dict[tuple[str, int], int]] = []
+
+        def look() -> None:
+            found.append(offset_checkpoint.read(tmp_path / gap_checkpoint.FILE_NAME))
+
+        native.during = look
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(offset_checkpoint, "write", fail)
+            assert not await made.cleaner.run_round()
+        assert native.passes == []
+        assert await made.cleaner.run_round()
+        assert found[0] == {log.key: native.passes[0].upper_offset}
+
+    asyncio.run(run())
