@@ -80,6 +80,7 @@ static pb_partition_recovery recovery_of(const pb_log_recovery *done)
         .rebuilt_index_count = done->rebuilt_index_count,
         .old_magic_offset = done->old_magic_found ? done->old_magic_offset : -1,
         .gap_offset = done->gap_offset,
+        .largest_producer_id = done->largest_producer_id,
         .hole_segment = done->hole_segment,
         .hole_position = done->hole_position,
         .hole_offset = done->hole_offset,

@@ -206,6 +206,9 @@ typedef struct pb_partition_recovery {
     int32_t rebuilt_index_count;
     int64_t old_magic_offset; /* first batch older than magic 2; -1 none */
     int64_t gap_offset;       /* all gaps between segments that the log has now lie below it */
+    /* Of the producers that the log remembers; -1 none. Ids from 2^62 on do not count: no controller comes so far, and
+     * a client that made one up must not take the others along. */
+    int64_t largest_producer_id;
     /* Damage below the recovery point. It stays where it is, and reads of its offsets are answered CORRUPT_MESSAGE.
      * Position and offsets are the first one's, but for the end. */
     int64_t hole_segment; /* base offset */

@@ -273,6 +273,18 @@ void pb_producers_expire(pb_producers *producers, int64_t now_ms, int64_t expira
     }
 }
 
+int64_t pb_producers_largest_id(const pb_producers *producers, int64_t limit)
+{
+    int64_t largest = -1;
+    uint32_t bucket = 0;
+    const pb_producer *producer = NULL;
+    while ((producer = pb_producers_next(producers, &bucket, producer)) != NULL) {
+        if (producer->producer_id > largest && producer->producer_id < limit)
+            largest = producer->producer_id;
+    }
+    return largest;
+}
+
 const pb_producer *pb_producers_next(const pb_producers *producers, uint32_t *bucket, const pb_producer *last)
 {
     if (last != NULL && last->next != NULL)

@@ -99,6 +99,8 @@ int pb_producers_apply(pb_producers *producers, const pb_producer_append *append
 int pb_producers_restore(pb_producers *producers, const pb_producer *from);
 /* Drop producers without open transaction that were last seen expiration_ms ago or earlier. */
 void pb_producers_expire(pb_producers *producers, int64_t now_ms, int64_t expiration_ms);
+/* The largest producer id below `limit`; -1: none. */
+int64_t pb_producers_largest_id(const pb_producers *producers, int64_t limit);
 const pb_producer *pb_producers_find(const pb_producers *producers, int64_t producer_id);
 /* Next producer of a walk: start with *bucket = 0 and NULL; NULL ends it. */
 const pb_producer *pb_producers_next(const pb_producers *producers, uint32_t *bucket, const pb_producer *last);

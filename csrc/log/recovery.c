@@ -23,6 +23,7 @@
 #include "log/transaction_index.h"
 
 static const char EPOCH_CHECKPOINT[] = "leader-epoch-checkpoint";
+static const int64_t PRODUCER_ID_LIMIT = INT64_C(1) << 62;
 
 typedef struct recovery {
     pb_log *log;
@@ -699,6 +700,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     pb_log_reset_tail(log, r.active_first_timestamp_ms);
     report_old_magic(log, report);
     report->segment_count = (int32_t)log->segment_count;
+    report->largest_producer_id = pb_producers_largest_id(&log->producers, PRODUCER_ID_LIMIT);
     report->gap_offset = r.gap_offset < log->written_end ? r.gap_offset : log->written_end;
     return 0;
 }

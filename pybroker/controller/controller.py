@@ -124,10 +124,10 @@ class Controller:
         """IncrementalAlterConfigs."""
         return await self._run(lambda state: incremental_alter_configs(state, request))
 
-    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
-        """A block of producer ids for this broker, which must be registered."""
+    async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
+        """A block of producer ids above `known_id` for this broker, which must be registered."""
         request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
-        return await self._run(lambda state: allocate_producer_ids(state, request))
+        return await self._run(lambda state: allocate_producer_ids(state, request, known_id))
 
     async def register_broker(
         self, registration: Registration, placements: Placements, before_leading: Callable[[], None]

@@ -71,7 +71,8 @@ class PartitionRecovery(NamedTuple):
 
     `hole_…` speak of damage that stays in the log and cannot be read, if `hole_count` is above 0; `cut_…` and `kept_…`
     of intact batches that were taken off the log into files beside it, if `kept_file_count` is. Segments are named by
-    their base offsets. All gaps that the log has between segments lie below `gap_offset`.
+    their base offsets. All gaps that the log has between segments lie below `gap_offset`. `largest_producer_id` is that
+    of the producers the log remembers, -1 without any; ids from 2^62 on, which no controller gave out, do not count.
     """
 
     scanned_bytes: int
@@ -80,6 +81,7 @@ class PartitionRecovery(NamedTuple):
     rebuilt_index_count: int
     old_magic_offset: int
     gap_offset: int = 0
+    largest_producer_id: int = -1
     hole_segment: int = 0
     hole_position: int = 0
     hole_offset: int = 0
@@ -243,7 +245,7 @@ CLEAN_IDLE: int = lib.PB_CLEAN_IDLE
 CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
-_RECOVERY = struct.Struct("<qqiiqq10qii")
+_RECOVERY = struct.Struct("<qqiiqqq10qii")
 _STATE = struct.Struct("<7qi4x5q")
 _SEGMENT = struct.Struct("<6q")
 _PRODUCER = struct.Struct("<3q3i4x")

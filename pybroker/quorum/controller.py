@@ -194,8 +194,10 @@ class QuorumController:
         answer: m.AlterPartitionResponse = await self._replication.call(request, _REPLICATION_TIMEOUT_S)
         return answer
 
-    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
-        """A block of producer ids for this broker."""
+    async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
+        """A block of producer ids for this broker. The request has no place for `known_id`: the controllers' metadata
+        are not older than our logs."""
+        del known_id
         request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
         answer: m.AllocateProducerIdsResponse = await _in_task(self._allocate(request))
         return answer

@@ -100,6 +100,11 @@ class ReplicaManager(ReplicaAccess):
         self._are_roles_due = True
         self._roles.start()
 
+    @property
+    def largest_producer_id(self) -> int:
+        """Of those that were found in logs as they were opened; -1 without any."""
+        return self._logs.largest_producer_id
+
     # ---- metadata --------------------------------------------------------------------------------------------------
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

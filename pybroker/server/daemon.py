@@ -271,7 +271,7 @@ class Daemon:
             metadata=controller,
             metadata_cache=MetadataCache(self.config.node_id),
             controller=ServedController(controller, replicas),
-            producer_ids=ProducerIdManager(controller.allocate_producer_ids),
+            producer_ids=ProducerIdManager(controller.allocate_producer_ids, lambda: replicas.largest_producer_id),
             groups=groups,
             replicas=replicas,
             mover=mover,

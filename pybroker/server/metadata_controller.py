@@ -47,8 +47,8 @@ class MetadataController(Protocol):
         """The response to a request that changes the metadata, or asks for what only controllers know."""
         ...
 
-    async def allocate_producer_ids(self) -> m.AllocateProducerIdsResponse:
-        """A block of producer ids for this broker."""
+    async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
+        """A block of producer ids for this broker, above `known_id`, which a log has, where the controller is ours."""
         ...
 
     async def register_broker(

@@ -78,6 +78,8 @@ class LogManager:
         self.purge = SegmentPurge(self.executor, clock.wall_ms, self.failures.report)
         #: What recovery has read since the start.
         self.scanned_bytes = 0
+        #: Of the producers that were found in the logs as they were opened; -1: none.
+        self.largest_producer_id = -1
         self._removals: set[asyncio.TimerHandle] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
@@ -215,6 +217,7 @@ class LogManager:
             self.gap_noted.set()
         self.logs[key] = self._by_tag[tag] = log
         self.scanned_bytes += native.recovery.scanned_bytes
+        self.largest_producer_id = max(self.largest_producer_id, native.recovery.largest_producer_id)
         if existed:
             durable_end = 0 if directory.clean else directory.recovery_point(key)
             recovery_report.tell(path, native.recovery, native.state.log_end_offset, durable_end)

@@ -50,10 +50,10 @@ def write(bootstrap: str) -> None:
     member.close()
 
 
-def append(bootstrap: str, what: str, *, idempotent: bool = True) -> None:
+def append(bootstrap: str, what: str) -> None:
     """A batch of every codec for each partition."""
     for codec in _CODECS:
-        settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": idempotent}
+        settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "enable.idempotence": True}
         producer = Producer(settings)
         for index in range(_PARTITION_COUNT):
             producer.produce(TOPIC, f"{what} {codec} {index} " + "x" * 100, partition=index)

@@ -98,6 +98,32 @@ TEST(data_below_the_recovery_point_is_not_scanned)
     fixture_free(&f);
 }
 
+TEST(opening_tells_the_largest_producer_id_that_a_controller_may_have_given)
+{
+    static const int64_t LIMIT = INT64_C(1) << 62;
+    fixture f;
+    fixture_init(&f);
+    f.options.config.producer_expiration_ms = INT64_MAX;
+    fixture_open(&f);
+    CHECK_INT(f.recovery.largest_producer_id, -1);
+    log_append(&f, (batch_spec){.timestamp = 5, .producer_id = LIMIT});
+    for (int clean = 0; clean < 2; clean++) {
+        fixture_close(&f, clean != 0);
+        f.options.clean = clean != 0;
+        fixture_open(&f);
+        CHECK_INT(f.recovery.largest_producer_id, -1);
+    }
+    log_append(&f, (batch_spec){.timestamp = 5, .producer_id = LIMIT - 1});
+    log_append(&f, (batch_spec){.timestamp = 5, .producer_id = 7});
+    for (int clean = 0; clean < 2; clean++) {
+        fixture_close(&f, clean != 0);
+        f.options.clean = clean != 0;
+        fixture_open(&f);
+        CHECK_INT(f.recovery.largest_producer_id, LIMIT - 1);
+    }
+    fixture_free(&f);
+}
+
 /* A power cut may keep a segment and forget all of the one before, whose size is no sign of that. */
 static void open_with_gap(bool compact, int known_segments, bool stays)
 {

@@ -64,7 +64,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
         assert controller.broker_epoch == 6
         assert controller.image.feature_levels == {"metadata.version": 30}
         assert await _create(controller, "alpha") == ErrorCode.NONE
-        ids = ProducerIdManager(controller.allocate_producer_ids)
+        ids = ProducerIdManager(controller.allocate_producer_ids, lambda: -1)
         assert await asyncio.gather(*[ids.next_producer_id() for _ in range(3)]) == [0, 1, 2]
         await _stop(controller, dirs)
         return controller.image
@@ -77,12 +77,42 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
         assert (alpha.partitions[0].leader, alpha.partitions[0].leader_epoch) == (1, 1)
         assert image.provenance.epoch == 2
         assert controller.broker_epoch > before.provenance.end_offset
-        assert await ProducerIdManager(controller.allocate_producer_ids).next_producer_id() == 1000
+        assert await ProducerIdManager(controller.allocate_producer_ids, lambda: -1).next_producer_id() == 1000
         await _stop(controller, dirs)
 
     before = asyncio.run(first())
     assert before.cluster.brokers[1].fenced
     asyncio.run(second(before))
+
+
+def test_no_producer_gets_an_id_that_the_logs_know(tmp_path: Path) -> None:
+    async def first() -> None:
+        controller, dirs = await _start(tmp_path)
+        known_id = 4_017
+        ids = ProducerIdManager(controller.allocate_producer_ids, lambda: known_id)
+        assert [await ids.next_producer_id() for _ in range(2)] == [5_000, 5_001]
+        known_id = 5_001  # a log was opened again, and knows who produced to it meanwhile
+        assert await ids.next_producer_id() == 5_002
+        known_id = 5_500  # and another one came back that was away
+        assert await asyncio.gather(*[ids.next_producer_id() for _ in range(2)]) == [6_000, 6_001]
+        await _stop(controller, dirs)
+
+    async def second() -> None:
+        controller, dirs = await _start(tmp_path)
+        # A controller that cannot be told is asked once for each log that knows more, and not for ever.
+        others = ProducerIdManager(lambda _: controller.allocate_producer_ids(), lambda: 50_000)
+        assert [await others.next_producer_id() for _ in range(2)] == [7_000, 7_001]
+        assert controller.image.next_producer_id == 8_000
+        await _stop(controller, dirs)
+
+    async def third() -> None:
+        controller, dirs = await _start(tmp_path)
+        assert controller.image.next_producer_id == 8_000, "the metadata know as well by now"
+        await _stop(controller, dirs)
+
+    asyncio.run(first())
+    asyncio.run(second())
+    asyncio.run(third())
 
 
 def test_concurrent_operations_see_each_other_and_are_published_in_order(tmp_path: Path) -> None:

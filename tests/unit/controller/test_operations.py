@@ -284,6 +284,9 @@ def test_producer_id_blocks(make_state: State, after: After) -> None:
         result = allocate_producer_ids(state, m.AllocateProducerIdsRequest(broker_id=1, broker_epoch=1))
         assert (result.response.producer_id_start, result.response.producer_id_len) == (start, 1000)
         state = after(state, result)
+    for known_id, start in ((500, 2000), (2999, 3000), (3000, 4000)):
+        request = m.AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)
+        assert allocate_producer_ids(state, request, known_id).response.producer_id_start == start
     for broker_id, epoch in ((1, 2), (9, 1)):
         stale = allocate_producer_ids(state, m.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch))
         assert (stale.response.error_code, stale.records) == (E.STALE_BROKER_EPOCH, [])

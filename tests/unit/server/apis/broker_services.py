@@ -138,7 +138,7 @@ class Services:
         self.replicas = Replicas()
         self.mover = Mover()
         self.controller = ServedController(self.metadata, self.replicas)
-        self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids)
+        self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids, lambda: -1)
         self.clock = Clock()
 
     @property
