@@ -62,7 +62,8 @@ int32_t pb_broker_open(const pb_broker_options *options, pb_broker **out, pb_nat
 /* Start the reactors. */
 int32_t pb_broker_start(pb_broker *broker, pb_native_failure *failure);
 /* Take no more connections and requests: what is under way is answered, then the clients are told the end. Once, before
- * pb_broker_stop, which waits up to a second from here for clients to take their answers and go. */
+ * pb_broker_stop, which waits for answers that are to be given for up to five seconds from here, and for clients to go
+ * for up to a second after that. */
 void pb_broker_end_requests(pb_broker *broker);
 /* Stop accepting, close all connections, end the threads. Blocking. Open partitions stay usable until closed. */
 void pb_broker_stop(pb_broker *broker);

@@ -275,6 +275,13 @@ static void receive(pb_connection *connection)
 
 /* ---- leaving ---- */
 
+static void settle_debt(pb_connection *connection)
+{
+    if (connection->owes)
+        atomic_fetch_sub_explicit(&connection->reactor->owing, 1, memory_order_relaxed);
+    connection->owes = false;
+}
+
 /* When all is answered, tell the client so. What it has sent meanwhile must not lie unread when the socket is closed:
  * the kernel would reset the connection, and what is on the way to the client would be lost. */
 static void part(pb_connection *connection)
@@ -282,6 +289,7 @@ static void part(pb_connection *connection)
     PB_ASSERT(connection->leaving);
     if (connection->closing || !pb_list_empty(&connection->responses))
         return;
+    settle_debt(connection);
     if (connection->ended) {
         pb_connection_kill(connection);
     } else if (!connection->parted) {
@@ -325,6 +333,8 @@ void pb_connection_leave(pb_connection *connection)
         return;
     }
     connection->leaving = true;
+    connection->owes = true;
+    atomic_fetch_add_explicit(&connection->reactor->owing, 1, memory_order_relaxed);
     connection->held = false;
     connection->unfinished_since_ns = 0;
     unstarve(connection);
@@ -679,6 +689,7 @@ void pb_connection_kill(pb_connection *connection)
 {
     if (!connection->closing) {
         connection->closing = true;
+        settle_debt(connection);
         pb_reactor_notice_control(connection->reactor);
         unstarve(connection);
         io_of(connection)->ops->socket_shutdown(connection->reactor->loop, &connection->socket);

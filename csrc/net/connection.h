@@ -95,6 +95,7 @@ struct pb_connection {
     bool delivering;             /* inside the frame loop */
     bool ended;                  /* the client sends no more; it may still read */
     bool leaving;
+    bool owes;   /* leaving, and counted among those with answers to give */
     bool parted; /* leaving, all is answered, and the client was told that no more comes */
     bool closing;
     bool reads_history;    /* the last response was one that yields */

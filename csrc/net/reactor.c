@@ -68,7 +68,9 @@ int pb_reactor_start(pb_reactor *reactor, pb_failure *failure)
 
 void pb_reactor_leave(pb_reactor *reactor)
 {
-    atomic_store(&reactor->leaving, true);
+    if (atomic_exchange(&reactor->leaving, true))
+        return;
+    atomic_fetch_add(&reactor->owing, 1); /* until it has been told, nobody knows what it owes */
     reactor->io->ops->loop_wake(reactor->loop);
 }
 
@@ -204,6 +206,7 @@ static void leave(pb_reactor *reactor)
         next = link->next;
         pb_connection_leave(PB_CONTAINER(link, pb_connection, link));
     }
+    atomic_fetch_sub(&reactor->owing, 1);
 }
 
 /* True when nothing is left that needs this thread. */

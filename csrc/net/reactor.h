@@ -84,6 +84,7 @@ struct pb_reactor {
     bool never_first;         /* the system does not let it */
     int holds;                /* operations on the loop besides connections': listeners, writes in flight */
     bool left;                /* its connections were told to leave */
+    _Atomic int64_t owing;    /* while leaving: connections that have answers to give */
     atomic_bool leaving;      /* they are to be */
     atomic_bool stopping;
     uint8_t discarded[PB_DISCARD_BYTES]; /* what leaving connections still receive; nobody reads it */

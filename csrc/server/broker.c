@@ -8,7 +8,8 @@
 #include "cpu/crc32c.h"
 #include "server/request.h"
 
-#define PARTING_NS 1000000000LL
+#define PARTING_NS 1000000000LL /* for clients to go once they have their answers, */
+#define ANSWERS_NS 5000000000LL /* and for the answers */
 #define PARTING_LOOK_NS 1000000LL
 
 /* Append what has gathered in this turn: one write per partition. */
@@ -187,17 +188,33 @@ void pb_broker_leave(pb_broker *broker)
 {
     if (!broker->started || atomic_load(&broker->closing))
         return;
-    broker->parting_ns = broker->io->ops->monotonic_ns(broker->io) + PARTING_NS;
+    broker->left_ns = broker->io->ops->monotonic_ns(broker->io);
     stop_accepting(broker);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_leave(&broker->reactors[i].reactor);
 }
 
-/* With all reactors at work: what is under way on one may need another. Clients that do not go are not waited for. */
+static bool is_owing(const pb_broker *broker)
+{
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        if (atomic_load_explicit(&broker->reactors[i].reactor.owing, memory_order_relaxed) > 0)
+            return true;
+    return false;
+}
+
+/* With all reactors at work: what is under way on one may need another. Clients that do not go are not waited for, nor
+ * for long those that do not take their answers. */
 static void await_parting(pb_broker *broker)
 {
-    while (atomic_load(&broker->connections) > 0 && broker->io->ops->monotonic_ns(broker->io) < broker->parting_ns)
+    int64_t now_ns = broker->io->ops->monotonic_ns(broker->io);
+    int64_t owed_until_ns = broker->left_ns + ANSWERS_NS;
+    int64_t until_ns = broker->left_ns + PARTING_NS;
+    while (broker->left_ns > 0 && atomic_load(&broker->connections) > 0 && now_ns < until_ns) {
         broker->io->ops->nap(broker->io, PARTING_LOOK_NS);
+        now_ns = broker->io->ops->monotonic_ns(broker->io);
+        if (now_ns < owed_until_ns && is_owing(broker))
+            until_ns = now_ns + PARTING_NS;
+    }
 }
 
 /* Reactor 0 first: it accepts for the others. A request that Python has not answered keeps its connection, and so its

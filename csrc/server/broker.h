@@ -116,7 +116,7 @@ struct pb_broker {
     int listener_count;
     pb_task close_listeners;
     atomic_bool closing; /* no new connections */
-    int64_t parting_ns;  /* until then connections may take to leave; 0: they were not asked to */
+    int64_t left_ns;     /* when connections were asked to leave; 0: they were not */
     atomic_bool halted;  /* the reactors have ended */
     pb_connection_handler handler;
     bool started;

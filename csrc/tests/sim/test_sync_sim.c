@@ -170,12 +170,9 @@ static void start(world *it, uint64_t seed, bool mounted, const load_shape *shap
     it->client = pb_sim_connect(it->io, port);
 }
 
-static void stop(world *it)
+/* Once the broker has been halted. */
+static void end(world *it)
 {
-    pb_sim_faults none = {0};
-    pb_sim_set_faults(it->io, &none);
-    pb_sim_client_close(it->io, it->client);
-    pb_broker_halt(it->broker);
     for (int i = 0; i < it->shape->partitions; i++) {
         pb_partition *partition = it->partitions[i];
         pb_registry_remove(&it->broker->registry, partition);
@@ -185,6 +182,15 @@ static void stop(world *it)
         pb_partition_release(partition);
     }
     pb_broker_destroy(it->broker);
+}
+
+static void stop(world *it)
+{
+    pb_sim_faults none = {0};
+    pb_sim_set_faults(it->io, &none);
+    pb_sim_client_close(it->io, it->client);
+    pb_broker_halt(it->broker);
+    end(it);
 }
 
 static void send_round(world *it)
@@ -317,6 +323,76 @@ TEST(what_reactors_wrote_themselves_survives_a_power_cut)
     }
     CHECK(durable_writes > 0);
     CHECK(failures > 0 || first != NULL);
+}
+
+/* ---- the end ---- */
+
+static const load_shape single = {.partitions = 1, .rounds = 1, .segment_bytes = 1 << 20, .value_bytes = 150};
+static int64_t slow_ns;
+static int slow_syncs;
+static int (*sync_file)(pb_io *io, int file);
+static void (*pass_time)(pb_io *io, int64_t ns);
+
+/* A disk that takes its time, which passes for all. */
+static int sync_slowly(pb_io *io, int file)
+{
+    if (slow_ns > 0) {
+        slow_syncs++;
+        pass_time(io, slow_ns);
+    }
+    return sync_file(io, file);
+}
+
+/* Whoever stops the broker waits for those who are at work. */
+static void nap_and_step(pb_io *io, int64_t ns)
+{
+    const int64_t until_ns = io->ops->monotonic_ns(io) + ns;
+    while (io->ops->monotonic_ns(io) < until_ns)
+        (void)pb_sim_step(io);
+}
+
+/* Stop the broker while the sync that an answer waits for takes so long, or 0: when all is answered. The client stays.
+ * In how many ns. */
+static int64_t stop_during_sync(uint64_t seed, int64_t sync_ns)
+{
+    static world it;
+    start(&it, seed, false, &single);
+    static pb_io_ops slow;
+    slow = *it.io->ops;
+    sync_file = slow.file_sync;
+    pass_time = slow.nap;
+    slow.file_sync = sync_slowly;
+    slow.nap = nap_and_step;
+    it.io->ops = &slow;
+    slow_ns = sync_ns;
+    slow_syncs = 0;
+    send_round(&it);
+    while (sync_ns > 0 ? pb_log_written_end(it.partitions[0]->log) == 0 : it.answered == 0) {
+        (void)pb_sim_step(it.io);
+        take_answers(&it);
+    }
+    CHECK_INT(slow_syncs, 0);
+    int64_t left_ns = it.io->ops->monotonic_ns(it.io);
+    pb_broker_leave(it.broker);
+    pb_broker_halt(it.broker);
+    int64_t took_ns = it.io->ops->monotonic_ns(it.io) - left_ns;
+    slow_ns = 0;
+    if (it.answered == 0)
+        take_answers(&it);
+    CHECK_INT(it.answered, 1);
+    end(&it);
+    return took_ns;
+}
+
+TEST(answers_that_take_seconds_are_given_before_the_end_and_nobody_waits_without_need)
+{
+    const int64_t second_ns = 1000000000;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        CHECK(stop_during_sync(seed, 3 * second_ns) >= 3 * second_ns);
+        CHECK(slow_syncs > 0);
+        /* The machine steps from timer to timer, a second apart. */
+        CHECK(stop_during_sync(seed, 0) <= 2 * second_ns);
+    }
 }
 
 CHECK_MAIN()
