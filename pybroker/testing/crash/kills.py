@@ -69,6 +69,10 @@ AIMS: Mapping[str, str] = {
 COMPACTION_AIMS = ("cleaning", "swap", "cleaner checkpoint", "deletion")
 
 
+#: Changes of these kinds come many times a second, but for a machine that is busy with something else.
+_AIM_SECONDS = 20.0
+
+
 @dataclass
 class KillReport:
     """What a run did, for a person."""
@@ -181,7 +185,7 @@ class KillRun:
             with FileWatch(self._broker.log_dir) as watch:
                 pattern = re.compile(AIMS[aim])
                 matches = lambda path: pattern.fullmatch(path) is not None  # noqa: E731
-                hit = watch.wait(matches, 2.0, count=self._random.randint(1, 6)) is not None
+                hit = watch.wait(matches, _AIM_SECONDS, count=self._random.randint(1, 6)) is not None
         if self._random.random() < 0.5:
             time.sleep(self._random.uniform(0.0, 0.003))
         return hit

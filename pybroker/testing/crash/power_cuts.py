@@ -133,7 +133,7 @@ class PowerRun:
             for name, config in trimmed_load.TOPICS.items()
         ]
         for future in admin.create_topics(wanted).values():
-            future.result(10)
+            future.result(60)
         self._control.start()
         return self
 
@@ -168,7 +168,7 @@ class PowerRun:
             trimmed.start()
         writeback.start()
         try:
-            load.wait_for_progress(20, count=500)
+            load.wait_for_progress(60, count=500)
             self._wait("random" if calm else self._random.choice(_CUT_AIMS))
             self._note_synced()
             promised = self._control.promises()
@@ -248,7 +248,7 @@ class PowerRun:
     def _check_trimmed(self) -> None:
         """Compaction may let go of a value only when a newer one is as safe as it was."""
         trimmed = TrimmedCheck(self._broker.bootstrap, self._trimmed_ledger)
-        self.report.checked_count += trimmed.run(self._trimmed_synced)
+        self.report.checked_count += trimmed.run(self._trimmed_synced, is_quiet=True)
         self._trimmed_ledger.forget_from(trimmed.end_offsets)
         self.report.compacted_count = trimmed.compacted_count
         self.report.deleted_count = trimmed.deleted_count

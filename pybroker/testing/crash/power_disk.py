@@ -139,7 +139,7 @@ class PowerDisk:
             self._loop = ""
         # The loop device lets go of its file a moment after it was detached.
         self._retry("umount", self._drive)
-        self._server.wait(timeout=10)
+        self._server.wait(timeout=60)
         for pipe in (self._server.stdin, self._server.stdout):
             assert pipe is not None
             pipe.close()
