@@ -81,6 +81,8 @@ class LogManager:
         #: Of the producers that were found in the logs as they were opened; -1: none.
         self.largest_producer_id = -1
         self._removals: set[asyncio.TimerHandle] = set()
+        #: Logs that have been open since the start: no stop in order says anything of them any more.
+        self._used: set[TopicPartition] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
         #: Whose last checkpoints could not be written.
@@ -219,9 +221,14 @@ class LogManager:
         self.scanned_bytes += native.recovery.scanned_bytes
         self.largest_producer_id = max(self.largest_producer_id, native.recovery.largest_producer_id)
         if existed:
-            durable_end = 0 if directory.clean else directory.recovery_point(key)
+            durable_end = 0 if self._is_clean(key, directory) else directory.recovery_point(key)
             recovery_report.tell(path, native.recovery, native.state.log_end_offset, durable_end)
+        self._used.add(key)
         return log
+
+    def _is_clean(self, key: TopicPartition, directory: LogDirectory) -> bool:
+        """Whether a log is as a stop in order has left it."""
+        return directory.clean and key not in self._used
 
     async def _place(
         self, key: TopicPartition, topic_id: bytes, directory_id: bytes, is_new: bool
@@ -307,7 +314,7 @@ class LogManager:
             str(path),
             partition_config(key, config, self.config),
             leader_epoch=leader_epoch,
-            clean=directory.clean,
+            clean=self._is_clean(key, directory),
             # The checkpoints may still know an earlier topic of that name.
             recovery_point=directory.recovery_point(key) if existed else 0,
             log_start_offset=directory.log_start_offset(key) if existed else -1,

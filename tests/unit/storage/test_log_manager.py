@@ -290,6 +290,27 @@ def test_a_topic_made_again_does_not_inherit_offsets(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_log_that_failed_is_not_trusted_when_it_is_opened_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.append(await made.open(), size_bytes=100)
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            assert made.manager.directories[0].clean
+            assert log.native.recovery.scanned_bytes == 0
+            await made.append(log, size_bytes=100)
+            await made.manager.drop(log)
+            path = log.path / f"{0:020d}.log"
+            torn = bytearray(path.read_bytes())
+            torn[-1] ^= 1
+            path.write_bytes(torn)
+            again = await made.open()
+            assert again.native.recovery.scanned_bytes > 0
+            assert again.native.state.log_end_offset == 1, "what was never synced is compared with its CRC"
+
+    asyncio.run(run())
+
+
 def test_a_call_whose_caller_is_cancelled_keeps_the_handle_open(tmp_path: Path) -> None:
     async def run() -> None:
         async with setup(tmp_path) as made:
