@@ -464,8 +464,8 @@ def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
         metadata = SimpleNamespace(image=_image())
         created: list[m.CreateTopicsRequest] = []
 
-        async def create_topics(request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
-            assert m.CreateTopicsRequest.decode(version, request.encode(version))[0] == request
+        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+            assert m.CreateTopicsRequest.decode(request.MAX_VERSION, request.encode(request.MAX_VERSION))[0] == request
             created.append(request)
             metadata.image = _image(**{OFFSETS_TOPIC: (b"\2" * 16, request.topics[0].num_partitions)})
             return m.CreateTopicsResponse()
@@ -506,7 +506,7 @@ def test_why_the_topic_cannot_be_made_is_told_to_clients_and_logged_once(caplog:
             name=OFFSETS_TOPIC, error_code=ErrorCode.INVALID_CONFIG, error_message="segment.bytes is too small"
         )
 
-        async def create_topics(request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
             return m.CreateTopicsResponse(topics=[row])
 
         broker.services.metadata = SimpleNamespace(image=_image())

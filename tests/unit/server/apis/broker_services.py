@@ -67,6 +67,8 @@ class Replicas:
         self.offline_dirs: list[Path] = []
         self.known_producers: dict[Key, list[ProducerState]] = {}
         self.low_watermarks: dict[Key, int | KafkaError] = {}
+        #: So long the handlers of DeleteRecords gave replicas for it.
+        self.timeouts_ms: set[int] = set()
         self.epochs: dict[Key, tuple[int, int]] = {}
         self.current_epoch = 4
 
@@ -91,8 +93,9 @@ class Replicas:
     def producers(self, topic: str, partition: int) -> list[ProducerState]:
         return _found(self.known_producers, (topic, partition))
 
-    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+    async def delete_records(self, topic: str, partition: int, before_offset: int, timeout_ms: int) -> int:
         await asyncio.sleep(0)
+        self.timeouts_ms.add(timeout_ms)
         outcome = _found(self.low_watermarks, (topic, partition))
         if isinstance(outcome, KafkaError):
             raise outcome

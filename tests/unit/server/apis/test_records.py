@@ -33,7 +33,7 @@ def test_records_are_deleted_per_partition() -> None:
             )
             for name, offsets in asked.items()
         ]
-        answer = await services.call("delete_records", m.DeleteRecordsRequest(topics=topics), 2)
+        answer = await services.call("delete_records", m.DeleteRecordsRequest(topics=topics, timeout_ms=700), 2)
         found = {
             (topic.name, row.partition_index): (row.error_code, row.low_watermark)
             for topic in answer.topics
@@ -46,6 +46,7 @@ def test_records_are_deleted_per_partition() -> None:
             ("__consumer_offsets", 0): (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
             ("b", 0): (0, 7),
         }
+        assert services.replicas.timeouts_ms == {700}
 
     asyncio.run(run())
 
