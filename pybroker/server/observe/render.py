@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -156,12 +155,9 @@ def _add_durability(out: Exposition, snapshot: Snapshot, page_cache: Mapping[Pat
             (c.HOT_LOGS, snapshot.rings.taken_count),
         ],
     )
-    sizes: Counter[Path] = Counter()
-    for key, state in snapshot.partitions.items():
-        sizes[snapshot.placed[key]] += state.size_bytes
     directories = [(labels(directory=str(each.path)), each) for each in snapshot.directories]
     out.add(c.DIRECTORY_ONLINE, [(text, int(each.is_online)) for text, each in directories])
-    out.add(c.DIRECTORY_BYTES, [(text, sizes[each.path]) for text, each in directories if each.is_online])
+    out.add(c.DIRECTORY_BYTES, [(text, _size_bytes(snapshot, each)) for text, each in directories if each.is_online])
     out.add(c.DIRECTORY_FREE_BYTES, [(text, free) for text, each in directories if (free := _free_bytes(each)) >= 0])
     doubts = [
         (labels(directory=str(each.path), finding=each.flush_finding), int(each.is_flush_doubtful))
@@ -175,6 +171,11 @@ def _add_durability(out: Exposition, snapshot: Snapshot, page_cache: Mapping[Pat
         for state, value in zip(("cached", "dirty", "writeback"), found, strict=True)
     ]
     out.add(c.PAGE_CACHE_BYTES, cached)
+
+
+def _size_bytes(snapshot: Snapshot, directory: DirectoryView) -> int:
+    states = (snapshot.partitions.get(key) for key in directory.partitions)
+    return sum(each.size_bytes for each in states if each is not None)
 
 
 def _free_bytes(directory: DirectoryView) -> int:

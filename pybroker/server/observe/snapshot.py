@@ -37,12 +37,13 @@ MOST_OFFSETS = 20_000
 
 
 class DirectoryView(NamedTuple):
-    """One log dir. `flush_finding` is None where flushes were not looked at."""
+    """One log dir, with the open logs that lie in it. `flush_finding` is None where flushes were not looked at."""
 
     path: Path
     is_online: bool
     flush_finding: str | None
     is_flush_doubtful: bool
+    partitions: list[TopicPartition]
     partition_paths: list[Path]
 
 
@@ -71,9 +72,8 @@ class Snapshot:
     event_counts: dict[str, int]
     delay_s: float = 0.0
     directories: list[DirectoryView] = field(default_factory=list)
-    #: Of every open log, with the log dir it lies in.
+    #: Of every open log.
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
-    placed: Mapping[TopicPartition, Path] = field(default_factory=dict)
     cluster: ClusterView | None = None
     metadata_end_offset: int = 0
     has_controller: bool = True
@@ -144,23 +144,25 @@ class Collector:
 
 def _add_logs(made: Snapshot, logs: LogManager) -> None:
     made.partitions = logs.states(logs.logs.values())
-    made.placed = {key: log.directory.path for key, log in logs.logs.items()}
-    paths: dict[Path, list[Path]] = {each.path: [] for each in logs.directories}
-    for log in logs.logs.values():
-        paths[log.directory.path].append(log.path)
+    # By identity: to hash thousands of paths takes milliseconds.
+    inside: dict[int, tuple[list[TopicPartition], list[Path]]] = {id(each): ([], []) for each in logs.directories}
+    for key, log in logs.logs.items():
+        keys, paths = inside[id(log.directory)]
+        keys.append(key)
+        paths.append(log.path)
     made.directories = [
         DirectoryView(
             each.path,
             each.failure is None,
             None if each.flush is None else each.flush.name,
             each.flush is not None and each.flush.name in SUSPICIOUS,
-            paths[each.path],
+            *inside[id(each)],
         )
         for each in logs.directories
     ]
     known = {each.path for each in logs.directories}
     made.directories += [
-        DirectoryView(path, False, None, False, []) for path in logs.failures.offline if path not in known
+        DirectoryView(path, False, None, False, [], []) for path in logs.failures.offline if path not in known
     ]
 
 
