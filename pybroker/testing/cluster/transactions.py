@@ -40,6 +40,7 @@ class TransactionLoad:
         self._bootstrap = bootstrap
         self._places = list(places)
         self._working = threading.Event()
+        self._last_error = "none"
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"transactions {number}")
             for number in range(first_producer, first_producer + producers)
@@ -63,7 +64,9 @@ class TransactionLoad:
         deadline = time.monotonic() + timeout_seconds
         while self._committed_count() < wanted:
             assert not self.history.client_errors, self.history.client_errors[:5]
-            assert time.monotonic() < deadline, f"no {count} transactions were committed in {timeout_seconds:g} s"
+            assert time.monotonic() < deadline, (
+                f"no {count} transactions were committed in {timeout_seconds:g} s; last error: {self._last_error}"
+            )
             time.sleep(0.02)
 
     def _committed_count(self) -> int:
@@ -116,11 +119,12 @@ class TransactionLoad:
                 value = encode_value(number, record[1])
                 producer.produce(place[0], value, partition=place[1], on_delivery=on_delivery(record))
             if count % _ABORT_EVERY:
-                outcome = _commit(producer)
+                outcome = self._commit(producer)
             else:
                 _call(producer.abort_transaction)
                 outcome = False
         except KafkaException as error:
+            self._last_error = str(error)
             for sender, record_number in records:
                 self.history.add_unknown(sender, record_number, str(error))
         if outcome:
@@ -128,17 +132,17 @@ class TransactionLoad:
                 self.history.add_acknowledged(*record, offsets.get(record))
         return Transaction(name, tuple(records), outcome)
 
-
-def _commit(producer: Producer) -> bool:
-    """Whether it was committed; else it was aborted. KafkaException when nobody knows."""
-    try:
-        _call(producer.commit_transaction)
-    except KafkaException as error:
-        if not error.args[0].txn_requires_abort():
-            raise
-        _call(producer.abort_transaction)
-        return False
-    return True
+    def _commit(self, producer: Producer) -> bool:
+        """Whether it was committed; else it was aborted. KafkaException when nobody knows."""
+        try:
+            _call(producer.commit_transaction)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._last_error = str(error)
+            _call(producer.abort_transaction)
+            return False
+        return True
 
 
 def _call(operation: Any) -> None:
