@@ -59,6 +59,12 @@ class GapCheckpoint:
         with self._lock:
             self._offsets[partition] = max(offset, self.get(partition))
 
+    def cap(self, partition: TopicPartition, end_offset: int) -> None:
+        """The log ends at `end_offset`: if it was cut, what comes behind has not been cleaned."""
+        with self._lock:
+            if self.get(partition) > end_offset:
+                self._offsets[partition] = end_offset
+
     def forget(self, partition: TopicPartition) -> None:
         """The log lies here no more."""
         with self._lock:

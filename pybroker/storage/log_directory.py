@@ -131,6 +131,8 @@ class LogDirectory:
         }
         for name, offsets in written.items():
             self._write(name, offsets, states)
+        for key, each in states.items():
+            self.gap_checkpoint.cap(key, each.log_end_offset)
         self.gap_checkpoint.save()
 
     def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:

@@ -249,6 +249,9 @@ static void truncate_log(life *it)
     /* The checkpoint goes first: below the recovery point nothing may be missing. */
     if (it->now.checkpoint_recovery > it->now.written_end)
         it->now.checkpoint_recovery = it->now.written_end;
+    /* And behind it comes another log, which nobody has cleaned. */
+    if (it->now.checkpoint_gap > it->now.written_end)
+        it->now.checkpoint_gap = it->now.written_end;
     it->truncating = true;
     CHECK_INT(pb_log_truncate(it->f.log, &it->f.guard, offset, &failure), 0);
     it->truncating = false;

@@ -67,6 +67,15 @@ def test_a_log_that_is_gone_leaves_nothing_to_the_next_of_its_name(tmp_path: Pat
     assert offset_checkpoint.read(tmp_path / FILE_NAME) == {}
 
 
+def test_behind_a_cut_nothing_is_the_cleaners(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    directory = _loaded(tmp_path)
+    directory.gap_checkpoint.note(T, 40)
+    directory.write_checkpoints({T: _state(35)})
+    directory.write_checkpoints({T: _state(60)})
+    assert _loaded(tmp_path).gap_checkpoint.get(T) == 35
+
+
 def test_a_damaged_file_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / FILE_NAME).write_text("0\nnonsense\n")
@@ -90,9 +99,10 @@ def test_a_move_takes_it_along(tmp_path: Path) -> None:
             log = await made.open()
             source = log.directory
             (target,) = set(made.manager.directories) - {source}
-            source.gap_checkpoint.note(T, 40)
+            await made.append(log)
+            source.gap_checkpoint.note(T, 1)
             await made.manager.relocate(log, target, target.path / "t-0")
-            assert offset_checkpoint.read(target.path / FILE_NAME) == {T: 40}
+            assert offset_checkpoint.read(target.path / FILE_NAME) == {T: 1}
             assert offset_checkpoint.read(source.path / FILE_NAME) == {}
 
     asyncio.run(run())
