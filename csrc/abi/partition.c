@@ -64,6 +64,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
         .internal = config->internal != 0,
         .transactional = config->transactional != 0,
         .leader_throttled = config->leader_throttled != 0,
+        .follower_throttled = config->follower_throttled != 0,
         .durable_acks = config->durability == PB_DURABILITY_ACKS,
     };
     if (config->compression_level == INT32_MIN && config->compression > 0)

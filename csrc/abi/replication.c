@@ -70,6 +70,12 @@ int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int3
     return result;
 }
 
+void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second)
+{
+    pb_quota_limit(&broker->follower_quota, bytes_per_second > 0 ? bytes_per_second : 0,
+                   broker->io->ops->monotonic_ns(broker->io));
+}
+
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second)
 {
     pb_quota_limit(&broker->leader_quota, bytes_per_second > 0 ? bytes_per_second : 0,

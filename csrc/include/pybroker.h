@@ -178,7 +178,8 @@ typedef struct pb_partition_config {
     int32_t internal;      /* clients may not produce to it */
     int32_t transactional; /* clients may produce transactional batches without a coordinator that vouches for them */
     int32_t durability;    /* pb_durability */
-    int32_t leader_throttled; /* this broker is one of leader.replication.throttled.replicas */
+    int32_t leader_throttled;   /* this broker is one of leader.replication.throttled.replicas, */
+    int32_t follower_throttled; /* of follower.replication.throttled.replicas */
 } pb_partition_config;
 
 /* What pb_partition_open is told. */
@@ -441,6 +442,9 @@ int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int3
 /* Of partitions that are leader_throttled, followers that are not in sync are sent no more than this per second, all
  * together (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
+/* Of partitions that are follower_throttled, those that lag fetch no more than this per second, all together
+ * (follower.replication.throttled.rate); as above. */
+void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second);
 
 /* ---- following: abi/fetcher.c ------------------------------------------------------------------------------------
  */

@@ -41,11 +41,14 @@ static void fill_ends(const pb_partition *partition, pb_follow_ends *ends)
     const pb_log *log = partition->log;
     int64_t end = pb_log_appended_end(log);
     int64_t kept = partition->rules.durable_acks ? pb_log_durable_end(log) : pb_log_written_end(log);
+    int64_t leader_watermark = partition->following.leader_high_watermark;
     *ends = (pb_follow_ends){
         .log_end_offset = end,
         .log_start_offset = pb_log_start_offset(log),
         .high_watermark = partition->high_watermark,
         .last_epoch = pb_log_latest_epoch(log),
+        .is_throttled = partition->rules.follower_throttled,
+        .lags = leader_watermark < 0 || leader_watermark > end,
         .is_settled = kept >= end,
     };
 }

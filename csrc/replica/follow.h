@@ -18,6 +18,8 @@ typedef struct pb_follow_ends {
     int64_t log_start_offset;
     int64_t high_watermark;
     int32_t last_epoch; /* of the last batch; -1: there is none */
+    bool is_throttled;  /* what it fetches counts, */
+    bool lags;          /* and it lacks some of what the leader has committed, or does not know of */
     bool is_settled;    /* all of it is written and, with durable acks, durable: a fetch may say so to the leader */
 } pb_follow_ends;
 

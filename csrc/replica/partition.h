@@ -34,10 +34,11 @@ typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
     int compression_level;          /* of the target codec, resolved */
     int32_t min_insync_replicas;
-    bool internal;         /* clients may not produce to it */
-    bool transactional;    /* clients may produce transactional batches that no coordinator vouches for */
-    bool leader_throttled; /* followers that are not in sync are sent no more than the broker's quota */
-    bool durable_acks;     /* nothing is acknowledged or read that a power cut could take back */
+    bool internal;           /* clients may not produce to it */
+    bool transactional;      /* clients may produce transactional batches that no coordinator vouches for */
+    bool leader_throttled;   /* followers that are not in sync are sent no more than the broker's quota */
+    bool follower_throttled; /* while it lags it fetches no more than the broker's quota */
+    bool durable_acks;       /* nothing is acknowledged or read that a power cut could take back */
 } pb_partition_rules;
 
 /*

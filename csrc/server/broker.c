@@ -109,6 +109,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_ping_init(&broker->ping);
     pb_racks_init(&broker->racks);
     pb_quota_init(&broker->leader_quota);
+    pb_quota_init(&broker->follower_quota);
     for (int i = 0; i < PB_API_KEYS; i++)
         broker->apis[i].max_version = -1;
     uint64_t seed;
@@ -261,6 +262,7 @@ void pb_broker_destroy(pb_broker *broker)
     pb_ping_destroy(&broker->ping);
     pb_racks_destroy(&broker->racks);
     pb_quota_destroy(&broker->leader_quota);
+    pb_quota_destroy(&broker->follower_quota);
     if (broker->rings != NULL)
         pb_ring_pool_close(broker->rings);
     broker->io->ops->close(broker->io);

@@ -100,7 +100,8 @@ struct pb_broker {
     pb_registry registry;
     pb_fetch_sessions sessions;
     pb_racks racks;
-    pb_quota leader_quota; /* of what throttled followers are sent */
+    pb_quota leader_quota;   /* of what throttled followers are sent */
+    pb_quota follower_quota; /* of what throttled partitions fetch */
     pb_events events;
     pb_cold_reads cold_reads;
     pb_worker pacing;   /* writeback of growing logs */

@@ -7,6 +7,7 @@
 
 enum {
     PATIENCE_NS = 10000000, /* for the writes of one answer, before others are fetched without those partitions */
+    REST_NS = 50000000,     /* of those that are throttled */
     SYNC_LOOK_NS = 2000000, /* how often it is looked whether what somebody else has appended is durable */
 };
 
@@ -119,6 +120,15 @@ void pb_followed_delay(pb_followed *follower, int64_t delay_ns)
     pb_followed_time(follower, delay_ns);
 }
 
+/* Others have had what there is for all that are throttled: those in sync go on, or they would leave the ISR (KIP-73).
+ */
+static bool must_rest(const pb_followed *follower, const pb_follow_ends *ends)
+{
+    pb_fetcher *fetcher = pb_fetcher_of(follower);
+    return ends->is_throttled && ends->lags &&
+           pb_quota_is_exceeded(&fetcher->broker->follower_quota, fetcher->home->reactor.now_ns);
+}
+
 void pb_followed_take_ends(pb_followed *follower, const pb_follow_ends *ends)
 {
     follower->now = (pb_fetch_position){
@@ -128,7 +138,10 @@ void pb_followed_take_ends(pb_followed *follower, const pb_follow_ends *ends)
         .leader_epoch = follower->leader_epoch,
         .last_epoch = ends->last_epoch,
     };
-    pb_followed_move(follower, PB_FOLLOW_READY);
+    if (must_rest(follower, ends))
+        pb_followed_delay(follower, REST_NS);
+    else
+        pb_followed_move(follower, PB_FOLLOW_READY);
 }
 
 void pb_followed_settle(pb_followed *follower)

@@ -203,7 +203,7 @@ void pb_fetcher_reset_session(pb_fetcher *fetcher);
 void pb_followed_move(pb_followed *follower, enum pb_followed_step step);
 /* READY, if the ticket holds and all is settled. */
 void pb_followed_settle(pb_followed *follower);
-/* READY, at those ends. */
+/* READY, at those ends, unless it is throttled. */
 void pb_followed_take_ends(pb_followed *follower, const pb_follow_ends *ends);
 void pb_followed_delay(pb_followed *follower, int64_t delay_ns);
 /* Look at it again then. */

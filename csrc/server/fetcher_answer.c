@@ -272,6 +272,8 @@ static void queue(parting *it, pb_fetch_answer *answer, pb_followed *follower)
     if (it->fetched.must_pump)
         pb_server_reactor_queue(fetcher->home, follower->partition);
     int refused = count_queued(it, fetcher);
+    if (it->fetched.ends.is_throttled)
+        pb_quota_take(&fetcher->broker->follower_quota, it->bytes, fetcher->home->reactor.now_ns);
     if (result != 0)
         refuse_rest(follower, result);
     else if (it->is_corrupt)

@@ -127,7 +127,6 @@ _IDLE: Mapping[str, str] = {
     "early.start.listeners": "No listener waits for an authorizer.",
     "fetch.purgatory.": _WAITING,
     "follower.fetch.last.tiered.offset.enable": _TIERED,
-    "follower.replication.": "Followers fetch as fast as they can; their leaders can be throttled.",
     "group.consumer.": _CONSUMER,
     "group.coordinator.": _GROUP_LOOP,
     "group.coordinator.rebalance.protocols": "Classic groups are served, and no others.",

@@ -168,6 +168,11 @@ class NativeBroker:
         most; 0: no limit. At once."""
         lib.pb_broker_limit_leader_replication(self.handle, bytes_per_second)
 
+    def limit_follower_replication(self, bytes_per_second: int) -> None:
+        """What partitions that are `follower_throttled` fetch while they lag, per second and all together; 0: no
+        limit. At once."""
+        lib.pb_broker_limit_follower_replication(self.handle, bytes_per_second)
+
     def limit_cleaning(self, bytes_per_second: int) -> None:
         """What all log cleaners together read and write per second at most; 0: no limit. At once."""
         lib.pb_broker_limit_cleaning(self.handle, bytes_per_second)

@@ -61,6 +61,8 @@ class PartitionConfig:
     durability: int
     leader_throttled: int = 0
     """This broker is one of `leader.replication.throttled.replicas`."""
+    follower_throttled: int = 0
+    """This broker is one of `follower.replication.throttled.replicas`."""
 
 
 _CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))

@@ -341,6 +341,8 @@ class _ConfigPublisher:
         self._native.limit_connections(config.get_int("max.connections"))
         rate = config.get_int("leader.replication.throttled.rate")
         self._native.limit_leader_replication(rate if rate < _UNLIMITED else 0)
+        rate = config.get_int("follower.replication.throttled.rate")
+        self._native.limit_follower_replication(rate if rate < _UNLIMITED else 0)
         for warning in config.warnings if config.dynamic_broker or config.dynamic_default else ():
             logger.warning("%s", warning)
 

@@ -51,6 +51,9 @@ def partition_config(key: TopicPartition, config: TopicConfig, broker: BrokerCon
         transactional=not broker.get_bool("transaction.partition.verification.enable"),
         durability=_DURABILITIES[config.durability],
         leader_throttled=is_throttled(config.get_list("leader.replication.throttled.replicas"), key[1], broker.node_id),
+        follower_throttled=is_throttled(
+            config.get_list("follower.replication.throttled.replicas"), key[1], broker.node_id
+        ),
     )
 
 

@@ -608,6 +608,37 @@ TEST(another_broker_epoch_is_told_on_a_new_connection)
     leader_stop(&it);
 }
 
+TEST(a_throttled_partition_rests_while_it_lags_and_no_longer)
+{
+    enum { RATE = 20000 };
+    leader_rig it;
+    leader_start(&it, 8, false);
+    it.partitions[0]->rules.follower_throttled = true;
+    pb_quota_limit(&it.broker->follower_quota, RATE, it.io->ops->monotonic_ns(it.io));
+    leader_follow(&it, 0, 1);
+    leader_follow(&it, 1, 1);
+    expect_at(&it, 0, -1);
+    int64_t began_ns = it.io->ops->monotonic_ns(it.io);
+    answer_records(&it, 0, 1, 2000, 5000); /* much more than a second's */
+    leader_expect_fetch(&it);              /* for the other one, at once */
+    CHECK(leader_forgets(&it, 0));
+    leader_answer(&it, NULL, 0);
+    for (;;) {
+        leader_expect_fetch(&it);
+        if (leader_named(&it, 0) != NULL)
+            break;
+        leader_run(&it, 100000000);
+        leader_answer(&it, NULL, 0);
+    }
+    int64_t bytes = leader_ends(&it, 0).size_bytes;
+    CHECK(bytes > 2 * RATE);
+    CHECK(it.io->ops->monotonic_ns(it.io) - began_ns >= (bytes - RATE) / RATE * 1000000000LL);
+    CHECK_INT(leader_named(&it, 0)->fetch_offset, 2000);
+    answer_records(&it, 2000, 1, 3000, 5000); /* with that it has all that is committed: it may not rest */
+    expect_at(&it, 5000, 1);
+    leader_stop(&it);
+}
+
 TEST(ending_waits_for_nobody)
 {
     for (int when = 0; when < 4; when++) { /* connecting, asking, answered, cutting */

@@ -20,6 +20,7 @@ THROTTLE_KEYS: tuple[ConfigKey, ...] = (
     _throttle(
         "follower.replication.throttled.rate",
         "Bytes per second that this broker fetches for throttled replicas.",
+        honoured=True,
     ),
     _throttle(
         "replica.alter.log.dirs.io.max.bytes.per.second",

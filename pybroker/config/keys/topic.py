@@ -58,7 +58,7 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
               Range(0), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("follower.replication.throttled.replicas", LIST, "", MEDIUM,
               "Replicas whose fetching is throttled, as partition:broker pairs, or * for all.",
-              ThrottledReplicas(), update_mode=CLUSTER_WIDE),
+              ThrottledReplicas(), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("index.interval.bytes", INT, "4096", MEDIUM,
               "Bytes of records between two entries of the offset index.",
               Range(0), update_mode=CLUSTER_WIDE, honoured=True),
