@@ -32,7 +32,7 @@ def test_a_topic_from_its_making_to_its_end(run: Run, lines_of: Lines) -> None:
 
 def test_a_pipe_gets_tabs_and_a_line_of_titles(run: Run) -> None:
     run("topics", "create", "--topic", "cli-tabs", "--replica-assignment", "1,1")
-    lines = run("topics", "describe", "--topic", "cli-t.*").stdout.splitlines()
+    lines = run("topics", "describe", "--topic", "cli-tab.*").stdout.splitlines()
     assert lines[0].split("\t") == ["topic", "partition", "leader", "replicas", "isr", "offline"]
     assert lines[1:] == ["cli-tabs\t0\t1\t1\t1\t-", "cli-tabs\t1\t1\t1\t1\t-"]
     assert run("topics", "describe", "--topic", "cli-tabs", "--unavailable-partitions").stdout == ""
