@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 4
+#define PB_ABI_VERSION 5
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -491,6 +491,9 @@ enum pb_follower_news {
     PB_FOLLOWER_CUT = 2,       /* cut at offset, below its high watermark, as after an unclean leader election */
     PB_FOLLOWER_CORRUPT = 3,   /* the leader sent no sound batch for offset: it is asked again after backoff_ms */
     PB_FOLLOWER_STOPPED = 4,   /* its log cannot be cut or appended to: it stands still until told to follow again */
+    /* Cut at offset, below what was durable, so that checkpoints may tell of more than is left. Before something else
+     * takes its place they have to be written: it stands still until told to follow again. */
+    PB_FOLLOWER_CHECKPOINT = 5,
 };
 
 /* How far a partition that follows has come. */

@@ -126,7 +126,7 @@ int64_t pb_follow_divergence(const pb_log *log, int32_t epoch, int64_t leader_en
 }
 
 /* Take the token of syncs, without waiting for the one under way: the offset to cut at, or -errno. */
-static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_follow_cut *cut)
+static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_follow_cut *cut, int64_t *durable_end)
 {
     pthread_mutex_lock(&partition->lock);
     int64_t result = -ESTALE;
@@ -135,6 +135,7 @@ static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_foll
     if (result == 0) {
         result =
             cut->kind == PB_CUT_DIVERGED ? pb_follow_divergence(partition->log, cut->epoch, cut->offset) : cut->offset;
+        *durable_end = pb_log_durable_end(partition->log);
         partition->syncing = true;
         partition->readers++;
     }
@@ -153,15 +154,18 @@ static void lower_watermark(pb_partition *partition, pb_follow_cut *cut)
 
 int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follow_cut *cut, pb_failure *failure)
 {
-    int64_t offset = begin_cut(partition, ticket, cut);
+    int64_t durable_end = 0;
+    int64_t offset = begin_cut(partition, ticket, cut, &durable_end);
     if (offset < 0)
         return (int)offset;
     pb_log_guard guard = pb_partition_guard(partition);
     int result = cut->kind == PB_CUT_RESTART ? pb_log_restart(partition->log, &guard, offset, failure)
                                              : pb_log_truncate(partition->log, &guard, offset, failure);
     pthread_mutex_lock(&partition->lock);
-    if (result == 0)
+    if (result == 0) {
         lower_watermark(partition, cut);
+        cut->below_durable = cut->end_offset < durable_end;
+    }
     pthread_mutex_unlock(&partition->lock);
     pb_durable_allow_syncs(partition);
     return result;

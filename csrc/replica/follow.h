@@ -59,6 +59,7 @@ typedef struct pb_follow_cut {
     /* Results. */
     int64_t end_offset;   /* of the log after it */
     bool below_watermark; /* records below the high watermark are gone */
+    bool below_durable;   /* records that were durable are gone, and others may get their offsets */
 } pb_follow_cut;
 
 /* Cut the log. A background thread: it waits for the disk. 0; -ESTALE: the ticket has ended; -EBUSY: later; or why it

@@ -55,7 +55,13 @@ typedef struct pb_fetcher_settings {
 } pb_fetcher_settings;
 
 /* The values are pybroker.h's pb_follower_news. */
-enum pb_followed_tell { PB_TELL_RESTARTED = 1, PB_TELL_CUT = 2, PB_TELL_CORRUPT = 3, PB_TELL_STOPPED = 4 };
+enum pb_followed_tell {
+    PB_TELL_RESTARTED = 1,
+    PB_TELL_CUT = 2,
+    PB_TELL_CORRUPT = 3,
+    PB_TELL_STOPPED = 4,
+    PB_TELL_CHECKPOINT = 5,
+};
 
 enum pb_followed_step {
     PB_FOLLOW_READY,   /* to be fetched */

@@ -41,6 +41,13 @@ static void tell_result(pb_followed *follower, const pb_follow_cut *cut)
         pb_followed_tell(follower, PB_TELL_CUT, cut->end_offset);
 }
 
+/* Recovery trusts what lies below a recovery point. After a loss of power that must not be what comes now. */
+static void await_checkpoint(pb_followed *follower, int64_t end_offset)
+{
+    pb_followed_move(follower, PB_FOLLOW_STOPPED);
+    pb_followed_tell(follower, PB_TELL_CHECKPOINT, end_offset);
+}
+
 static void ended(pb_followed *follower, const cutting *it)
 {
     if (it->result == -EBUSY) {
@@ -53,7 +60,10 @@ static void ended(pb_followed *follower, const cutting *it)
         stop(follower);
     } else {
         tell_result(follower, &it->cut);
-        pb_followed_settle(follower);
+        if (it->cut.below_durable)
+            await_checkpoint(follower, it->cut.end_offset);
+        else
+            pb_followed_settle(follower);
     }
 }
 

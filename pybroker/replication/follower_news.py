@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from pybroker.native.fetcher import FOLLOWER_CORRUPT, FOLLOWER_CUT, FOLLOWER_RESTARTED, FOLLOWER_STOPPED
+from pybroker.native.fetcher import (
+    FOLLOWER_CHECKPOINT,
+    FOLLOWER_CORRUPT,
+    FOLLOWER_CUT,
+    FOLLOWER_RESTARTED,
+    FOLLOWER_STOPPED,
+)
 from pybroker.storage.partition_log import PartitionLog
 
-__all__ = ["FOLLOWER_STOPPED", "tell"]
+__all__ = ["FOLLOWER_CHECKPOINT", "FOLLOWER_STOPPED", "tell"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +31,7 @@ _TEXTS = {
         logging.ERROR,
         "%s: what its leader sent for offset %d is damaged; it is fetched again. If that goes on, the leader's log is",
     ),
+    FOLLOWER_CHECKPOINT: (logging.INFO, "%s: it is cut to end at offset %d, as its leader's log does"),
     FOLLOWER_STOPPED: (logging.ERROR, "%s: it could not take over what its leader has, and stands still at offset %d"),
 }
 

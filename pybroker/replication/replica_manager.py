@@ -24,7 +24,7 @@ from pybroker.native.errors import NativeError
 from pybroker.observability.event_log import event
 from pybroker.replication import log_repair, statistics
 from pybroker.replication.departures import Departures
-from pybroker.replication.follower_news import FOLLOWER_STOPPED, tell
+from pybroker.replication.follower_news import FOLLOWER_CHECKPOINT, FOLLOWER_STOPPED, tell
 from pybroker.replication.log_repair import LogRepair
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
@@ -77,6 +77,8 @@ class ReplicaManager(ReplicaAccess):
         self._followers: list[MetadataPublisher] = []
         self._reopening_listeners: list[Callable[[list[TopicPartition]], None]] = []
         self._may_lead = False
+        #: That follow, and were cut below what checkpoints may tell of.
+        self._cut: list[PartitionLog] = []
         #: Whether all partitions are due for their roles, changed or not.
         self._are_roles_due = False
         #: None stands for another attempt to open what could not be opened.
@@ -376,6 +378,18 @@ class ReplicaManager(ReplicaAccess):
             # An OFFLINE event says so, too, if the log is at fault. Else it may succeed the next time.
             await asyncio.sleep(log_repair.REPAIR_INTERVAL_S)
             await self._go_on(log)
+        elif news == FOLLOWER_CHECKPOINT:
+            self._cut.append(log)
+            if len(self._cut) == 1:
+                await self._checkpoint_cut_logs()
+
+    async def _checkpoint_cut_logs(self) -> None:
+        """After an election there may be thousands: one write is for all that were cut before it began."""
+        while self._cut:
+            count = len(self._cut)
+            await self._logs.write_checkpoints()
+            written, self._cut[:count] = self._cut[:count], []
+            await _all([self._go_on(log) for log in written])
 
     def statistics(self) -> ReplicationStatistics:
         """How replication goes."""

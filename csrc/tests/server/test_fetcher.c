@@ -437,6 +437,35 @@ TEST(a_log_that_takes_no_more_stands_still_until_it_is_told_to_follow_again)
     leader_stop(&it);
 }
 
+TEST(a_log_that_is_cut_below_what_was_durable_waits_until_it_is_told_to_follow_again)
+{
+    leader_rig it;
+    leader_start(&it, 5, true);
+    leader_follow(&it, 0, 1);
+    expect_at(&it, 0, -1);
+    answer_records(&it, 0, 1, 10, 4);
+    expect_at(&it, 10, 1);
+    CHECK_INT(leader_ends(&it, 0).durable_offset, 10);
+    leader_follow(&it, 1, 1);
+    answer_divergence(&it, 1, 6);
+    leader_expect_fetch(&it); /* for the other one */
+    leader_answer(&it, NULL, 0);
+    leader_expect_fetch(&it);
+    leader_quiesce(&it, it.partitions[0]);
+    leader_settle(&it);
+    leader_take_events(&it);
+    CHECK_INT(it.event_count, 1);
+    CHECK_INT(it.events[0].what, PB_TELL_CHECKPOINT);
+    CHECK_INT(it.events[0].offset, 6);
+    CHECK_INT(leader_ends(&it, 0).log_end_offset, 6);
+    CHECK(leader_ends(&it, 0).recovery_point <= 6); /* what the checkpoint will say */
+    CHECK_INT(atomic_load(&it.partitions[0]->following.state), PB_FOLLOWING_STANDS);
+    leader_follow(&it, 0, 1);
+    leader_answer(&it, NULL, 0);
+    expect_at(&it, 6, 1);
+    leader_stop(&it);
+}
+
 TEST(a_lost_session_begins_anew_at_once)
 {
     static const int16_t errors[] = {PB_KAFKA_FETCH_SESSION_ID_NOT_FOUND, PB_KAFKA_INVALID_FETCH_SESSION_EPOCH};

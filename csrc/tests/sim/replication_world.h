@@ -506,6 +506,8 @@ static void take_events(node *one)
             /* Leaders come from the ISR: nothing that was committed is ever cut, and nothing is corrupt. */
             CHECK(event->error != PB_TELL_CUT && event->error != PB_TELL_RESTARTED);
             CHECK(event->error != PB_TELL_CORRUPT && event->error != PB_TELL_STOPPED);
+            if (event->error == PB_TELL_CHECKPOINT && one->told_leader != one->id - 1)
+                one->told_epoch = one->told_partition_epoch = -1; /* it is told to follow again */
         }
         if (event->kind == PB_NODE_NOTICE)
             pb_events_claim_notice(&one->broker->events, PB_CONTAINER(event, pb_notice, event));

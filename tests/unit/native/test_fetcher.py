@@ -13,6 +13,8 @@ import pytest
 from pybroker.native.broker import EVENT_APPENDED, EVENT_CAUGHT_UP, EVENT_FOLLOWER, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.fetcher import (
+    FOLLOWER_CHECKPOINT,
+    FOLLOWER_CUT,
     FOLLOWER_FETCHING,
     FOLLOWER_IDLE,
     FetcherOptions,
@@ -43,6 +45,8 @@ class Pair:
         self.follower, _ = self._start(2, "auto")
         self.led = self.open(self.leader, "leader")
         self._epoch = 0
+        #: By the follower: news, tag and offset.
+        self.told: list[tuple[int, int, int]] = []
         self.lead()
         self.copy = self.open(self.follower, "follower")
         self.fetcher = NativeFetcher(self.follower, self.options())
@@ -91,7 +95,22 @@ class Pair:
     def wait_for_copy(self) -> None:
         """All that the leader has, and its high watermark, has come over."""
         ends = self.led.state.log_end_offset
-        wait_until(lambda: self.copy.state.high_watermark >= ends)
+
+        def has_come() -> bool:
+            self.hear()
+            state = self.copy.state
+            return state.log_end_offset == ends and state.high_watermark >= ends
+
+        wait_until(has_come)
+        self.hear()
+
+    def hear(self) -> None:
+        """Note what the follower tells, and follow again when that is what it waits for."""
+        for event in self.follower.take_events():
+            if event[0] == EVENT_FOLLOWER:
+                self.told.append((event[1], event[2], event[3]))
+                if event[1] == FOLLOWER_CHECKPOINT:
+                    self.copy.follow(self.fetcher, self._epoch)
 
     def close(self) -> None:
         self.fetcher.close()
@@ -153,11 +172,11 @@ def test_a_leader_that_becomes_a_follower_is_cut_where_it_differs(pair: Pair) ->
     pair.append(b"kept")
     pair.copy.follow(pair.fetcher, 2)
     pair.wait_for_copy()
-    wait_until(lambda: pair.copy.state.log_end_offset == 2)
     assert log_bytes(pair, "follower") == log_bytes(pair, "leader")
     assert pair.copy.epoch_end(1) == pair.led.epoch_end(1)
-    told = [event for event in pair.follower.take_events() if event[0] == EVENT_FOLLOWER]
-    assert [event[2:4] for event in told] == [(9, 1)], "it was cut below the high watermark that it had as a leader"
+    assert pair.told[0] == (FOLLOWER_CUT, 9, 1), "it was cut below the high watermark that it had as a leader"
+    is_durable = pair.config.durability == DURABILITY_ACKS
+    assert pair.told[1:] == [(FOLLOWER_CHECKPOINT, 9, 1)] * is_durable
 
 
 def test_options_that_make_no_sense_are_refused(pair: Pair) -> None:

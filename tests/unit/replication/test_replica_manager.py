@@ -18,7 +18,7 @@ from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
-from pybroker.native.fetcher import FetcherOptions
+from pybroker.native.fetcher import FOLLOWER_CHECKPOINT, FetcherOptions
 from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
@@ -28,7 +28,7 @@ from pybroker.replication import departures, log_repair
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
-from pybroker.replication.partition_roles import Replication
+from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
@@ -492,6 +492,33 @@ def test_statistics(tmp_path: Path) -> None:
             assert found.fetchers == NOTHING_FETCHED
             await made.elect(SOMEBODY_ELSE)
             assert made.replicas.statistics().under_min_isr_count == 0, "that is its leader's to tell"
+
+    asyncio.run(run())
+
+
+def test_logs_that_were_cut_follow_again_when_checkpoints_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create(partition_count=3)
+            done: list[str] = []
+            write = made.logs.write_checkpoints
+
+            async def write_checkpoints() -> None:
+                await write()
+                done.append("written")
+
+            async def follow_again(replica: Any) -> None:
+                done.append(str(replica.log.key[1]))
+
+            monkeypatch.setattr(made.logs, "write_checkpoints", write_checkpoints)
+            monkeypatch.setattr(PartitionRoles, "follow_again", lambda _, replica: follow_again(replica))
+            tags = [made.logs.logs["t", index].tag for index in range(3)]
+            first = asyncio.create_task(made.replicas.on_follower(tags[0], FOLLOWER_CHECKPOINT, 5))
+            await asyncio.sleep(0)
+            await asyncio.gather(first, *(made.replicas.on_follower(tag, FOLLOWER_CHECKPOINT, 5) for tag in tags[1:]))
+            assert done == ["written", "0", "written", "1", "2"], "what came meanwhile waits for another"
 
     asyncio.run(run())
 
