@@ -163,10 +163,16 @@ typedef struct parting {
     bool is_corrupt; /* what follows is no sound batch */
 } parting;
 
+/* Its offsets can be reckoned with. */
+static bool has_offsets(const pb_batch_header *header)
+{
+    return header->magic == PB_BATCH_MAGIC && header->last_offset_delta >= 0 && header->last_offset_delta < INT32_MAX &&
+           header->base_offset >= 0 && header->base_offset <= INT64_MAX - INT32_MAX - 1;
+}
+
 static bool is_sound(const uint8_t *bytes, const pb_batch_header *header, int64_t next_offset)
 {
-    return header->magic == PB_BATCH_MAGIC && header->last_offset_delta >= 0 && header->record_count >= 0 &&
-           header->base_offset >= next_offset && header->base_offset <= INT64_MAX - INT32_MAX - 1 &&
+    return has_offsets(header) && header->record_count >= 0 && header->base_offset >= next_offset &&
            pb_batch_crc_matches(bytes, header->size_bytes);
 }
 
@@ -211,8 +217,7 @@ static void part(parting *it, pb_fetch_answer *answer, const pb_followed *follow
         int result = pb_batch_next(data, length, &position, &header);
         if (result == 0 && header.size_bytes == 0)
             return; /* the answer had no room for all of it */
-        bool is_old = result == 0 && header.magic == PB_BATCH_MAGIC && header.last_offset_delta >= 0 &&
-                      pb_batch_last_offset(&header) < it->next_offset;
+        bool is_old = result == 0 && has_offsets(&header) && pb_batch_last_offset(&header) < it->next_offset;
         if (is_old)
             continue;
         it->is_corrupt = result != 0 || !is_sound(bytes, &header, it->next_offset);

@@ -335,6 +335,25 @@ static void set_largest_offset(uint8_t *batch, size_t size)
     pb_batch_set_base_offset(batch, INT64_MAX);
 }
 
+static void set_last_offset(uint8_t *batch, size_t size, int64_t base_offset)
+{
+    pb_batch_header header;
+    CHECK_INT(pb_batch_parse(batch, size, &header), 0);
+    header.last_offset_delta = INT32_MAX;
+    header.base_offset = base_offset;
+    pb_batch_write(batch, &header);
+}
+
+static void set_largest_delta(uint8_t *batch, size_t size)
+{
+    set_last_offset(batch, size, 6);
+}
+
+static void set_offsets_that_wrap(uint8_t *batch, size_t size)
+{
+    set_last_offset(batch, size, INT64_MAX);
+}
+
 TEST(what_is_no_sound_batch_is_not_taken)
 {
     refuse_spoiled(flip_a_bit);
@@ -342,6 +361,8 @@ TEST(what_is_no_sound_batch_is_not_taken)
     refuse_spoiled(set_offset_back);
     refuse_spoiled(set_silly_length);
     refuse_spoiled(set_largest_offset);
+    refuse_spoiled(set_largest_delta);
+    refuse_spoiled(set_offsets_that_wrap);
 }
 
 TEST(what_it_has_already_is_passed_over_and_a_cut_batch_comes_again)
