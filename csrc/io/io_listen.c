@@ -52,14 +52,20 @@ static int try_listen(const struct addrinfo *address)
     return fd;
 }
 
+/* The addresses for sockets of streams, to be freed with freeaddrinfo: 0 or what gai_strerror has words for. */
+static int look_up(const char *host, int port, int flags, struct addrinfo **addresses)
+{
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags};
+    return getaddrinfo(host, service, &hints, addresses);
+}
+
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure)
 {
     (void)io;
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *addresses = NULL;
-    int error = getaddrinfo(host[0] != '\0' ? host : NULL, service, &hints, &addresses);
+    int error = look_up(host[0] != '\0' ? host : NULL, port, AI_PASSIVE, &addresses);
     if (error != 0)
         return pb_fail(failure, -EINVAL, "cannot look up the listener host '%s' (%s)", host, gai_strerror(error));
     int fd = -EADDRNOTAVAIL;
@@ -77,11 +83,8 @@ int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_por
 
 int pb_io_connect(const char *host, int port, pb_failure *failure)
 {
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
-    int error = getaddrinfo(host, service, &hints, &addresses);
+    int error = look_up(host, port, 0, &addresses);
     if (error != 0)
         return pb_fail(failure, -EINVAL, "cannot look up the host '%s' (%s)", host, gai_strerror(error));
     int fd = -EADDRNOTAVAIL;
@@ -128,11 +131,8 @@ static bool is_loopback(const struct sockaddr_storage *address)
 int pb_posix_address_find(pb_io *io, const char *host, int port, pb_address *out, int capacity, pb_failure *failure)
 {
     (void)io;
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
-    int error = getaddrinfo(host, service, &hints, &addresses);
+    int error = look_up(host, port, 0, &addresses);
     if (error != 0)
         return pb_fail(failure, -EHOSTUNREACH, "cannot look up the host '%s' (%s)", host, gai_strerror(error));
     int count = 0;

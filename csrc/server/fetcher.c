@@ -108,10 +108,8 @@ void pb_followed_time(pb_followed *follower, int64_t delay_ns)
 {
     pb_reactor *reactor = &pb_fetcher_of(follower)->home->reactor;
     follower->timer.fire = time_is_up;
-    if (pb_timer_set(&reactor->timers, &follower->timer, reactor->now_ns + delay_ns) < 0) {
-        pb_followed_move(follower, PB_FOLLOW_STOPPED);
-        pb_followed_tell(follower, PB_TELL_STOPPED, follower->now.offset);
-    }
+    if (pb_timer_set(&reactor->timers, &follower->timer, reactor->now_ns + delay_ns) < 0)
+        pb_followed_stop(follower);
 }
 
 void pb_followed_delay(pb_followed *follower, int64_t delay_ns)
@@ -175,6 +173,12 @@ void pb_followed_tell(pb_followed *follower, enum pb_followed_tell what, int64_t
     event->error = (int32_t)what;
     event->offset = offset;
     pb_events_put(events, event);
+}
+
+void pb_followed_stop(pb_followed *follower)
+{
+    pb_followed_move(follower, PB_FOLLOW_STOPPED);
+    pb_followed_tell(follower, PB_TELL_STOPPED, follower->now.offset);
 }
 
 /* ---- the fetcher ---- */

@@ -215,6 +215,8 @@ void pb_followed_delay(pb_followed *follower, int64_t delay_ns);
 /* Look at it again then. */
 void pb_followed_time(pb_followed *follower, int64_t delay_ns);
 void pb_followed_tell(pb_followed *follower, enum pb_followed_tell what, int64_t offset);
+/* It stands still until it is told to follow again, and Python hears of that. */
+void pb_followed_stop(pb_followed *follower);
 /* It follows no more. */
 void pb_followed_quit(pb_followed *follower);
 /* Free it if it is gone, and nobody needs it any more. */

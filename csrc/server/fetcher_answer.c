@@ -97,12 +97,6 @@ void pb_fetcher_free_answers(pb_fetcher *fetcher)
 
 /* ---- written ---- */
 
-static void stop(pb_followed *follower)
-{
-    pb_followed_move(follower, PB_FOLLOW_STOPPED);
-    pb_followed_tell(follower, PB_TELL_STOPPED, follower->now.offset);
-}
-
 /* All of it is in the log, or never will be. */
 static void finish(writing *it)
 {
@@ -113,7 +107,7 @@ static void finish(writing *it)
     pb_fetcher_retain(fetcher); /* the answer may be what keeps it */
     if (pb_followed_unref(follower, it->ticket)) {
         if (failed)
-            stop(follower);
+            pb_followed_stop(follower);
         else if (follower->step == PB_FOLLOW_WRITING)
             pb_followed_settle(follower);
     }
@@ -238,7 +232,7 @@ static void refuse_rest(pb_followed *follower, int result)
     if (result == -ESTALE)
         pb_followed_quit(follower);
     else if (result == PB_KAFKA_KAFKA_STORAGE_ERROR)
-        stop(follower);
+        pb_followed_stop(follower);
     else if (result == PB_KAFKA_OFFSET_OUT_OF_RANGE)
         complain_of_records(follower, follower->now.offset);
     else

@@ -27,12 +27,6 @@ typedef struct cutting {
     pb_failure failure;
 } cutting;
 
-static void stop(pb_followed *follower)
-{
-    pb_followed_move(follower, PB_FOLLOW_STOPPED);
-    pb_followed_tell(follower, PB_TELL_STOPPED, follower->now.offset);
-}
-
 static void tell_result(pb_followed *follower, const pb_follow_cut *cut)
 {
     if (cut->kind == PB_CUT_RESTART)
@@ -57,7 +51,7 @@ static void ended(pb_followed *follower, const cutting *it)
     } else if (it->result != 0) {
         pb_events_notice(&it->fetcher->broker->events, "cannot cut %s-%d as its leader's log asks for: %s",
                          it->partition->topic, it->partition->index, it->failure.text);
-        stop(follower);
+        pb_followed_stop(follower);
     } else {
         tell_result(follower, &it->cut);
         if (it->cut.below_durable)

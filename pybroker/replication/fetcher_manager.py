@@ -42,7 +42,7 @@ class Source:
 
 
 class ReplicaFetcherManager:
-    """`fetcher` opens what is needed, `release` gives it back, `close_idle` closes what nobody needs."""
+    """`acquire` opens what is needed, `release` gives it back, `close_idle` closes what nobody needs."""
 
     def __init__(
         self,

@@ -13,8 +13,6 @@ from pybroker.native.fetcher import (
 )
 from pybroker.storage.partition_log import PartitionLog
 
-__all__ = ["FOLLOWER_CHECKPOINT", "FOLLOWER_STOPPED", "tell"]
-
 logger = logging.getLogger(__name__)
 
 _TEXTS = {

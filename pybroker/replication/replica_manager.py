@@ -21,10 +21,11 @@ from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionRegistration, TopicImage
 from pybroker.metadata.loader import MetadataPublisher
 from pybroker.native.errors import NativeError
+from pybroker.native.fetcher import FOLLOWER_CHECKPOINT, FOLLOWER_STOPPED
 from pybroker.observability.event_log import event
 from pybroker.replication import log_repair, statistics
 from pybroker.replication.departures import Departures
-from pybroker.replication.follower_news import FOLLOWER_CHECKPOINT, FOLLOWER_STOPPED, tell
+from pybroker.replication.follower_news import tell
 from pybroker.replication.log_repair import LogRepair
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
