@@ -213,6 +213,7 @@ class Site:
     def start(self, name: str, broker: Callable[[Path, Sequence[str]], Broker], facts: Facts) -> Peer:
         """Start a broker: `broker` gets its log dir and the words to put before its command. `facts` tells what it is
         once it serves."""
+        self.data.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=self.data))
         cgroup = None
         if self.with_cgroup:

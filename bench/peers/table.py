@@ -34,10 +34,13 @@ from pybroker.results.row import LOWER
 ROUNDS = 6
 #: How often brokers start anew: the next process of the same broker is another one by some per cent.
 BLOCKS = 2
+#: Of each load in the round that does not count.
+_WARMUP_SECONDS = 0.5
 PARTS = ("loads", "starts", "recoveries")
 _FETCH_FILL = ("produce", "--topic", TOPIC, "--batch-bytes", "64k", "--in-flight", "5")
-#: So that the whole run fits into half an hour.
-_TABLE = replace(FULL, seconds=2.5, warmup_seconds=1, recovery_partitions=8, recovery_bytes=1 << 28)
+#: So that the whole run takes 20 minutes: short measurements, but many of them, since a figure differs more from one
+#: minute and one start of a broker to the next than within some seconds.
+_TABLE = replace(FULL, seconds=2, warmup_seconds=0.5, recovery_partitions=8, recovery_bytes=1 << 28)
 
 
 @dataclass
@@ -84,7 +87,7 @@ def rounds(run: Run, figures: Figures, count: int, chosen: Sequence[TableLoad]) 
     """Loads on all peers, `count` times and, but for a check of the benchmark, once before that does not count."""
     effort = run.effort
     for number in range(1 if effort is QUICK else 0, count + 1):
-        run.effort = replace(effort, seconds=min(1.0, effort.seconds)) if number == 0 else effort
+        run.effort = replace(effort, seconds=min(_WARMUP_SECONDS, effort.seconds)) if number == 0 else effort
         started_s = time.monotonic()
         for load in chosen:
             for peer in run.peers:
@@ -135,7 +138,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="of the table (all)")
     parser.add_argument("--loads", nargs="+", metavar="TEXT", help="those alone whose names hold one of these")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, help="of each measurement (2.5)")
+    parser.add_argument("--seconds", type=float, help="of each measurement (2)")
     parser.add_argument("--broker-cpus", help="taskset's list; the first half of four or more, else all")
     parser.add_argument("--load-cpus", help="taskset's list; the second half of four or more, else the last")
     parser.add_argument("--no-cgroup", action="store_true", help="without root: CPU of the process, memory unbounded")
@@ -154,7 +157,6 @@ def _peers(site: Site, names: Sequence[str], stack: ExitStack) -> Iterator[Peer]
 
 def _site(options: argparse.Namespace) -> Site:
     broker_cpus, load_cpus = cpu_split(sorted(os.sched_getaffinity(0)))
-    options.data.mkdir(parents=True, exist_ok=True)
     return Site(
         find_generator(),
         options.data,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.peers.agreement import agreement, differences
-from bench.peers.peer import Measurement, Site
+from bench.peers.peer import Measurement, Peer, Site
 from bench.peers.table import Figures, cpu_split
 from bench.peers.table_loads import ACKS, FIGURES, NONE, loads
 from bench.peers.table_text import cell, markdown
@@ -133,3 +133,37 @@ def test_the_pool_takes_it(tmp_path: Path) -> None:
     assert (start.parameters["peer"], start.engine, start.durability) == ("pybroker-direct", "direct", "none")
     # A topic's own durability goes before the broker's.
     assert by_name["produce, durability acks: cpu_s_per_gb"].durability == ACKS
+
+
+def test_the_directory_for_log_dirs_is_made(tmp_path: Path) -> None:
+    data = tmp_path / "not" / "there"
+    site = Site(tmp_path, data, with_cgroup=False)
+    peer: Peer = site.start("one", lambda log_dir, _prefix: Nobody(log_dir), lambda _: {})
+    assert peer.directory.parent == data
+    peer.close()
+    assert list(data.iterdir()) == []
+
+
+class Nobody:
+    """A broker that does nothing."""
+
+    port = 0
+    bootstrap = ""
+
+    def __init__(self, log_dir: Path) -> None:
+        log_dir.mkdir(parents=True)
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def kill(self) -> None:
+        raise NotImplementedError
+
+    def rss_bytes(self) -> int:
+        return 0
+
+    def cpu_seconds(self) -> float:
+        return 0.0
