@@ -31,16 +31,6 @@ static int32_t lead_with(const served *it, int32_t leader_epoch, int32_t partiti
     return pb_partition_lead_replicated(it->partition, &leadership);
 }
 
-static void begin(served *it, const char *backend, int replicas, int isr, int32_t min_insync, int32_t durability)
-{
-    batch_length = mini_batch(batch, sizeof batch, 1, 100);
-    pb_partition_config config = default_config();
-    config.min_insync_replicas = min_insync;
-    config.durability = durability;
-    serve_with(it, backend, 2, &config);
-    CHECK_INT(lead_with(it, 1, 0, replicas, isr, NULL), 0);
-}
-
 static pb_partition_state state_of(const served *it)
 {
     pb_partition_state state;
@@ -130,17 +120,38 @@ static int64_t await_caught_up(const served *it)
     return event.offset;
 }
 
+/* Who is connected in every case: a producer, and two followers who have asked for nothing yet. */
+static mini_client client;
+static follower two, three;
+
+static void begin(served *it, const char *backend, int replicas, int isr, int32_t min_insync, int32_t durability)
+{
+    batch_length = mini_batch(batch, sizeof batch, 1, 100);
+    pb_partition_config config = default_config();
+    config.min_insync_replicas = min_insync;
+    config.durability = durability;
+    serve_with(it, backend, 2, &config);
+    CHECK_INT(lead_with(it, 1, 0, replicas, isr, NULL), 0);
+    mini_client_open(&client, it->port);
+    open_follower(&two, it, 2);
+    open_follower(&three, it, 3);
+}
+
+static void finish(served *it)
+{
+    mini_client_close(&client);
+    mini_client_close(&two.client);
+    mini_client_close(&three.client);
+    stop(it);
+}
+
 TEST(the_high_watermark_is_where_all_in_sync_replicas_have_got_to)
 {
     for (int b = 0; b < 2; b++) {
         served it;
         begin(&it, backends[b], 3, 3, 1, PB_DURABILITY_NONE);
-        mini_client client, reader;
-        follower two, three;
-        mini_client_open(&client, it.port);
+        mini_client reader;
         mini_client_open(&reader, it.port);
-        open_follower(&two, &it, 2);
-        open_follower(&three, &it, 3);
         produce(&client, 1, 0); /* acks=1 waits for nobody */
         CHECK_INT(state_of(&it).high_watermark, 0);
         mini_client_send_fetch(&reader, 12, "t", 0, 0, 1, LONG_WAIT_MS);
@@ -157,11 +168,8 @@ TEST(the_high_watermark_is_where_all_in_sync_replicas_have_got_to)
         CHECK_INT(fetched.responses[0].partitions[0].records.length, (int64_t)batch_length);
         CHECK_INT(fetch_at(&two, 0)->high_watermark, 1); /* never back, whoever begins anew */
         CHECK_INT(follower_of(&it, 2).log_end_offset, 0);
-        mini_client_close(&client);
         mini_client_close(&reader);
-        mini_client_close(&two.client);
-        mini_client_close(&three.client);
-        stop(&it);
+        finish(&it);
     }
 }
 
@@ -171,11 +179,8 @@ TEST(acks_all_waits_for_all_in_sync_replicas)
         for (int durability = PB_DURABILITY_NONE; durability <= PB_DURABILITY_ACKS; durability += PB_DURABILITY_ACKS) {
             served it;
             begin(&it, backends[b], 3, 2, 2, durability);
-            mini_client client, other;
-            follower two;
-            mini_client_open(&client, it.port);
+            mini_client other;
             mini_client_open(&other, it.port);
-            open_follower(&two, &it, 2);
             for (int i = 0; i < 20; i++) {
                 send_produce(&client, -1);
                 two.next.max_wait_ms = LONG_WAIT_MS;
@@ -195,10 +200,8 @@ TEST(acks_all_waits_for_all_in_sync_replicas)
                 (void)fetch_at(&two, 2 * i + 2);
             }
             CHECK_INT(state_of(&it).high_watermark, 40);
-            mini_client_close(&client);
             mini_client_close(&other);
-            mini_client_close(&two.client);
-            stop(&it);
+            finish(&it);
         }
 }
 
@@ -207,10 +210,6 @@ TEST(acks_all_is_refused_below_the_minimum_and_times_out_without_its_followers)
     for (int b = 0; b < 2; b++) {
         served it;
         begin(&it, backends[b], 3, 1, 2, PB_DURABILITY_NONE);
-        mini_client client;
-        follower two;
-        mini_client_open(&client, it.port);
-        open_follower(&two, &it, 2);
         produce(&client, -1, PB_KAFKA_NOT_ENOUGH_REPLICAS);
         CHECK_INT(state_of(&it).log_end_offset, 0);
         produce(&client, 1, 0);
@@ -221,9 +220,7 @@ TEST(acks_all_is_refused_below_the_minimum_and_times_out_without_its_followers)
         CHECK_INT(state_of(&it).log_end_offset, 2);
         (void)fetch_at(&two, 2);
         CHECK_INT(state_of(&it).high_watermark, 2);
-        mini_client_close(&client);
-        mini_client_close(&two.client);
-        stop(&it);
+        finish(&it);
     }
 }
 
@@ -231,11 +228,7 @@ TEST(a_follower_outside_the_isr_is_told_of_and_joins_only_with_all_below_the_hig
 {
     served it;
     begin(&it, "epoll", 2, 1, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two;
     const int32_t joining[] = {2};
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
     produce(&client, -1, 0); /* the leader is the ISR */
     CHECK_INT(lead_with(&it, 1, 0, 2, 1, joining), PB_KAFKA_INELIGIBLE_REPLICA);
     CHECK_INT(fetch_at(&two, 0)->records.length, (int64_t)batch_length);
@@ -257,19 +250,13 @@ TEST(a_follower_outside_the_isr_is_told_of_and_joins_only_with_all_below_the_hig
     CHECK_INT(state_of(&it).high_watermark, 2);
     CHECK_INT(lead_with(&it, 1, 2, 2, 1, NULL), 0); /* out again: nobody waits for it */
     CHECK_INT(state_of(&it).high_watermark, 3);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(the_high_watermark_waits_for_what_becomes_of_a_follower_that_was_told_of)
 {
     served it;
     begin(&it, "io_uring", 2, 1, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
     (void)fetch_at(&two, 0);
     CHECK_INT(await_caught_up(&it), 2);
     CHECK_INT(lead_with(&it, 1, 0, 2, 1, NULL), 0); /* it may not join */
@@ -284,19 +271,14 @@ TEST(the_high_watermark_waits_for_what_becomes_of_a_follower_that_was_told_of)
     CHECK_INT(event.kind, PB_EVENT_CAUGHT_UP);
     produce(&client, -1, 0); /* nobody answers the event, and the wait for that ends */
     CHECK_INT(state_of(&it).high_watermark, 2);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(followers_that_lie_change_nothing)
 {
     served it;
     begin(&it, "epoll", 2, 2, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two, stranger;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
+    follower stranger;
     open_follower(&stranger, &it, 3);
     produce(&client, 1, 0);
     CHECK_INT(fetch_at(&two, 2)->error_code, PB_KAFKA_OFFSET_OUT_OF_RANGE);
@@ -324,20 +306,14 @@ TEST(followers_that_lie_change_nothing)
     CHECK_INT(pb_partition_lead(it.partition, 2), 0);
     two.next.leader_epoch = -1;
     CHECK_INT(fetch_at(&two, 1)->error_code, PB_KAFKA_NOT_LEADER_OR_FOLLOWER); /* there are no followers any more */
-    mini_client_close(&client);
-    mini_client_close(&two.client);
     mini_client_close(&stranger.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(a_follower_that_has_diverged_is_told_where)
 {
     served it;
     begin(&it, "epoll", 2, 2, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
     produce(&client, 1, 0);
     produce(&client, 1, 0); /* epoch 1: offsets 0 and 1 */
     CHECK_INT(lead_with(&it, 5, 1, 2, 2, NULL), 0);
@@ -361,9 +337,7 @@ TEST(a_follower_that_has_diverged_is_told_where)
     CHECK_INT(answer->diverging_epoch.epoch, -1);
     CHECK_INT(answer->records.length, (int64_t)batch_length);
     CHECK_INT(state_of(&it).high_watermark, 2);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 /* Until so many fetches wait. */
@@ -390,10 +364,6 @@ TEST(who_waits_when_the_partition_resigns_is_told_so)
     for (int b = 0; b < 2; b++) {
         served it;
         begin(&it, backends[b], 3, 3, 1, PB_DURABILITY_NONE);
-        mini_client client;
-        follower two;
-        mini_client_open(&client, it.port);
-        open_follower(&two, &it, 2);
         two.next.max_wait_ms = LONG_WAIT_MS;
         send_produce(&client, -1);
         CHECK_INT(fetch_at(&two, 0)->error_code, 0);
@@ -410,9 +380,7 @@ TEST(who_waits_when_the_partition_resigns_is_told_so)
         CHECK_INT(event.error, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
         CHECK_INT(pb_partition_followers(it.partition, NULL, 0), 0);
         CHECK_INT(state_of(&it).high_watermark, 0);
-        mini_client_close(&client);
-        mini_client_close(&two.client);
-        stop(&it);
+        finish(&it);
     }
 }
 
@@ -420,8 +388,6 @@ TEST(what_waits_for_followers_ends_when_there_are_none)
 {
     served it;
     begin(&it, "epoll", 2, 2, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    mini_client_open(&client, it.port);
     send_produce(&client, -1);
     CHECK_INT(pb_partition_append(it.partition, batch, batch_length, 9), 0);
     while (state_of(&it).appended_records < 2)
@@ -432,8 +398,7 @@ TEST(what_waits_for_followers_ends_when_there_are_none)
     CHECK_INT(pb_partition_lead(it.partition, 2), 0);
     produce(&client, -1, 0);
     CHECK_INT(state_of(&it).high_watermark, 3);
-    mini_client_close(&client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(a_producer_that_goes_away_and_a_broker_that_stops_wait_for_no_follower)
@@ -450,7 +415,7 @@ TEST(a_producer_that_goes_away_and_a_broker_that_stops_wait_for_no_follower)
         send_produce(&stays, -1);
         while (state_of(&it).appended_records < 1)
             usleep(200);
-        stop(&it);
+        finish(&it);
         mini_client_close(&stays);
     }
 }
@@ -465,12 +430,9 @@ TEST(what_a_producer_sends_again_waits_with_the_first_copy)
     header.producer_epoch = 0;
     header.base_sequence = 0;
     pb_batch_write(batch, &header);
-    mini_client client, again, third;
-    follower two;
-    mini_client_open(&client, it.port);
+    mini_client again, third;
     mini_client_open(&again, it.port);
     mini_client_open(&third, it.port);
-    open_follower(&two, &it, 2);
     send_produce(&client, -1);
     while (state_of(&it).appended_records < 1)
         usleep(200);
@@ -484,11 +446,9 @@ TEST(what_a_producer_sends_again_waits_with_the_first_copy)
     CHECK_INT(answer->error_code, 0);
     CHECK_INT(answer->base_offset, 0);
     CHECK_INT(state_of(&it).log_end_offset, 1);
-    mini_client_close(&client);
     mini_client_close(&again);
     mini_client_close(&third);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(a_follower_that_asks_for_it_is_told_of_the_high_watermark_at_once)
@@ -496,11 +456,6 @@ TEST(a_follower_that_asks_for_it_is_told_of_the_high_watermark_at_once)
     for (int b = 0; b < 2; b++) {
         served it;
         begin(&it, backends[b], 3, 3, 1, PB_DURABILITY_NONE);
-        mini_client client;
-        follower two, three;
-        mini_client_open(&client, it.port);
-        open_follower(&two, &it, 2);
-        open_follower(&three, &it, 3);
         produce(&client, 1, 0);
         two.next.max_wait_ms = LONG_WAIT_MS;
         two.next.known_high_watermark = 0;
@@ -510,10 +465,7 @@ TEST(a_follower_that_asks_for_it_is_told_of_the_high_watermark_at_once)
         (void)fetch_at(&three, 1);
         CHECK_INT(receive_fetch(&two)->high_watermark, 1); /* woken */
         CHECK_INT(fetch(&two)->high_watermark, 1);         /* there already */
-        mini_client_close(&client);
-        mini_client_close(&two.client);
-        mini_client_close(&three.client);
-        stop(&it);
+        finish(&it);
     }
 }
 
@@ -521,10 +473,6 @@ TEST(a_fetch_session_of_a_follower_counts_what_it_does_not_say_again)
 {
     served it;
     begin(&it, "epoll", 2, 2, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
     two.next.session_epoch = 0;
     two.next.last_fetched_epoch = -1;
     mini_client_send_replica_fetch(&two.client, FETCH_VERSION, &two.next);
@@ -549,9 +497,7 @@ TEST(a_fetch_session_of_a_follower_counts_what_it_does_not_say_again)
     two.next.says_nothing = true;
     two.next.session_epoch = 3;
     CHECK_INT(fetch(&two)->error_code, PB_KAFKA_FENCED_LEADER_EPOCH);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(a_leadership_that_cannot_be_is_refused)
@@ -572,7 +518,7 @@ TEST(a_leadership_that_cannot_be_is_refused)
     CHECK_INT(lead_with(&it, 1, 7, 2, 2, NULL), 0);
     CHECK_INT(lead_with(&it, 1, 6, 2, 2, NULL), PB_KAFKA_INVALID_UPDATE_VERSION);
     CHECK_INT(lead_with(&it, 0, 8, 2, 2, NULL), PB_KAFKA_FENCED_LEADER_EPOCH);
-    stop(&it);
+    finish(&it);
 }
 
 /* Where a consumer at `offset` who names this rack is sent; -1: nowhere. */
@@ -592,11 +538,7 @@ TEST(a_consumer_is_sent_to_a_replica_in_its_rack_that_has_what_it_wants)
     begin(&it, "epoll", 3, 3, 1, PB_DURABILITY_NONE);
     const pb_broker_rack racks[] = {{LEADER, "a"}, {2, "b"}, {3, "b"}, {4, "c"}};
     CHECK_INT(pb_broker_set_racks(it.broker, racks, 4), 0);
-    mini_client client;
-    follower two, three, consumer;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
-    open_follower(&three, &it, 3);
+    follower consumer;
     open_follower(&consumer, &it, -1);
     produce(&client, 1, 0);
     produce(&client, 1, 0);
@@ -615,18 +557,15 @@ TEST(a_consumer_is_sent_to_a_replica_in_its_rack_that_has_what_it_wants)
     CHECK_INT(pb_broker_set_racks(it.broker, NULL, 0), 0);
     CHECK_INT(sent_to(&consumer, "b", 0), -1);
     CHECK_INT(fetch_at(&consumer, 0)->records.length, (int64_t)batch_length);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    mini_client_close(&three.client);
     mini_client_close(&consumer.client);
-    stop(&it);
+    finish(&it);
 }
 
-static int16_t fetch_as_consumer(mini_client *client, int16_t version, int64_t offset, int32_t *length)
+static int16_t fetch_as_consumer(mini_client *consumer, int16_t version, int64_t offset, int32_t *length)
 {
     pb_fetch_response fetched;
-    mini_client_send_fetch(client, version, "t", 0, offset, 1, 0);
-    mini_client_receive_fetch(client, version, &fetched);
+    mini_client_send_fetch(consumer, version, "t", 0, offset, 1, 0);
+    mini_client_receive_fetch(consumer, version, &fetched);
     *length = fetched.responses[0].partitions[0].records.length;
     return fetched.responses[0].partitions[0].error_code;
 }
@@ -635,8 +574,6 @@ TEST(a_follower_is_read_by_consumers_that_know_of_it_up_to_its_high_watermark)
 {
     served it;
     begin(&it, "epoll", 1, 1, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    mini_client_open(&client, it.port);
     produce(&client, -1, 0);
     pb_fetcher_options options = {.leader_id = 2,
                                   .host = "127.0.0.1",
@@ -659,8 +596,6 @@ TEST(a_follower_is_read_by_consumers_that_know_of_it_up_to_its_high_watermark)
     CHECK_INT(length, (int64_t)batch_length);
     CHECK_INT(fetch_as_consumer(&client, 10, 0, &length), PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
     produce(&client, 1, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
-    follower two;
-    open_follower(&two, &it, 2);
     two.next.leader_epoch = 2;
     CHECK_INT(fetch(&two)->error_code, PB_KAFKA_NOT_LEADER_OR_FOLLOWER); /* followers follow leaders */
     mini_client_send_fetch(&client, 12, "t", 0, 1, 1, LONG_WAIT_MS);
@@ -674,20 +609,13 @@ TEST(a_follower_is_read_by_consumers_that_know_of_it_up_to_its_high_watermark)
     produce(&client, -1, 0);
     CHECK_INT(state_of(&it).high_watermark, 2);
     pb_fetcher_close(fetcher);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    stop(&it);
+    finish(&it);
 }
 
 TEST(a_throttled_follower_that_is_not_in_sync_gets_no_more_than_the_quota)
 {
     served it;
     begin(&it, "epoll", 3, 2, 1, PB_DURABILITY_NONE);
-    mini_client client;
-    follower two, three;
-    mini_client_open(&client, it.port);
-    open_follower(&two, &it, 2);
-    open_follower(&three, &it, 3);
     it.config.leader_throttled = 1;
     CHECK_INT(pb_partition_configure(it.partition, &it.config), 0);
     pb_broker_limit_leader_replication(it.broker, 1); /* a byte: the first answer takes minutes of it */
@@ -705,10 +633,7 @@ TEST(a_throttled_follower_that_is_not_in_sync_gets_no_more_than_the_quota)
     CHECK_INT(fetch_at(&three, 1)->records.length, 0);
     pb_broker_limit_leader_replication(it.broker, 0);
     CHECK_INT(fetch_at(&three, 1)->records.length, 2 * (int64_t)batch_length);
-    mini_client_close(&client);
-    mini_client_close(&two.client);
-    mini_client_close(&three.client);
-    stop(&it);
+    finish(&it);
 }
 
 CHECK_MAIN()

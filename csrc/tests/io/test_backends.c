@@ -13,63 +13,20 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
-#include "tests/check.h"
+#include "tests/io/loop_rig.h"
 
-enum { TURN_LIMIT = 2000, HEAD_BYTES = 1000, TAIL_BYTES = 500 };
-
-static const char *backends[] = {"epoll", "io_uring"};
-static const int backend_count = 2;
-
-/* A loop with one socket of ours and its peer, a plain blocking file descriptor. */
-typedef struct rig {
-    pb_io *io;
-    pb_loop *loop;
-    pb_socket socket;
-    int peer;
-    int received; /* how many times done was called */
-    int sent;
-    int64_t receive_result;
-    int64_t send_result;
-} rig;
-
-static void receive_done(pb_op *op, int64_t result)
-{
-    rig *it = PB_CONTAINER(op, rig, socket.receive);
-    it->received++;
-    it->receive_result = result;
-}
-
-static void send_done(pb_op *op, int64_t result)
-{
-    rig *it = PB_CONTAINER(op, rig, socket.transmit);
-    it->sent++;
-    it->send_result = result;
-}
+enum { HEAD_BYTES = 1000, TAIL_BYTES = 500 };
 
 static void rig_open(rig *it, const char *backend)
 {
-    memset(it, 0, sizeof *it);
-    pb_failure failure = {0};
+    rig_open_loop(it, backend);
     int pair[2];
     bool non_blocking = strcmp(backend, "epoll") == 0; /* as its accept makes them */
-    CHECK_INT(pb_io_open(backend, &it->io, &failure), 0);
-    CHECK_INT(it->io->ops->loop_open(it->io, &it->loop, &failure), 0);
     CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     it->socket.fd = pair[0];
     CHECK_INT(fcntl(pair[0], F_SETFL, fcntl(pair[0], F_GETFL) | (non_blocking ? O_NONBLOCK : 0)), 0);
     it->peer = pair[1];
-    it->socket.receive.done = receive_done;
-    it->socket.transmit.done = send_done;
     CHECK_INT(it->io->ops->socket_attach(it->loop, &it->socket), 0);
-}
-
-static void turn_until(rig *it, const int *count, int wanted)
-{
-    for (int turn = 0; *count < wanted; turn++) {
-        CHECK(turn < TURN_LIMIT);
-        (void)it->io->ops->loop_turn(it->loop, 10000000);
-    }
 }
 
 static void rig_close(rig *it)
@@ -77,17 +34,14 @@ static void rig_close(rig *it)
     it->io->ops->socket_shutdown(it->loop, &it->socket);
     for (int turn = 0; it->socket.receive.active || it->socket.transmit.active; turn++) {
         CHECK(turn < TURN_LIMIT);
-        (void)it->io->ops->loop_turn(it->loop, 10000000);
+        (void)it->io->ops->loop_turn(it->loop, TURN_NS);
     }
-    it->io->ops->socket_close(it->loop, &it->socket);
     close(it->peer);
-    it->io->ops->loop_close(it->loop);
-    it->io->ops->close(it->io);
+    rig_close_loop(it);
 }
 
-#define FOR_EACH_BACKEND(it)                                                                     \
-    for (int backend = 0; backend < backend_count && (rig_open(&(it), backends[backend]), true); \
-         backend++, rig_close(&(it)))
+#define FOR_EACH_BACKEND(it) \
+    for (int backend = 0; backend < BACKENDS && (rig_open(&(it), backends[backend]), true); backend++, rig_close(&(it)))
 
 TEST(bytes_arrive_before_and_after_the_receive_is_started)
 {
@@ -474,7 +428,7 @@ TEST(a_shutdown_ends_what_is_started)
 
 TEST(a_closed_socket_that_a_child_process_still_has_is_not_touched)
 {
-    for (int backend = 0; backend < backend_count; backend++) {
+    for (int backend = 0; backend < BACKENDS; backend++) {
         rig it;
         rig_open(&it, backends[backend]);
         char byte = 1;

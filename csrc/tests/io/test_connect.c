@@ -6,61 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/io_posix.h"
-#include "tests/check.h"
-
-enum { TURN_LIMIT = 2000 };
-
-static const char *backends[] = {"epoll", "io_uring"};
-
-typedef struct rig {
-    pb_io *io;
-    pb_loop *loop;
-    pb_socket socket;
-    int done; /* how many times it was called */
-    int64_t result;
-    int received;
-    int64_t receive_result;
-} rig;
-
-static void transmit_done(pb_op *op, int64_t result)
-{
-    rig *it = PB_CONTAINER(op, rig, socket.transmit);
-    it->done++;
-    it->result = result;
-}
-
-static void receive_done(pb_op *op, int64_t result)
-{
-    rig *it = PB_CONTAINER(op, rig, socket.receive);
-    it->received++;
-    it->receive_result = result;
-}
-
-static void rig_open(rig *it, const char *backend)
-{
-    memset(it, 0, sizeof *it);
-    pb_failure failure = {0};
-    CHECK_INT(pb_io_open(backend, &it->io, &failure), 0);
-    CHECK_INT(it->io->ops->loop_open(it->io, &it->loop, &failure), 0);
-    it->socket.transmit.done = transmit_done;
-    it->socket.receive.done = receive_done;
-}
-
-static void rig_close(rig *it)
-{
-    it->io->ops->socket_close(it->loop, &it->socket);
-    it->io->ops->loop_close(it->loop);
-    it->io->ops->close(it->io);
-}
-
-static void turn_until(rig *it, const int *count, int wanted)
-{
-    for (int turn = 0; *count < wanted; turn++) {
-        CHECK(turn < TURN_LIMIT);
-        (void)it->io->ops->loop_turn(it->loop, 10000000);
-    }
-}
+#include "tests/io/loop_rig.h"
 
 static pb_address local(rig *it, int port)
 {
@@ -82,22 +28,22 @@ static int listen_on(rig *it, int *port)
 
 TEST(a_connection_is_made_and_moves_bytes_both_ways)
 {
-    for (int backend = 0; backend < 2; backend++) {
+    for (int backend = 0; backend < BACKENDS; backend++) {
         rig it;
-        rig_open(&it, backends[backend]);
+        rig_open_loop(&it, backends[backend]);
         int port = 0, listener = listen_on(&it, &port);
         pb_address address = local(&it, port);
         CHECK_INT(it.io->ops->socket_connect(it.loop, &it.socket, &address), 0);
-        CHECK_INT(it.done, 0); /* never inside the start */
-        turn_until(&it, &it.done, 1);
-        CHECK_INT(it.result, 0);
+        CHECK_INT(it.sent, 0); /* never inside the start */
+        turn_until(&it, &it.sent, 1);
+        CHECK_INT(it.send_result, 0);
         CHECK_INT(it.io->ops->socket_attach(it.loop, &it.socket), 0);
         int peer = accept(listener, NULL, NULL);
         CHECK(peer >= 0);
         struct iovec iov = {(char[]){"ping"}, 4};
         it.io->ops->socket_send(it.loop, &it.socket, &iov, 1);
-        turn_until(&it, &it.done, 2);
-        CHECK_INT(it.result, 4);
+        turn_until(&it, &it.sent, 2);
+        CHECK_INT(it.send_result, 4);
         char got[8];
         CHECK_INT(read(peer, got, sizeof got), 4);
         CHECK_INT(write(peer, "pong!", 5), 5);
@@ -109,32 +55,32 @@ TEST(a_connection_is_made_and_moves_bytes_both_ways)
         it.io->ops->socket_recv(it.loop, &it.socket, got, sizeof got);
         turn_until(&it, &it.received, 2);
         CHECK_INT(it.receive_result, 0);
-        rig_close(&it);
+        rig_close_loop(&it);
         close(listener);
     }
 }
 
 TEST(a_port_where_nobody_listens_refuses)
 {
-    for (int backend = 0; backend < 2; backend++) {
+    for (int backend = 0; backend < BACKENDS; backend++) {
         rig it;
-        rig_open(&it, backends[backend]);
+        rig_open_loop(&it, backends[backend]);
         int port = 0, listener = listen_on(&it, &port);
         close(listener);
         pb_address address = local(&it, port);
         CHECK_INT(it.io->ops->socket_connect(it.loop, &it.socket, &address), 0);
-        turn_until(&it, &it.done, 1);
-        CHECK_INT(it.result, -ECONNREFUSED);
-        rig_close(&it);
+        turn_until(&it, &it.sent, 1);
+        CHECK_INT(it.send_result, -ECONNREFUSED);
+        rig_close_loop(&it);
     }
 }
 
 /* A listener whose queue is full leaves those that come later unanswered. */
 TEST(connecting_can_be_given_up)
 {
-    for (int backend = 0; backend < 2; backend++) {
+    for (int backend = 0; backend < BACKENDS; backend++) {
         rig it;
-        rig_open(&it, backends[backend]);
+        rig_open_loop(&it, backends[backend]);
         int full = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
         struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t length = sizeof name;
@@ -145,11 +91,11 @@ TEST(connecting_can_be_given_up)
         pb_address address = local(&it, ntohs(name.sin_port));
         CHECK_INT(it.io->ops->socket_connect(it.loop, &it.socket, &address), 0);
         (void)it.io->ops->loop_turn(it.loop, 0);
-        CHECK_INT(it.done, 0);
+        CHECK_INT(it.sent, 0);
         it.io->ops->socket_shutdown(it.loop, &it.socket);
-        turn_until(&it, &it.done, 1);
-        CHECK(it.result < 0);
-        rig_close(&it);
+        turn_until(&it, &it.sent, 1);
+        CHECK(it.send_result < 0);
+        rig_close_loop(&it);
         close(first);
         close(full);
     }
@@ -158,8 +104,8 @@ TEST(connecting_can_be_given_up)
 TEST(hosts_are_found_by_name_and_in_digits)
 {
     rig it;
-    for (int backend = 0; backend < 2; backend++) {
-        rig_open(&it, backends[backend]);
+    for (int backend = 0; backend < BACKENDS; backend++) {
+        rig_open_loop(&it, backends[backend]);
         pb_address found[4];
         pb_failure failure = {0};
         CHECK(it.io->ops->address_find(it.io, "localhost", 9092, found, 4, &failure) >= 1);

@@ -16,7 +16,6 @@
 #include "wire/generated/fetch_request.h"
 #include "wire/generated/kafka_errors.h"
 #include "wire/generated/list_offsets_request.h"
-#include "wire/generated/list_offsets_response.h"
 #include "wire/generated/request_header.h"
 #include "wire/generated/response_header.h"
 
@@ -346,23 +345,11 @@ static LEADER_UNUSED void leader_answer(leader_rig *it, pb_fetch_response_partit
 
 static LEADER_UNUSED void leader_answer_offset(leader_rig *it, int16_t error, int64_t offset)
 {
-    pb_list_offsets_response_list_offsets_partition_response data;
-    pb_list_offsets_response_list_offsets_partition_response_init(&data);
-    data.partition_index = it->offsets.topics[0].partitions[0].partition_index;
-    data.error_code = error;
-    data.offset = offset;
-    pb_list_offsets_response_list_offsets_topic_response topic;
-    pb_list_offsets_response_list_offsets_topic_response_init(&topic);
-    topic.name = it->offsets.topics[0].name;
-    topic.partitions = &data;
-    topic.partitions_count = 1;
-    pb_list_offsets_response response;
-    pb_list_offsets_response_init(&response);
-    response.topics = &topic;
-    response.topics_count = 1;
+    const pb_list_offsets_request_list_offsets_topic *asked = &it->offsets.topics[0];
     pb_writer writer;
     leader_begin(it, &writer);
-    CHECK_INT(pb_list_offsets_response_write(&writer, it->header.request_api_version, &response), 0);
+    mini_write_offset(&writer, it->header.request_api_version, asked->name, asked->partitions[0].partition_index, error,
+                      offset);
     leader_send(it, &writer);
 }
 

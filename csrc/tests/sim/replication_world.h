@@ -21,7 +21,6 @@
 #include "tests/support/mini_client.h"
 #include "wire/generated/kafka_errors.h"
 #include "wire/generated/list_offsets_request.h"
-#include "wire/generated/list_offsets_response.h"
 
 #define WORLD_UNUSED __attribute__((unused))
 
@@ -473,23 +472,13 @@ static void answer_offsets(const node *one, pb_request *request)
     const pb_list_offsets_request_list_offsets_partition *which = &asked.topics[0].partitions[0];
     pb_partition_ends ends;
     pb_partition_read_ends(one->partition, &ends);
-    pb_list_offsets_response_list_offsets_partition_response data;
-    pb_list_offsets_response_list_offsets_partition_response_init(&data);
     bool leads = one->partition->serving && which->current_leader_epoch == ends.leader_epoch;
-    data.error_code = leads ? 0 : PB_KAFKA_NOT_LEADER_OR_FOLLOWER;
-    data.offset = which->timestamp == -2 ? ends.log_start_offset : ends.log_end_offset;
-    pb_list_offsets_response_list_offsets_topic_response topic;
-    pb_list_offsets_response_list_offsets_topic_response_init(&topic);
-    topic.name = asked.topics[0].name;
-    topic.partitions = &data;
-    topic.partitions_count = 1;
-    pb_list_offsets_response response;
-    pb_list_offsets_response_init(&response);
-    response.topics = &topic;
-    response.topics_count = 1;
+    int16_t error = leads ? 0 : PB_KAFKA_NOT_LEADER_OR_FOLLOWER;
+    int64_t offset = which->timestamp == -2 ? ends.log_start_offset : ends.log_end_offset;
     pb_writer writer;
     pb_writer_init(&writer, 1 << 16);
-    CHECK_INT(pb_list_offsets_response_write(&writer, request->header.request_api_version, &response), 0);
+    mini_write_offset(&writer, request->header.request_api_version, asked.topics[0].name, which->partition_index, error,
+                      offset);
     pb_slow_path_answer(request, writer.data, writer.length, false); /* takes the bytes over */
     pb_arena_free(&arena);
 }

@@ -3,10 +3,6 @@
  * bugs that can be switched on, and each bug has to make a run fail within a few seeds, while without one they pass. A
  * run ends its process when it fails, so each has a child of its own.
  */
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "log/recovery.h"
 #include "log/scan.h"
 
@@ -52,6 +48,7 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #undef directory_sync
 
 #include "tests/sim/log_lives.h"
+#include "tests/sim/planted.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEEDS = 50, GOOD_SEEDS = 10, BUGS = PRODUCERS_NOT_REPLAYED + 1 }; /* the others take many seeds */
@@ -59,35 +56,21 @@ enum { SEEDS = 50, GOOD_SEEDS = 10, BUGS = PRODUCERS_NOT_REPLAYED + 1 }; /* the 
 enum { SEEDS = 1500, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
 #endif
 
-/* The status of a process that runs the seeds with a bug switched on. */
-static int run_with(enum bug planted)
+static void play_with(int planted)
 {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        dup2(null, STDERR_FILENO);
-        bug = planted;
-        for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
-            (void)live_through(seed, (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN});
-        _exit(0);
-    }
-    int status;
-    CHECK_INT(waitpid(child, &status, 0), child);
-    return status;
+    bug = (enum bug)planted;
+    for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
+        (void)live_through(seed, (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN});
 }
 
 TEST(no_bug_no_failure)
 {
-    CHECK_INT(run_with(NO_BUG), 0);
+    CHECK(!planted_is_found(play_with, NO_BUG));
 }
 
 TEST(a_bug_is_found)
 {
-    for (int planted = NO_BUG + 1; planted < BUGS; planted++) {
-        if (run_with((enum bug)planted) == 0)
-            check_fail(__FILE__, __LINE__, "bug %d was not found in %d seeds", planted, SEEDS);
-    }
+    planted_are_found(play_with, BUGS, SEEDS);
 }
 
 CHECK_MAIN()

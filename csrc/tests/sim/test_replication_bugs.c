@@ -3,10 +3,6 @@
  * more, in place of the library's, with bugs that can be switched on; each has to make a run fail within a few seeds,
  * while without one they pass. A run ends its process when it fails, so each has a child of its own.
  */
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "replica/follow.h"
 
 enum bug {
@@ -43,6 +39,7 @@ static void buggy_end_epoch(pb_log *log)
 #undef pb_log_truncate
 #undef pb_log_end_epoch
 
+#include "tests/sim/planted.h"
 #include "tests/sim/replication_world.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -52,35 +49,22 @@ enum { SEEDS = 100, GOOD_SEEDS = 5, BUGS = BUG_COUNT };
 #endif
 enum { STEPS = 40000 };
 
-/* How a process ends that runs the seeds with a bug switched on. */
-static int run_with(enum bug planted)
+static void play_with(int planted)
 {
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        static world it;
-        int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        dup2(null, STDERR_FILENO);
-        bug = planted;
-        for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
-            play(&it, seed, seed % 2 == 0, STEPS);
-        _exit(0);
-    }
-    int status;
-    CHECK_INT(waitpid(child, &status, 0), child);
-    return status;
+    static world it;
+    bug = (enum bug)planted;
+    for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
+        play(&it, seed, seed % 2 == 0, STEPS);
 }
 
 TEST(no_bug_no_failure)
 {
-    CHECK_INT(run_with(NO_BUG), 0);
+    CHECK(!planted_is_found(play_with, NO_BUG));
 }
 
 TEST(a_bug_is_found)
 {
-    for (int planted = NO_BUG + 1; planted < BUGS; planted++)
-        if (run_with((enum bug)planted) == 0)
-            check_fail(__FILE__, __LINE__, "bug %d was not found in %d seeds", planted, SEEDS);
+    planted_are_found(play_with, BUGS, SEEDS);
 }
 
 CHECK_MAIN()

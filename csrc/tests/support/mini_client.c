@@ -13,6 +13,7 @@
 #include "tests/check.h"
 #include "wire/generated/apis.h"
 #include "wire/generated/fetch_request.h"
+#include "wire/generated/list_offsets_response.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/request_header.h"
 #include "wire/generated/response_header.h"
@@ -239,6 +240,26 @@ static pb_reader open_answer(const uint8_t *answer, size_t length, int16_t api_k
     int16_t header_version = pb_response_header_version(pb_api_find(api_key), version);
     CHECK_INT(pb_response_header_read(&reader, header_version, arena, &header), 0);
     return reader;
+}
+
+void mini_write_offset(pb_writer *writer, int16_t version, pb_slice topic, int32_t partition, int16_t error,
+                       int64_t offset)
+{
+    pb_list_offsets_response_list_offsets_partition_response data;
+    pb_list_offsets_response_list_offsets_partition_response_init(&data);
+    data.partition_index = partition;
+    data.error_code = error;
+    data.offset = offset;
+    pb_list_offsets_response_list_offsets_topic_response of_topic;
+    pb_list_offsets_response_list_offsets_topic_response_init(&of_topic);
+    of_topic.name = topic;
+    of_topic.partitions = &data;
+    of_topic.partitions_count = 1;
+    pb_list_offsets_response response;
+    pb_list_offsets_response_init(&response);
+    response.topics = &of_topic;
+    response.topics_count = 1;
+    CHECK_INT(pb_list_offsets_response_write(writer, version, &response), 0);
 }
 
 void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena,

@@ -34,6 +34,9 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
                          int32_t partition, const uint8_t *batch, size_t length);
 void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
                        int64_t offset, int32_t min_bytes, int32_t max_wait_ms);
+/* The body of an answer to ListOffsets for one partition, behind what `writer` has. */
+void mini_write_offset(pb_writer *writer, int16_t version, pb_slice topic, int32_t partition, int16_t error,
+                       int64_t offset);
 /* `answer` is what follows the size. */
 void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena,
                          pb_produce_response *out);
