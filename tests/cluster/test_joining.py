@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from pybroker.quorum.leader import LeaderFinder
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
+from pybroker.testing.waiting import until
 
 TIMEOUT_S = 60.0
 BROKER, CONTROLLER = 1, 100
@@ -58,13 +59,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def bootstrap(cluster: LocalCluster) -> str:
     cluster.wait_until_ready()
     return cluster.layout.node(BROKER).address
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline, "it has taken too long"
-        time.sleep(0.05)
 
 
 def call(bootstrap: str, request: m.Message, version: int) -> Any:
@@ -164,7 +158,7 @@ def test_after_a_kill_it_joins_again_when_its_session_has_ended(cluster: LocalCl
     cluster.kill(BROKER)
     cluster.start(BROKER)
     cluster.wait_until_ready()
-    wait_for(lambda: "killed" in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S).topics)
+    until(lambda: "killed" in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S).topics)
     produce(bootstrap, "killed", "two")
     assert consume(bootstrap, "killed", "after-kill", 2) == ["one", "two"]
 
@@ -181,7 +175,7 @@ def test_a_controller_that_comes_back_finds_a_broker_that_never_left(cluster: Lo
         now = quorum_state(cluster.layout)
         return now is not None and now.leader_epoch > before.leader_epoch
 
-    wait_for(leads_again)
+    until(leads_again)
     create(AdminClient({"bootstrap.servers": bootstrap}), "after-election")
     produce(bootstrap, "after-election", "one")
     assert _broker_epoch(cluster) == epoch
@@ -243,7 +237,7 @@ def test_a_broker_that_was_unregistered_registers_again(cluster: LocalCluster, b
     produce(bootstrap, "unregistered", "one")
     epoch = _broker_epoch(cluster)
     run_tool("org.apache.kafka.tools.ClusterTool", "unregister", "--bootstrap-server", bootstrap, "--id", str(BROKER))
-    wait_for(lambda: _broker_epoch(cluster) > epoch)
+    until(lambda: _broker_epoch(cluster) > epoch)
     cluster.wait_until_ready()
     produce(bootstrap, "unregistered", "two")
     assert consume(bootstrap, "unregistered", "after-registration", 2) == ["one", "two"]

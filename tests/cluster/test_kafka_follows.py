@@ -4,8 +4,7 @@ bytes."""
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.replicas import check_replicas
+from pybroker.testing.waiting import until
 
 LEADER, FOLLOWER = 1, 2
 WAIT_SECONDS = 60.0
@@ -29,13 +29,6 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield made
     finally:
         made.delete()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:g} s: {what}"
-        time.sleep(0.05)
 
 
 def isr_of(cluster: LocalCluster) -> list[int]:

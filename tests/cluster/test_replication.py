@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
 from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
+from pybroker.testing.waiting import until
 
 WAIT_SECONDS = 60.0
 PLACES = [("t", 0), ("t", 1), ("t", 2)]
@@ -29,13 +29,6 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield made
     finally:
         made.delete()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:g} s: {what}"
-        time.sleep(0.05)
 
 
 def partitions(cluster: LocalCluster, asked: int, topic: str = "t") -> dict[int, tuple[int, list[int]]]:

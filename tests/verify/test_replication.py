@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import GROUP, Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
 from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
+from pybroker.testing.waiting import until
 
 WAIT_SECONDS = 60.0
 #: How a broker of ours ends in order, and a JVM.
@@ -46,13 +46,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalClu
         yield made
     finally:
         made.delete()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:g} s: {what}"
-        time.sleep(0.05)
 
 
 def call(cluster: LocalCluster, request: m.Message, asked: int = 1) -> Any:

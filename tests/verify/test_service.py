@@ -10,8 +10,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from pybroker.storage import clean_shutdown
 from pybroker.testing.booted_machine import BootedMachine, overlay_of_this_machine
 from pybroker.testing.fixtures import io_uring_allowed
 from pybroker.testing.thread_stop import stopped_thread, thread_id
+from pybroker.testing.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED_UNIT = REPOSITORY / "deploy" / UNIT
@@ -103,13 +103,6 @@ def known(machine: BootedMachine, name: str) -> str:
     return machine.run("systemctl", "show", UNIT, f"--property={name}", "--value").strip()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.1)
-
-
 def may_raise_limits() -> bool:
     """Whether this machine lets that one have more than it has itself."""
     capabilities = next(
@@ -154,7 +147,7 @@ def test_a_reload_is_over_when_systemctl_returns(service: BootedMachine) -> None
     process = known(service, "MainPID")
     service.run("systemctl", "reload", UNIT)
     assert (known(service, "ActiveState"), known(service, "MainPID")) == ("active", process)
-    wait_for(lambda: "SIGHUP: " in service.run("journalctl", "-b", f"_PID={process}", "-o", "cat"), "it has reloaded")
+    until(lambda: "SIGHUP: " in service.run("journalctl", "-b", f"_PID={process}", "-o", "cat"), "it has reloaded")
 
 
 @pytest.mark.parametrize("thread", ["pb-reactor-0", "pybroker"], ids=["data-plane", "control-loop"])
@@ -163,9 +156,9 @@ def test_a_broker_that_stands_still_is_restarted_and_loses_nothing(service: Boot
     before = record_count(service)
     restarts, process = int(known(service, "NRestarts")), int(known(service, "MainPID"))
     with stopped_thread(thread_id(service.process_here(process), thread)) as has_ended:
-        wait_for(has_ended, "systemd ends it")
-    wait_for(lambda: int(known(service, "NRestarts")) > restarts, "systemd starts it again")
-    wait_for(lambda: known(service, "ActiveState") == "active", "it serves again")
+        until(has_ended, "systemd ends it")
+    until(lambda: int(known(service, "NRestarts")) > restarts, "systemd starts it again")
+    until(lambda: known(service, "ActiveState") == "active", "it serves again")
     assert "Watchdog timeout" in service.run("journalctl", "-b", "-u", UNIT, "-o", "cat")
     assert record_count(service) == before
 
@@ -175,8 +168,8 @@ def test_a_killed_broker_is_restarted_and_loses_nothing(service: BootedMachine) 
     before = record_count(service)
     restarts = int(known(service, "NRestarts"))
     service.run("systemctl", "kill", "--signal=SIGKILL", UNIT)
-    wait_for(lambda: int(known(service, "NRestarts")) > restarts, "systemd restarts it")
-    wait_for(lambda: known(service, "ActiveState") == "active", "it serves again")
+    until(lambda: int(known(service, "NRestarts")) > restarts, "systemd restarts it")
+    until(lambda: known(service, "ActiveState") == "active", "it serves again")
     assert record_count(service) == before
 
 
@@ -186,7 +179,7 @@ def test_a_configuration_that_is_not_accepted_is_not_tried_again(service: Booted
     properties.write_text(good + "log.cleanup.policy=sometimes\n")
     try:
         assert service.status_of("systemctl", "restart", UNIT)[0] != 0
-        wait_for(lambda: known(service, "ActiveState") == "failed", "it stays down")
+        until(lambda: known(service, "ActiveState") == "failed", "it stays down")
         assert known(service, "ExecMainStatus") == "2"
         assert service.status_of(PROGRAM, "service", "status")[0] == 3
     finally:

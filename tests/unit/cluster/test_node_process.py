@@ -6,7 +6,6 @@ import os
 import platform
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from pybroker.cluster.layout import ProcessName
 from pybroker.cluster.node_process import NodeProcess
+from pybroker.testing.waiting import until
 
 WAIT_SECONDS = 60.0
 #: Ends one thread; by machine.
@@ -34,17 +34,11 @@ def process(tmp_path: Path) -> Iterator[NodeProcess]:
 
 
 def wait_for_state(process: NodeProcess, wanted: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while process.state() != wanted:
-        assert time.monotonic() < deadline, process.state()
-        time.sleep(0.005)
+    until(lambda: process.state() == wanted, f"it is {wanted}")
 
 
 def test_output_and_environment(process: NodeProcess, tmp_path: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (tmp_path / "output").read_text() != "out value\nerr\n":
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: (tmp_path / "output").read_text() == "out value\nerr\n", "it has written")
     assert os.getsid(process.name.pid) == process.name.pid
 
 
@@ -87,10 +81,7 @@ def test_a_process_lives_as_long_as_one_of_its_threads(tmp_path: Path) -> None:
         f"ctypes.CDLL(None).syscall({SYS_EXIT[platform.machine()]}, 0)\n"
     )
     process = NodeProcess.start([sys.executable, "-c", script], tmp_path / "output", {})
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (tmp_path / "output").read_text() != "alone\n":
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: (tmp_path / "output").read_text() == "alone\n", "it has written")
     assert process.state() == "running"
     assert process.signal(signal.SIGKILL)
     assert process.wait(WAIT_SECONDS)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import select
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,16 +23,10 @@ from pybroker.native.fetcher import (
 from pybroker.native.partition import DURABILITY_ACKS, NativePartition, PartitionConfig
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
+from pybroker.testing.waiting import until
 from tests.unit.native.test_wrapper import CONFIG, wait_for_appends
 
 TOPIC_ID = bytes(range(16))
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.002)
 
 
 class Pair:
@@ -101,7 +94,7 @@ class Pair:
             state = self.copy.state
             return state.log_end_offset == ends and state.high_watermark >= ends
 
-        wait_until(has_come)
+        until(has_come)
         self.hear()
 
     def hear(self) -> None:
@@ -143,7 +136,7 @@ def test_a_follower_gets_what_its_leader_has_and_goes_on(pair: Pair) -> None:
     pair.wait_for_copy()
     assert pair.copy.state.log_end_offset == 53
     assert log_bytes(pair, "follower") == log_bytes(pair, "leader")
-    wait_until(lambda: partition_followings([pair.copy])[0] == (0, 0, FOLLOWER_FETCHING))
+    until(lambda: partition_followings([pair.copy])[0] == (0, 0, FOLLOWER_FETCHING))
     stats = pair.fetcher.stats
     assert (stats.partitions, stats.connected, stats.batches, stats.records) == (1, 1, 53, 53)
 

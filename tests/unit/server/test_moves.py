@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import Daemon
 from pybroker.storage import log_mover, offset_checkpoint
+from pybroker.testing.waiting import until_async
 
 OK = ErrorCode.NONE
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -68,14 +69,6 @@ async def read_all(client: Client, end: int) -> list[bytes]:
     return values
 
 
-async def until(reached: Callable[[], bool]) -> None:
-    for _ in range(12_000):
-        if reached():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come about")
-
-
 def place(daemon: Daemon) -> str:
     return daemon.logs.logs["t", 0].directory.path.name
 
@@ -87,7 +80,7 @@ async def filled(tmp_path: Path, count: int, **overrides: str) -> AsyncIterator[
         await client.make_topic("t")
         if place(daemon) != "a":
             assert await alter(client, tmp_path / "a") == OK
-            await until(lambda: place(daemon) == "a")
+            await until_async(lambda: place(daemon) == "a")
         for number in range(count):
             assert (await client.produce("t", value(number))).error_code == OK
         yield daemon, client
@@ -122,7 +115,7 @@ def test_a_log_moves_while_records_come(tmp_path: Path) -> None:
                     sizes = [each.partition_size for each in futures]
                     assert sizes == sorted(sizes) and sizes[-1] > 0
                     assert futures[0].offset_lag > 0
-                    await until(lambda: not daemon.services.mover.futures())
+                    await until_async(lambda: not daemon.services.mover.futures())
                     assert set(await described(mover)) == {target}
                     deleted = [path.name for path in (tmp_path / source).iterdir() if path.name.startswith("t-0")]
                     assert deleted and all(name.endswith("-delete") for name in deleted)
@@ -146,21 +139,21 @@ def test_a_move_ends_when_it_is_not_wanted(tmp_path: Path) -> None:
         async with filled(tmp_path, 20) as (daemon, client):
             await throttle(client, 100_000)
             assert await alter(client, tmp_path / "b") == OK
-            await until(lambda: bool(daemon.services.mover.futures()))
+            await until_async(lambda: bool(daemon.services.mover.futures()))
             assert await alter(client, tmp_path / "b") == OK
             assert await alter(client, tmp_path / "a") == OK
-            await until(lambda: not daemon.services.mover._tasks)
+            await until_async(lambda: not daemon.services.mover._tasks)
             assert set(await described(client)) == {"a"}
             assert not list((tmp_path / "b").glob("t-0*"))
             assert (await client.produce("t", value(20))).error_code == OK
             assert await read_all(client, 21) == [value(number) for number in range(21)]
             # A deleted topic takes its move along.
             assert await alter(client, tmp_path / "b") == OK
-            await until(lambda: bool(daemon.services.mover.futures()))
+            await until_async(lambda: bool(daemon.services.mover.futures()))
             deleted = [m.DeleteTopicsRequest.DeleteTopicState(name="t")]
             request = m.DeleteTopicsRequest(topics=deleted, timeout_ms=60_000)
             assert (await client.call(request, 6)).responses[0].error_code == OK
-            await until(lambda: not daemon.services.mover._tasks)
+            await until_async(lambda: not daemon.services.mover._tasks)
             assert not list((tmp_path / "b").glob("t-0*"))
 
     asyncio.run(run())
@@ -188,7 +181,7 @@ def test_moves_that_wait_for_others_hold_nobody_up(tmp_path: Path) -> None:
             assert await alter(client, tmp_path / target, "u") == OK
             assert place(daemon) == "a", "the first one is still on its way"
             await throttle(client, 10**9)
-            await until(lambda: not mover._tasks)
+            await until_async(lambda: not mover._tasks)
             assert place(daemon) == "b" and daemon.logs.logs["u", 0].directory.path.name == target
 
     asyncio.run(run())
@@ -211,7 +204,7 @@ def test_what_damage_left_moves_along(tmp_path: Path) -> None:
             data = bytes(range(256)) * 10_000
             (tmp_path / "a" / "t-0" / kept).write_bytes(data)
             assert await alter(client, tmp_path / "b") == OK
-            await until(lambda: not daemon.services.mover._tasks)
+            await until_async(lambda: not daemon.services.mover._tasks)
             assert place(daemon) == "b"
             assert (tmp_path / "b" / "t-0" / kept).read_bytes() == data
 
@@ -239,11 +232,11 @@ def test_a_move_that_a_stop_interrupted_begins_again(tmp_path: Path) -> None:
         async with filled(tmp_path, 20) as (daemon, client):
             await throttle(client, 100_000)
             assert await alter(client, tmp_path / "b") == OK
-            await until(lambda: bool(daemon.services.mover.futures()))
+            await until_async(lambda: bool(daemon.services.mover.futures()))
         assert [path.name.rpartition("-")[2] for path in (tmp_path / "b").glob("t-0*")] == ["future"]
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
             await throttle(client, 10**9)
-            await until(lambda: place(daemon) == "b")
+            await until_async(lambda: place(daemon) == "b")
             assert await read_all(client, 20) == [value(number) for number in range(20)]
 
     asyncio.run(run())
@@ -275,7 +268,7 @@ def test_a_failed_switch_leaves_the_log_where_it_was(
 
             monkeypatch.setattr(log_mover.os, "rename", fail)
             assert await alter(client, tmp_path / "b") == OK
-            await until(lambda: not daemon.services.mover._tasks)
+            await until_async(lambda: not daemon.services.mover._tasks)
             monkeypatch.undo()
             assert place(daemon) == "a" and not list((tmp_path / "b").glob("t-0*"))
             assert (await client.produce("t", value(3))).error_code == OK

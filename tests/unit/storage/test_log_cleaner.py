@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.segment_purge import SegmentPurge
+from pybroker.testing.waiting import until_async
 
 CORRUPT_MESSAGE = 2
 COMPACT = {"cleanup.policy": "compact"}
@@ -129,14 +129,6 @@ class Setup:
     def written(self) -> dict[str, int]:
         found = offset_checkpoint.read(self.directory.path / offset_checkpoint.CLEANER_OFFSET)
         return {topic: offset for (topic, _), offset in found.items()}
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(12_000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to that within 60 s")
 
 
 def test_the_filthiest_log_goes_first(tmp_path: Path) -> None:
@@ -318,7 +310,7 @@ def test_closing_a_log_ends_its_pass(tmp_path: Path) -> None:
         native.unheard_cancels = 2
         log = made.add("t", native)
         cleaning = asyncio.create_task(made.cleaner.run_round())
-        await until(native.began.is_set)
+        await until_async(native.began.is_set)
         await log.close(error=3, clean=True)
         assert not await cleaning
         assert made.cleaner.statistics().running == []
@@ -334,11 +326,11 @@ def test_it_works_by_itself_and_stops_at_once(tmp_path: Path) -> None:
         first, second = FakeLog(10, 10), FakeLog(10, 10)
         made.add("first", first)
         made.cleaner.start()
-        await until(lambda: first.passes)
+        await until_async(lambda: first.passes)
         second.during = second.wait_for_cancel
         made.add("second", second)
         made.clock.now_ms += 1000
-        await until(second.began.is_set)
+        await until_async(second.began.is_set)
         (running,) = made.cleaner.statistics().running
         assert (running.partition, running.plan.upper_offset, running.progress.done_bytes) == ("second-0", 10, 3)
         await made.cleaner.stop()
