@@ -32,13 +32,14 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One process of the cluster. `directory_id` is Kafka's text form of a uuid."""
+    """One process of the cluster. `directory_id` is Kafka's text form of a uuid; `rack` that of a broker."""
 
     node_id: int
     kind: NodeKind
     host: str
     port: int
     directory_id: str
+    rack: str | None = None
 
     @property
     def is_broker(self) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pybroker.cluster.errors import ClusterError, ProcessFailed
@@ -53,8 +53,10 @@ class LocalCluster:
         controllers: int = 1,
         overrides: Mapping[str, str] | None = None,
         namespaces: bool = False,
+        racks: Sequence[str] = (),
     ) -> LocalCluster:
-        """A new cluster with formatted log dirs; nothing of it runs yet. `brokers` are pybroker's, and come first."""
+        """A new cluster with formatted log dirs; nothing of it runs yet. `brokers` are pybroker's, and come first. They
+        are put into `racks` in turn."""
         if brokers + jvm_brokers < 1 or controllers < 1:
             raise ClusterError("a cluster has at least one broker and one controller")
         if ClusterFile(directory).exists():
@@ -62,7 +64,7 @@ class LocalCluster:
         directory.mkdir(parents=True, exist_ok=True)
         kinds = [NodeKind.BROKER] * brokers + [NodeKind.JVM_BROKER] * jvm_brokers + [NodeKind.CONTROLLER] * controllers
         network = make_network(len(kinds)) if namespaces else None
-        layout = Layout(uuid_to_text(random_uuid()), _nodes(kinds, network), dict(overrides or {}), network)
+        layout = Layout(uuid_to_text(random_uuid()), _nodes(kinds, network, racks), dict(overrides or {}), network)
         cluster = cls(directory, layout, {})
         try:
             cluster._save()
@@ -271,7 +273,7 @@ class LocalCluster:
         format_controllers(self.layout, [self._write_properties(node) for node in self.layout.controllers])
 
 
-def _nodes(kinds: list[NodeKind], network: Network | None) -> tuple[Node, ...]:
+def _nodes(kinds: list[NodeKind], network: Network | None, racks: Sequence[str]) -> tuple[Node, ...]:
     nodes = []
     broker_id, controller_id = 1, FIRST_CONTROLLER_ID
     for index, kind in enumerate(kinds):
@@ -280,5 +282,6 @@ def _nodes(kinds: list[NodeKind], network: Network | None) -> tuple[Node, ...]:
         else:
             node_id, broker_id = broker_id, broker_id + 1
         host, port = (_LOOPBACK, free_port()) if network is None else (network.host(index), _NAMESPACE_PORT)
-        nodes.append(Node(node_id, kind, host, port, uuid_to_text(random_uuid())))
+        rack = racks[index % len(racks)] if racks and kind is not NodeKind.CONTROLLER else None
+        nodes.append(Node(node_id, kind, host, port, uuid_to_text(random_uuid()), rack))
     return tuple(nodes)

@@ -34,6 +34,8 @@ _JVM = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
 }
+#: Consumers that tell their client.rack read from a replica there (KIP-392).
+_RACK_AWARE = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 _PYBROKER = {
     "pybroker.metrics.listener": "127.0.0.1:0",
     # pybroker asks no coordinator whether a transaction is open (KIP-890), and refuses it unless told not to.
@@ -55,6 +57,7 @@ def node_properties(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]
         **_replication(len(layout.brokers)),
         "group.initial.rebalance.delay.ms": "0",
         **(_PYBROKER if node.kind is NodeKind.BROKER else _JVM),
+        **({} if node.rack is None else {"broker.rack": node.rack, **_RACK_AWARE}),
         **layout.overrides,
     }
 

@@ -19,7 +19,6 @@ from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.settings import node_properties
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.server.replica_selector import RACK_AWARE
 from pybroker.testing.cluster.checker import check
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import GROUP, Load, read_everything
@@ -264,14 +263,9 @@ def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> N
         cluster.delete()
 
 
-def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_racks(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:
-        rack = {"broker.rack": f"rack-{node.node_id}"} if node.is_broker else {}
-        return node_properties(layout, node, log_dir) | rack
-
-    monkeypatch.setattr(local_cluster, "node_properties", in_racks)
-    overrides = OVERRIDES | {"replica.selector.class": RACK_AWARE}
-    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=overrides)
+def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path) -> None:
+    racks = {1: "east", 2: "west", 3: "north"}
+    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=OVERRIDES, racks=list(racks.values()))
     read_from: set[tuple[int, int]] = set()
 
     def note(text: str) -> None:
@@ -286,7 +280,7 @@ def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path, monkeypatch
             {
                 "bootstrap.servers": cluster.layout.bootstrap,
                 "group.id": "g",
-                "client.rack": f"rack-{near}",
+                "client.rack": racks[near],
                 "statistics.interval.ms": 100,
                 "stats_cb": note,
             }

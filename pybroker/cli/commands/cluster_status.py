@@ -21,6 +21,7 @@ _COLUMNS = (
     Column("kind", "Kind"),
     Column("state", "State"),
     Column("address", "Address"),
+    Column("rack", "Rack"),
     Column("process_id", "Process"),
     Column("log_dir", "Log dir", fold=True),
 )
@@ -76,6 +77,7 @@ def _rows(cluster: LocalCluster) -> list[dict[str, Any]]:
             "kind": str(node.kind),
             "state": cluster.state(node.node_id),
             "address": node.address,
+            "rack": node.rack,
             "process_id": cluster.process_id(node.node_id),
             "log_dir": str(cluster.log_dir(node.node_id)),
         }

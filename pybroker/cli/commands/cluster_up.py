@@ -15,7 +15,7 @@ from pybroker.cli.common import EXIT_INTERRUPTED, fail
 if TYPE_CHECKING:
     from pybroker.cluster.local_cluster import LocalCluster
 
-_OF_A_NEW_CLUSTER = ("brokers", "jvm_brokers", "controllers", "overrides", "namespaces")
+_OF_A_NEW_CLUSTER = ("brokers", "jvm_brokers", "controllers", "racks", "overrides", "namespaces")
 
 
 @click.command(name="up")
@@ -25,6 +25,7 @@ _OF_A_NEW_CLUSTER = ("brokers", "jvm_brokers", "controllers", "overrides", "name
     "--jvm-brokers", type=click.IntRange(0), default=0, show_default=True, help="How many brokers of Apache Kafka."
 )
 @click.option("--controllers", type=click.IntRange(1), default=1, show_default=True, help="How many controllers.")
+@click.option("--racks", metavar="RACK,RACK", help="Racks that brokers are put into in turn; none without.")
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every node of a new cluster."
 )
@@ -48,6 +49,7 @@ def command(
     brokers: int,
     jvm_brokers: int,
     controllers: int,
+    racks: str | None,
     overrides: tuple[str, ...],
     namespaces: bool,
     timeout_seconds: float,
@@ -75,6 +77,7 @@ def command(
                 controllers=controllers,
                 overrides=settings,
                 namespaces=namespaces,
+                racks=_racks(racks),
             )
         cluster.up(timeout_seconds)
     except ClusterError as error:
@@ -84,6 +87,13 @@ def command(
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     _print(cluster)
+
+
+def _racks(text: str | None) -> list[str]:
+    racks = [] if text is None else [each.strip() for each in text.split(",")]
+    if not all(racks):
+        fail(f"--racks {text}: accepted are names, ',' between")
+    return racks
 
 
 def _pair(override: str) -> tuple[str, str]:
@@ -109,6 +119,7 @@ def _refuse_options_of_new(context: click.Context, directory: Path) -> None:
 def _print(cluster: LocalCluster) -> None:
     for node in cluster.layout.nodes:
         kind = f"{node.kind} {node.node_id}"
-        click.echo(f"{kind:16}{node.address:22}process {cluster.process_id(node.node_id)}")
+        rack = "" if node.rack is None else f"  rack {node.rack}"
+        click.echo(f"{kind:16}{node.address:22}process {cluster.process_id(node.node_id)}{rack}")
     click.echo(f"logs of the nodes: {cluster.directory}/node-*/output.log")
     click.echo(f"bootstrap servers: {cluster.layout.bootstrap}")

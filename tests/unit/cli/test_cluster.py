@@ -75,6 +75,7 @@ def test_options_of_a_new_cluster_are_refused_for_one_that_is_there(tmp_path: Pa
     [
         (["--brokers", "0"], "at least one broker"),
         (["--override", "nonsense"], "accepted is KEY=VALUE"),
+        (["--racks", "east,,west"], "accepted are names"),
     ],
 )
 def test_what_makes_no_cluster(tmp_path: Path, options: list[str], message: str) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.cluster import local_cluster
 from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.layout import ClusterFile, Layout, Node, NodeKind, ProcessName
 from pybroker.cluster.network import Network
 from pybroker.cluster.settings import node_properties
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.server.replica_selector import RACK_AWARE
 
 
 def make_layout(network: Network | None = None, **overrides: str) -> Layout:
@@ -82,3 +84,17 @@ def test_properties_are_of_the_role(tmp_path: Path) -> None:
         assert each["controller.quorum.bootstrap.servers"] == layout.controller_bootstrap
         assert each["min.insync.replicas"] == "3"  # what the user says wins
         assert each["offsets.topic.replication.factor"] == "3"
+
+
+def test_brokers_are_put_into_racks_in_turn(tmp_path: Path) -> None:
+    nodes = local_cluster._nodes([*[NodeKind.BROKER] * 3, NodeKind.CONTROLLER], None, ["east", "west"])
+    assert [node.rack for node in nodes] == ["east", "west", "east", None]
+    layout = Layout("cluster", nodes)
+    ClusterFile(tmp_path).write(layout, {})
+    assert ClusterFile(tmp_path).read() == (layout, {})
+    in_rack, without = node_properties(layout, nodes[1], tmp_path), node_properties(layout, nodes[3], tmp_path)
+    assert in_rack["broker.rack"] == "west"
+    assert in_rack["replica.selector.class"] == RACK_AWARE
+    assert not {"broker.rack", "replica.selector.class"} & set(without)
+    (alone,) = local_cluster._nodes([NodeKind.BROKER], None, [])
+    assert "broker.rack" not in node_properties(Layout("cluster", (alone,)), alone, tmp_path)
