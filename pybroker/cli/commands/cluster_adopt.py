@@ -16,9 +16,16 @@ _EXIT_FINDINGS = 3
 
 @click.command(name="adopt")
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.option(
+    "--config",
+    "server_properties",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The server.properties that the broker ran with, to be looked at as well.",
+)
 @click.option("--check", is_flag=True, required=True, help="Look, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
-def command(log_dirs: tuple[Path, ...], check: bool, as_json: bool) -> None:
+def command(log_dirs: tuple[Path, ...], server_properties: Path | None, check: bool, as_json: bool) -> None:
     """Say beforehand what would stop pybroker from taking the place of a stopped broker of Apache Kafka.
 
     LOG_DIR are all directories of its log.dirs. Taking its place is then to start `pybroker serve` with the same
@@ -30,7 +37,7 @@ def command(log_dirs: tuple[Path, ...], check: bool, as_json: bool) -> None:
     from pybroker.cluster.adoption import examine_adoption
 
     try:
-        findings = examine_adoption(log_dirs)
+        findings = examine_adoption(log_dirs, server_properties)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     faults = [each for each in findings if each.severity.is_fault]

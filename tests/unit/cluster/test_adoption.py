@@ -189,3 +189,150 @@ def test_metadata_that_cannot_be_followed(tmp_path: Path) -> None:
     snapshot.chmod(0o600)
     snapshot.write_bytes(data)
     assert kinds(log_dir) == ["metadata"]
+
+
+def test_partitions_of_a_coordinator_that_are_to_come(tmp_path: Path) -> None:
+    topic_id = random_uuid()
+    partitions = [
+        VersionedRecord(
+            m.PartitionRecord(partition_id=index, topic_id=topic_id, replicas=replicas, isr=replicas, leader=1), 1
+        )
+        for index, replicas in enumerate(([1, 3], [3, NODE]))
+    ]
+    topic = VersionedRecord(m.TopicRecord(name="__transaction_state", topic_id=topic_id), 0)
+    (found,) = examine_adoption([make(tmp_path / "data", topic, *partitions)])
+    assert (found.kind, found.subject) == ("coordinator", "__transaction_state 1")
+
+
+def test_controllers_that_cannot_be_reached(tmp_path: Path) -> None:
+    endpoint = m.RegisterControllerRecord.ControllerEndpoint(
+        name="SECURE", host="c", port=9093, security_protocol=SASL_SSL
+    )
+    controller = m.RegisterControllerRecord(controller_id=100, end_points=[endpoint])
+    (found,) = examine_adoption([make(tmp_path / "data", VersionedRecord(controller, 0))])
+    assert (found.kind, found.subject) == ("controller-listener", "SECURE")
+
+
+@pytest.mark.parametrize(("magic", "expected"), [(0, ["message-format"]), (1, ["message-format"]), (2, [])])
+def test_messages_of_old_formats(tmp_path: Path, magic: int, expected: list[str]) -> None:
+    log_dir = make(tmp_path / "data")
+    (log_dir / "t-0").mkdir()
+    for base_offset, value in ((0, magic), (100, 2)):
+        batch = bytearray(61)
+        batch[7], batch[11], batch[16] = base_offset, 49, value
+        (log_dir / "t-0" / f"{base_offset:020d}.log").write_bytes(batch)
+    (log_dir / "t-0" / f"{200:020d}.log").touch()
+    assert kinds(log_dir) == expected
+
+
+def test_a_segment_that_was_made_ahead_of_its_records(tmp_path: Path) -> None:
+    log_dir = make(tmp_path / "data")
+    (log_dir / "t-0").mkdir()
+    (log_dir / "t-0" / f"{0:020d}.log").write_bytes(bytes(4096))
+    assert kinds(log_dir) == []
+
+
+def test_a_partition_that_lies_in_two_dirs(tmp_path: Path) -> None:
+    other_id = random_uuid()
+    log_dir, other = make(tmp_path / "data", registration([DIRECTORY, other_id])), tmp_path / "other"
+    for path in (log_dir, other):
+        (path / "t-0").mkdir(parents=True)
+    MetaProperties(NODE, "cluster", other_id).write(other)
+    clean_shutdown.write(other, 7)
+    (found,) = examine_adoption([log_dir, other])
+    assert (found.kind, found.subject) == ("log-dirs", "t-0")
+
+
+def test_replicas_in_a_dir_that_was_out_of_service(tmp_path: Path) -> None:
+    topic_id = random_uuid()
+    partitions = [
+        VersionedRecord(
+            m.PartitionRecord(
+                partition_id=index, topic_id=topic_id, replicas=[NODE], isr=[NODE], leader=-1, directories=[directory]
+            ),
+            1,
+        )
+        for index, directory in enumerate((DIRECTORY, random_uuid(), random_uuid()))
+    ]
+    topic = VersionedRecord(m.TopicRecord(name="t", topic_id=topic_id), 0)
+    (found,) = examine_adoption([make(tmp_path / "data", topic, *partitions)])
+    assert (found.kind, found.subject) == ("log-dirs", "t-1 and 1 more")
+
+
+def config(kind: int, name: str, key: str) -> VersionedRecord:
+    return VersionedRecord(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value="1"), 0)
+
+
+def test_settings_in_the_metadata(tmp_path: Path) -> None:
+    records = [
+        config(4, "", "num.io.threads"),
+        config(4, str(NODE), "listener.name.x.ssl.keystore.location"),
+        config(4, str(NODE), "log.cleaner.threads"),
+        config(4, "3", "num.network.threads"),
+    ]
+    (found,) = examine_adoption([make(tmp_path / "data", *records)])
+    assert (found.kind, found.subject) == ("settings", "listener.name.x.ssl.keystore.location, num.io.threads")
+
+
+def test_a_setting_of_a_topic_from_the_future(tmp_path: Path) -> None:
+    topic = VersionedRecord(m.TopicRecord(name="t", topic_id=random_uuid()), 0)
+    log_dir = make(tmp_path / "data", topic, config(2, "t", "of.tomorrow"), config(2, "t", "retention.ms"))
+    assert kinds(log_dir) == []  # none of its partitions is here
+    (log_dir / "t-0").mkdir()
+    (found,) = examine_adoption([log_dir])
+    assert (found.kind, found.subject) == ("settings", "topic t: of.tomorrow")
+
+
+@pytest.mark.parametrize(("kind", "what"), [(16, "subscriptions"), (32, "settings of groups")])
+def test_settings_of_what_is_not_served(tmp_path: Path, kind: int, what: str) -> None:
+    (found,) = examine_adoption([make(tmp_path / "data", config(kind, "g", "key"))])
+    assert (found.kind, found.severity.is_fault) == ("not-served", False)
+    assert what in found.subject
+
+
+def properties(tmp_path: Path, **settings: str) -> Path:
+    """server.properties of the broker that `make` makes."""
+    path = tmp_path / "server.properties"
+    given = {
+        "process.roles": "broker",
+        "node.id": str(NODE),
+        "controller.quorum.bootstrap.servers": "c:9093",
+        "log.dirs": str(tmp_path / "data"),
+        "transaction.partition.verification.enable": "false",
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({"listeners": "SSL://:9092"}, "SSL"),
+        ({"authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer.class.name"),
+        ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.system.enable"),
+        ({"super_users": "User:admin"}, "super.users"),
+        ({"of_tomorrow": "1"}, "of.tomorrow"),
+        ({"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"}, "CONTROLLER"),
+        ({"transaction_partition_verification_enable": "true"}, "refuses records of transactions"),
+        ({"log_dirs": "/elsewhere"}, "not in log.dirs"),
+        ({"node_id": "77"}, "node.id=77"),
+    ],
+)
+def test_its_server_properties(tmp_path: Path, settings: dict[str, str], expected: str | None) -> None:
+    log_dir, path = make(tmp_path / "data"), properties(tmp_path, **settings)
+    result = CliRunner().invoke(main, ["cluster", "adopt", "--check", str(log_dir), "--config", str(path), "--json"])
+    findings = json.loads(result.stdout)["findings"]
+    if expected is None:
+        assert (result.exit_code, findings) == (0, [])
+    else:
+        assert result.exit_code == 3
+        assert expected in " ".join(" ".join(each.values()) for each in findings)
+
+
+def test_settings_without_effect_are_worth_knowing(tmp_path: Path) -> None:
+    log_dir, path = make(tmp_path / "data"), properties(tmp_path, num_io_threads="8")
+    (found,) = examine_adoption([log_dir], path)
+    assert (found.kind, found.severity.is_fault) == ("settings", False)
+    assert "num.io.threads" in found.what
