@@ -6,10 +6,12 @@ import click
 
 from pybroker.cli.lazy_group import LazyGroup
 
+_NAMES = ("list", "describe", "create", "alter", "reassign", "delete")
 
-@click.group(name="topics", cls=LazyGroup, names=("list", "describe", "create", "alter", "delete"), prefix="topics_")
+
+@click.group(name="topics", cls=LazyGroup, names=_NAMES, prefix="topics_")
 def command() -> None:
-    """List, describe, create, alter and delete topics.
+    """List, describe, create, alter, reassign and delete topics.
 
     The options are those of kafka-topics.sh, and the broker may be Apache Kafka's. What was set for a topic is changed
     by `pybroker configs`.
