@@ -7,9 +7,11 @@ import click
 from pybroker.cli.lazy_group import LazyGroup
 
 
-@click.group(name="cluster", cls=LazyGroup, names=("up", "status", "down", "adopt"), prefix="cluster_")
+@click.group(
+    name="cluster", cls=LazyGroup, names=("up", "status", "down", "adopt", "grow", "shrink"), prefix="cluster_"
+)
 def command() -> None:
-    """Start, look at and end a cluster on this machine; see whether pybroker may join one in place of Apache Kafka.
+    """Start, look at and end a cluster on this machine; have a broker take part in one that is elsewhere.
 
     Its controllers are Apache Kafka's, whose jars Maven fetches once; its brokers are pybroker's, Apache Kafka's, or
     both beside each other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -95,3 +96,15 @@ def test_an_address_that_is_none() -> None:
     result = CliRunner().invoke(main, ["topics", "list", "--bootstrap", "localhost"])
     assert result.exit_code == 1
     assert "HOST:PORT" in result.stderr
+
+
+def test_another_number_of_replicas(run: Run) -> None:
+    run("topics", "create", "--topic", "cli-replicas", "--partitions", "2")
+    wanted = ("topics", "reassign", "--topic", "cli-replicas", "--replication-factor")
+    assert json.loads(run(*wanted, "1").stdout) == {"version": 1, "partitions": []}
+    assert run(*wanted, "1", "--broker-list", "1", "--execute").stdout == "0 partitions reassigned\n"
+    assert "2 replicas need as many brokers, and there are 1" in run(*wanted, "2", status=1).stderr
+    assert "broker 7 is not there" in run(*wanted, "1", "--broker-list", "1,7", status=1).stderr
+    assert "accepted are ids" in run(*wanted, "1", "--broker-list", "one", status=2).stderr
+    missing = run("topics", "reassign", "--topic", "cli-none", "--replication-factor", "1", status=1)
+    assert "UNKNOWN_TOPIC" in missing.stderr

@@ -1,0 +1,50 @@
+"""Nodes as child processes from `server.properties` files, for tests of what such a file and its log dir hold."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pybroker.cluster.jars import JAVA_OPTIONS, java_command
+from pybroker.testing.broker import parse_ready_line
+from pybroker.testing.process import ChildProcess
+
+_HEAP_MEGABYTES = 256
+_START_SECONDS = 180.0
+
+
+class Nodes:
+    """A context manager: what still runs at its end is killed."""
+
+    def __init__(self) -> None:
+        self._started: list[ChildProcess] = []
+
+    def serve(self, properties: Path) -> ChildProcess:
+        """A broker of pybroker that serves."""
+        child = self._spawn([sys.executable, "-m", "pybroker", "serve"], properties)
+        child.wait_for_line(parse_ready_line, _START_SECONDS)
+        return child
+
+    def kafka(self, *properties: Path) -> list[ChildProcess]:
+        """Nodes of Apache Kafka that have started; voters get on together only."""
+        command = java_command("kafka.Kafka", _HEAP_MEGABYTES, "INFO", JAVA_OPTIONS)
+        found = [self._spawn(command, each) for each in properties]
+        for each in found:
+            each.wait_for_line(lambda line: "Kafka Server started" in line or None, _START_SECONDS)
+        return found
+
+    def _spawn(self, command: list[str], properties: Path) -> ChildProcess:
+        child = ChildProcess([*command, str(properties)], properties.with_suffix(".out"))
+        self._started.append(child)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._started:
+            each.kill()
