@@ -40,6 +40,8 @@ class LocalCluster:
     def __init__(self, directory: Path, layout: Layout, processes: Mapping[int, NodeProcess]) -> None:
         self.directory = directory
         self.layout = layout
+        #: What nodes get into their environments, by node id, when this object starts them.
+        self.environments: dict[int, dict[str, str]] = {}
         self._file = ClusterFile(directory)
         self._processes = dict(processes)
 
@@ -115,7 +117,9 @@ class LocalCluster:
             command = [*java_command("kafka.Kafka", _HEAP_MEGABYTES, "INFO", JAVA_OPTIONS), str(properties_path)]
         if self.layout.network is not None:
             command = self.layout.network.command_prefix(self._index(node_id)) + command
-        self._processes[node_id] = NodeProcess.start(command, self.output_path(node_id), {})
+        self._processes[node_id] = NodeProcess.start(
+            command, self.output_path(node_id), self.environments.get(node_id, {})
+        )
         self._save()
 
     def signal(self, node_id: int, number: signal.Signals) -> None:

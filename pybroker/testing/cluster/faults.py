@@ -1,4 +1,5 @@
-"""What can happen to a node: it is killed, stopped, paused, or cut off from others. Each fault can be ended again.
+"""What can happen to a node: it is killed, stopped, paused, or cut off from others; its disk gets slow, its clock is
+stepped. Each fault can be ended again.
 
 Cuts need a cluster in network namespaces. Clients reach every node at all times: a leader that others believe dead
 still hears its producers, which is the harder case.
@@ -6,19 +7,36 @@ still hears its producers, which is the harder case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.machines import Machines
+
+#: A correction that nobody would notice by looking at a watch, and a gross mistake. A broker that is more than an hour
+#: behind refuses what producers send (message.timestamp.after.max.ms).
+_STEPS_SECONDS = (-3000.0, -20.0, 20.0, 3000.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`begin` and `end` are given the cluster and the node that it happens to."""
+    """`begin` and `end` are given the machines, and the node that it happens to; `begin` what to draw from, too."""
 
-    begin: Callable[[LocalCluster, int], None]
-    end: Callable[[LocalCluster, int], None]
+    begin: Callable[[Machines, int, Random], None]
+    end: Callable[[Machines, int], None]
     needs_namespaces: bool = False
+    needs_disks: bool = False
+    needs_clocks: bool = False
+
+
+def machines_for(cluster: LocalCluster, faults: Collection[str]) -> Machines:
+    """What these faults need of the machines of a cluster that is not yet up."""
+    return Machines(
+        cluster,
+        with_disks=any(FAULTS[name].needs_disks for name in faults),
+        with_clocks=any(FAULTS[name].needs_clocks for name in faults),
+    )
 
 
 def _others(cluster: LocalCluster, node_id: int) -> list[int]:
@@ -33,30 +51,47 @@ def _brokers(cluster: LocalCluster, node_id: int) -> list[int]:
     return [node.node_id for node in cluster.layout.brokers if node.node_id != node_id]
 
 
-def _stop(cluster: LocalCluster, node_id: int) -> None:
-    cluster.stop(node_id)
+def _of_process(
+    begin: Callable[[LocalCluster, int], object], end: Callable[[LocalCluster, int], object] = LocalCluster.start
+) -> Fault:
+    return Fault(
+        lambda machines, node_id, _random: _drop(begin(machines.cluster, node_id)),
+        lambda machines, node_id: _drop(end(machines.cluster, node_id)),
+    )
 
 
-def _cut_both_ways(peers: Callable[[LocalCluster, int], list[int]]) -> Callable[[LocalCluster, int], None]:
-    def begin(cluster: LocalCluster, node_id: int) -> None:
-        cluster.cut([node_id], peers(cluster, node_id))
-        cluster.cut(peers(cluster, node_id), [node_id])
-
-    return begin
+def _drop(_result: object) -> None:
+    """What an operation returns is of no interest."""
 
 
-def _heal(cluster: LocalCluster, _node_id: int) -> None:
-    cluster.heal()
+def _cut(peers: Callable[[LocalCluster, int], list[int]], *, from_peers: bool = True, to_peers: bool = True) -> Fault:
+    def begin(machines: Machines, node_id: int, _random: Random) -> None:
+        cluster = machines.cluster
+        if to_peers:
+            cluster.cut([node_id], peers(cluster, node_id))
+        if from_peers:
+            cluster.cut(peers(cluster, node_id), [node_id])
+
+    return Fault(begin, lambda machines, _node_id: machines.cluster.heal(), needs_namespaces=True)
+
+
+def _step(machines: Machines, node_id: int, random: Random) -> None:
+    machines.step_clock(node_id, random.choice(_STEPS_SECONDS))
 
 
 FAULTS: Mapping[str, Fault] = {
-    "kill": Fault(LocalCluster.kill, LocalCluster.start),
-    "stop": Fault(_stop, LocalCluster.start),
-    "pause": Fault(LocalCluster.pause, LocalCluster.resume),
-    "cut": Fault(_cut_both_ways(_others), _heal, True),
-    "cut from controllers": Fault(_cut_both_ways(_controllers), _heal, True),
-    "cut from brokers": Fault(_cut_both_ways(_brokers), _heal, True),
-    "deaf": Fault(lambda cluster, node_id: cluster.cut(_others(cluster, node_id), [node_id]), _heal, True),
-    "mute": Fault(lambda cluster, node_id: cluster.cut([node_id], _others(cluster, node_id)), _heal, True),
+    "kill": _of_process(LocalCluster.kill),
+    "stop": _of_process(LocalCluster.stop),
+    "pause": _of_process(LocalCluster.pause, LocalCluster.resume),
+    "cut": _cut(_others),
+    "cut from controllers": _cut(_controllers),
+    "cut from brokers": _cut(_brokers),
+    "deaf": _cut(_others, to_peers=False),
+    "mute": _cut(_others, from_peers=False),
+    "slow disk": Fault(
+        lambda machines, node_id, _random: machines.slow_disk(node_id), Machines.mend_disk, needs_disks=True
+    ),
+    "clock step": Fault(_step, lambda machines, node_id: machines.step_clock(node_id, 0), needs_clocks=True),
 }
-"""By name. A deaf node gets nothing of the others, a mute one is not heard by them."""
+"""By name. A deaf node gets nothing of the others, a mute one is not heard by them. A clock steps again when it is set
+right."""

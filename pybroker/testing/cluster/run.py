@@ -7,9 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.faults import FAULTS
-from pybroker.testing.cluster.scenario import Scenario
+from pybroker.testing.cluster.rounds import SHORT_SESSIONS, Composition, play_rounds
 
 
 def main() -> int:
@@ -18,45 +17,36 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--jvm-brokers", type=int, default=0)
     parser.add_argument("--controllers", type=int, default=3)
+    parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of every node")
     parser.add_argument(
         "--faults", default=",".join(FAULTS), help="names with commas between; all: %(default)s; or none"
     )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--hold", type=float, nargs=2, default=(3.0, 12.0), metavar="SECONDS")
+    parser.add_argument("--hold", type=float, nargs=2, default=(0.5, 6.0), metavar="SECONDS")
+    parser.add_argument("--pairs", action="store_true", help="a fault of a broker and one of a controller at once")
     parser.add_argument("--transactions", action="store_true", help="transactional producers too")
     options = parser.parse_args()
-    faults = options.faults.split(",") if options.faults else []
-    namespaces = any(FAULTS[name].needs_namespaces for name in faults)
-    directory = Path(tempfile.mkdtemp(prefix="pybroker-cluster-"))
-    cluster = LocalCluster.make(
+    overrides = {**SHORT_SESSIONS, **dict(each.split("=", 1) for each in options.override)}
+    directory = Path(tempfile.mkdtemp(prefix="pybroker-cluster-")) / "cluster"
+    report = play_rounds(
         directory,
-        brokers=options.brokers,
-        jvm_brokers=options.jvm_brokers,
-        controllers=options.controllers,
-        namespaces=namespaces,
+        Composition(options.brokers, options.jvm_brokers, options.controllers, overrides),
+        rounds=options.rounds,
+        seed=options.seed,
+        faults=options.faults.split(",") if options.faults else [],
+        hold_seconds=(options.hold[0], options.hold[1]),
+        in_pairs=options.pairs,
+        with_transactions=options.transactions,
+        on_round=lambda done: print(done, flush=True),
     )
-    try:
-        cluster.up()
-        scenario = Scenario(
-            cluster,
-            faults,
-            rounds=options.rounds,
-            seed=options.seed,
-            hold_seconds=tuple(options.hold),
-            with_transactions=options.transactions,
-            on_round=lambda done: print(done, flush=True),
-        )
-        report = scenario.run()
-    finally:
-        cluster.down()
     print(report)
     for violation in report.violations[:50]:
         print(violation)
     if report.violations:
         print(f"everything is in {directory}")
         return 1
-    cluster.delete()
+    directory.parent.rmdir()
     return 0
 
 

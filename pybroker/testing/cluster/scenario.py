@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from pybroker.testing.cluster.checker import Violation, check
 from pybroker.testing.cluster.faults import FAULTS
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import CLIENT, Load, read_everything
+from pybroker.testing.cluster.machines import Machines
 from pybroker.testing.cluster.replicas import check_replicas
 from pybroker.testing.cluster.transactions import TransactionLoad
 
@@ -34,20 +36,24 @@ _POLL_SECONDS = 0.1
 _ADMIN_SECONDS = 60.0
 
 
+#: A name of `FAULTS`, and the node that it happens to.
+Happening = tuple[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One fault. `silence_seconds` is the longest time without an acknowledgement in a partition, from its begin until
-    all was well again, which took `recovery_seconds` from its end."""
+    """Faults that happened together. `silence_seconds` is the longest time without an acknowledgement in a partition,
+    from their begin until all was well again, which took `recovery_seconds` from their end."""
 
-    fault: str
-    node_id: int
+    happenings: tuple[Happening, ...]
     hold_seconds: float
     silence_seconds: float
     recovery_seconds: float
 
     def __str__(self) -> str:
+        what = " and ".join(f"{name} of node {node_id}" for name, node_id in self.happenings)
         return (
-            f"{self.fault} of node {self.node_id} for {self.hold_seconds:.1f} s: silence {self.silence_seconds:.1f} s, "
+            f"{what} for {self.hold_seconds:.1f} s: silence {self.silence_seconds:.1f} s, "
             f"recovery {self.recovery_seconds:.1f} s"
         )
 
@@ -60,13 +66,16 @@ class Report:
     violations: list[Violation] = field(default_factory=list)
     acknowledged_count: int = 0
     unknown_count: int = 0
+    #: What producers were told of those, by text.
+    unknown_errors: Counter[str] = field(default_factory=Counter)
     group_read_count: int = 0
     committed_count: int = 0
     aborted_count: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown, "
+            f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown "
+            f"({dict(self.unknown_errors)}), "
             f"{self.group_read_count} read by the group; "
             f"transactions: {self.committed_count} committed, {self.aborted_count} aborted; "
             f"{len(self.violations)} violations"
@@ -88,13 +97,18 @@ class Scenario:
         topic_settings: Mapping[str, str] | None = None,
         load_settings: Mapping[str, Any] | None = None,
         with_transactions: bool = False,
+        in_pairs: bool = False,
+        machines: Machines | None = None,
         on_round: Callable[[Round], None] = lambda _: None,
     ) -> None:
         """Each of `faults`, a name of `FAULTS`, happens to a broker and to a controller in each of `rounds`.
-        `load_settings` are parameters of `Load`. `with_transactions` adds transactional producers,
-        who need a broker of Apache Kafka to coordinate them."""
+        `load_settings` are parameters of `Load`. `with_transactions` adds transactional producers, who need a broker of
+        Apache Kafka to coordinate them. `in_pairs` has something happen to a broker and to a controller at once, which
+        takes half the time. `machines` are the cluster's if faults need some (`machines_for`)."""
         self._cluster = cluster
+        self._machines = Machines(cluster) if machines is None else machines
         self._faults = list(faults)
+        self._in_pairs = in_pairs
         self._rounds = rounds
         self._random = random.Random(seed)
         self._hold_seconds = hold_seconds
@@ -111,8 +125,8 @@ class Scenario:
     def run(self) -> Report:
         """Play it. AssertionError or `ClusterError` when the cluster does not get well again."""
         with self.under_load():
-            for name, node_id in self._plan():
-                self._play(name, node_id)
+            for happenings in self._plan():
+                self._play(happenings)
         return self.judge()
 
     @contextmanager
@@ -144,7 +158,10 @@ class Scenario:
         log_dirs = {node.node_id: self._cluster.log_dir(node.node_id) for node in self._cluster.layout.brokers}
         self.report.violations = check(self.history) + check_replicas(log_dirs, frozenset({TOPIC}))
         self.report.acknowledged_count = self.history.acknowledged_count()
-        self.report.unknown_count = sum(map(len, self.history.unknown.values()))
+        self.report.unknown_errors = Counter(
+            text for numbers in self.history.unknown.values() for text in numbers.values()
+        )
+        self.report.unknown_count = self.report.unknown_errors.total()
         self.report.group_read_count = sum(
             len(reads) for places in self.history.group_reads.values() for reads in places.values()
         )
@@ -153,31 +170,36 @@ class Scenario:
         self.report.aborted_count = outcomes.count(False)
         return self.report
 
-    def _plan(self) -> list[tuple[str, int]]:
-        layout = self._cluster.layout
-        plan = []
+    def _plan(self) -> list[tuple[Happening, ...]]:
+        plan: list[tuple[Happening, ...]] = []
         for _ in range(self._rounds):
-            steps = [
-                (name, self._random.choice(nodes).node_id)
-                for name in self._faults
-                for nodes in (layout.brokers, layout.controllers)
-            ]
-            self._random.shuffle(steps)
-            plan += steps
+            of_brokers, of_controllers = (
+                [(name, self._random.choice(nodes).node_id) for name in self._faults]
+                for nodes in (self._cluster.layout.brokers, self._cluster.layout.controllers)
+            )
+            if self._in_pairs:
+                for each in (of_brokers, of_controllers):
+                    self._random.shuffle(each)
+                plan += zip(of_brokers, of_controllers, strict=True)
+            else:
+                steps = of_brokers + of_controllers
+                self._random.shuffle(steps)
+                plan += [(step,) for step in steps]
         return plan
 
-    def _play(self, name: str, node_id: int) -> None:
-        fault = FAULTS[name]
+    def _play(self, happenings: tuple[Happening, ...]) -> None:
         hold_seconds = self._random.uniform(*self._hold_seconds)
         began = time.monotonic()
-        fault.begin(self._cluster, node_id)
+        for name, node_id in happenings:
+            FAULTS[name].begin(self._machines, node_id, self._random)
         time.sleep(hold_seconds)
-        fault.end(self._cluster, node_id)
+        for name, node_id in happenings:
+            FAULTS[name].end(self._machines, node_id)
         ended = time.monotonic()
         wait_until_healthy(self._cluster)
         self.wait_for_progress()
         now = time.monotonic()
-        done = Round(name, node_id, hold_seconds, self.history.longest_silence(began, now), now - ended)
+        done = Round(happenings, hold_seconds, self.history.longest_silence(began, now), now - ended)
         self.report.rounds.append(done)
         self._on_round(done)
 
