@@ -1,5 +1,5 @@
 """The whole client matrix over a cluster of three brokers, where everything is there three times, and two have to have
-a record before it is acknowledged."""
+a record before it is acknowledged; and over one of both kinds of brokers, which both coordinate groups."""
 
 from __future__ import annotations
 
@@ -8,34 +8,75 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from pybroker.client.cluster import Cluster
+from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.clients.driver import CLIENTS, VARIANTS
 from pybroker.testing.clients.scenario import Scenario
 from pybroker.testing.cluster.scenario import wait_until_healthy
 
 RECORDS_PER_VARIANT = 300
+OFFSETS_TOPIC, ADMIN_SECONDS = "__consumer_offsets", 60.0
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
+)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path_factory.mktemp("cluster") / "cluster", brokers=3)
+class Place:
+    """A cluster, and who has coordinated groups of the matrix in it."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.coordinators: set[NodeKind] = set()
+
+    def create_offsets_topic(self) -> None:
+        """Every broker leads one of its partitions."""
+        node_ids = [node.node_id for node in self.cluster.layout.brokers]
+        assignment = [(node_ids[index:] + node_ids[:index])[:3] for index in range(len(node_ids))]
+        topic = NewTopic(
+            OFFSETS_TOPIC, len(assignment), replica_assignment=assignment, config={"cleanup.policy": "compact"}
+        )
+        admin = AdminClient({"bootstrap.servers": self.cluster.layout.bootstrap})
+        admin.create_topics([topic])[OFFSETS_TOPIC].result(ADMIN_SECONDS)
+        wait_until_healthy(self.cluster, at_least=[OFFSETS_TOPIC])
+
+    def note_coordinator(self, group: str) -> None:
+        """Whose group it is now."""
+        node = self.cluster.layout.brokers[0]
+        with Cluster([(node.host, node.port)]) as client:
+            self.coordinators.add(self.cluster.layout.node(client.coordinator(group)).kind)
+
+
+@pytest.fixture(scope="module", params=[(3, 0), (2, 2)], ids=["pybroker", "mixed"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    brokers, jvm_brokers = request.param
+    directory = tmp_path_factory.mktemp("cluster") / "cluster"
+    made = LocalCluster.make(directory, brokers=brokers, jvm_brokers=jvm_brokers)
     try:
         made.up()
-        yield made
+        found = Place(made)
+        found.create_offsets_topic()
+        yield found
     finally:
         made.delete()
 
 
-@pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
 @pytest.mark.parametrize("producer", CLIENTS)
-def test_everyone_reads(producer: str, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_everyone_reads(producer: str, place: Place, tmp_path: Path) -> None:
     for client in CLIENTS.values():
         client.check()
     topic = f"matrix-{producer}"
-    scenario = Scenario(cluster.layout.bootstrap, topic, tmp_path, RECORDS_PER_VARIANT)
+    scenario = Scenario(place.cluster.layout.bootstrap, topic, tmp_path, RECORDS_PER_VARIANT)
     others = [client for name, client in CLIENTS.items() if name != producer]
     scenario.run([(CLIENTS[producer], variant) for variant in VARIANTS], others)
-    wait_until_healthy(cluster, at_least=["__consumer_offsets"])
+    for client in others:
+        place.note_coordinator(f"{topic}-{client.name}")
+    wait_until_healthy(place.cluster, at_least=[OFFSETS_TOPIC])
+
+
+def test_both_kinds_have_coordinated(place: Place) -> None:
+    """The groups of the tests before this one."""
+    assert place.coordinators == {node.kind for node in place.cluster.layout.brokers}
