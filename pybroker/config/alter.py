@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from pybroker.config.broker import NEEDS_RESTART, BrokerConfig
 from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError, ConfigKey, ConfigType, UpdateMode, split_list
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, parse_topic_value
+from pybroker.values import Value
 
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
@@ -53,8 +53,7 @@ class AlterOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigAlteration:
+class ConfigAlteration(Value):
     """One entry of an IncrementalAlterConfigs request. `operation` is the number from the wire."""
 
     name: str

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pybroker.values import Value
+
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 HIDDEN = "[hidden]"
@@ -75,8 +77,7 @@ class Validator(Protocol):
     def accepts(self, value: ConfigValue) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Value):
     """A number from `minimum` to `maximum`, both included; None is no bound. `extra` is one more accepted value."""
 
     minimum: float | None = None
@@ -144,8 +145,7 @@ class ListOf:
         return self.empty or bool(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Value):
     """A list each element of which matches a regular expression; `accepted` says it in words."""
 
     pattern: str
@@ -155,8 +155,7 @@ class Items:
         return isinstance(value, tuple) and all(re.fullmatch(self.pattern, item) for item in value)
 
 
-@dataclass(frozen=True, slots=True)
-class NonEmpty:
+class NonEmpty(Value):
     """A text with something in it."""
 
     accepted: str = "anything but an empty value"
@@ -165,8 +164,7 @@ class NonEmpty:
         return bool(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottledReplicas:
+class ThrottledReplicas(Value):
     """`*`, or `partition:broker` pairs (KIP-73)."""
 
     accepted: str = "*, or a list of partition:broker pairs such as 0:1,1:2"

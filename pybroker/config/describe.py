@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pybroker.config.broker import BrokerConfig
@@ -15,6 +14,7 @@ from pybroker.config.broker_keys import BROKER_KEYS, base_name, find_key
 from pybroker.config.definition import ConfigError, ConfigKey, UpdateMode, format_value
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, topic_value_text
+from pybroker.values import Value
 
 UNKNOWN_TYPE = 0
 
@@ -40,8 +40,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
+class DescribedConfig(Value):
     """One entry of a DescribeConfigs response."""
 
     name: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pybroker.config.definition import ConfigError, split_list
+from pybroker.values import Value
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS = ("PLAINTEXT",)
@@ -21,8 +21,7 @@ _LISTENER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Value):
     """One address with the name that maps it to a security protocol. An empty host is every interface."""
 
     name: str

@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pybroker.config.broker_keys import BROKER_KEYS, find_key
 from pybroker.config.keys.retired import PLUGIN_KEYS, RETIRED_KEYS, RETIRED_TOPIC_KEYS, RetiredKey
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.topic import TOPIC_KEYS
 from pybroker.config.support import Support, support_of
+from pybroker.values import Value
 
 #: What broker.id says when the number was to be made up by the broker.
 GENERATED_ID = "-1"
@@ -49,8 +49,7 @@ class NoticeKind(enum.Enum):
         return self in (NoticeKind.REPEATED, NoticeKind.UNKNOWN, NoticeKind.RETIRED, NoticeKind.PLUGIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Value):
     """One thing to say about one key. `where` is its place: file and line, or the command line option."""
 
     kind: NoticeKind

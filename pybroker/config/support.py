@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pybroker.config.broker_keys import BROKER_KEYS, base_name
 from pybroker.config.definition import ConfigKey
+from pybroker.values import Value
 
 
 class Support(enum.Enum):
@@ -21,16 +21,14 @@ class Support(enum.Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Value):
     """What becomes of a key. `reason` says why it is not, or not wholly, supported; empty otherwise."""
 
     support: Support
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Value):
     """Why a key may have no value but `accepted` (Kafka's text for it; empty is no value), and what to do instead."""
 
     accepted: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from pybroker.config.broker import BrokerConfig
@@ -10,6 +10,7 @@ from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.values import Value
 
 MAX_RECORDS_PER_OPERATION = 10_000
 """Kafka's bound on one user operation, which is one batch."""
@@ -17,8 +18,7 @@ MAX_RECORDS_PER_OPERATION = 10_000
 Response = TypeVar("Response")
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerState:
+class ControllerState(Value):
     """The state an operation sees. `image` has every record accepted so far, also those not durable yet: an operation's
     response waits for them. `next_offset` is the offset its first record will get. `config` has the dynamic values."""
 
@@ -32,8 +32,7 @@ class ControllerState:
         return VersionedRecord(record, features.record_version(type(record).__name__, self.image.metadata_version))
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerResult(Generic[Response]):
+class ControllerResult(Value, Generic[Response]):
     """Records to append as one batch, and the response that may leave once they are durable and replayed."""
 
     response: Response

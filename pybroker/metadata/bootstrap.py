@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from pybroker.metadata import features, log_files, snapshot
@@ -24,6 +24,7 @@ from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
 from pybroker.storage.format_version import check_format, mark_format
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ CONTROLLER_LISTENER = ("CONTROLLER", "127.0.0.1", 9093)
 _PARTITION_NAME = re.compile(r".+-\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class LogDir:
+class LogDir(Value):
     """One log dir, locked by this process."""
 
     path: Path
@@ -43,8 +43,7 @@ class LogDir:
     lock: DirectoryLock
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirs:
+class LogDirs(Value):
     """All log dirs of a broker that can be used, in the order of log.dirs. `metadata` is the one with the metadata log;
     `offline` says what is wrong with the others."""
 

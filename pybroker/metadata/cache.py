@@ -25,6 +25,7 @@ from pybroker.metadata.image import (
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.values import Value
 
 NO_OPERATIONS = -(2**31)
 # Bit n stands for AclOperation n (KIP-430): what may be done when nobody restricts anything.
@@ -41,8 +42,7 @@ Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Value):
     """What makes answers differ besides the topics asked for. `listener` is the one the client is connected to."""
 
     version: int

@@ -10,7 +10,6 @@ never come here: who reads the log holds records back until their transaction en
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from pybroker.metadata.delta_cluster import ClusterDelta
@@ -81,11 +80,11 @@ class MetadataDelta:
         """Apply one control record (KIP-595, KIP-853)."""
         kind = type(record).__name__
         if kind == "LeaderChangeMessage":
-            self._quorum = replace(self._quorum, leader_id=record.leader_id)
+            self._quorum = self._quorum.replace(leader_id=record.leader_id)
         elif kind == "KRaftVersionRecord":
-            self._quorum = replace(self._quorum, kraft_version=record.kraft_version)
+            self._quorum = self._quorum.replace(kraft_version=record.kraft_version)
         elif kind == "VotersRecord":
-            self._quorum = replace(self._quorum, voters=tuple(_voter(voter) for voter in record.voters))
+            self._quorum = self._quorum.replace(voters=tuple(_voter(voter) for voter in record.voters))
         elif kind not in ("SnapshotHeaderRecord", "SnapshotFooterRecord"):
             raise MetadataError(f"unknown control record {kind} in the metadata log")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pybroker.metadata.errors import MetadataError
@@ -58,8 +57,7 @@ class ClusterDelta:
             )
         cordoned = record.cordoned_log_dirs
         self._put(
-            replace(
-                old,
+            old.replace(
                 fenced=old.fenced if record.fenced == 0 else record.fenced == 1,
                 in_controlled_shutdown=old.in_controlled_shutdown or record.in_controlled_shutdown == 1,
                 directories=tuple(record.log_dirs) or old.directories,
@@ -70,7 +68,7 @@ class ClusterDelta:
     def set_fenced(self, broker_id: int, broker_epoch: int, fenced: bool) -> None:
         """The older FenceBrokerRecord and UnfenceBrokerRecord."""
         old = self._current(broker_id, broker_epoch, "FenceBrokerRecord" if fenced else "UnfenceBrokerRecord")
-        self._put(replace(old, fenced=fenced))
+        self._put(old.replace(fenced=fenced))
 
     def register_controller(self, record: m.RegisterControllerRecord) -> None:
         """RegisterControllerRecord: replaces an earlier registration of the same id."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MIGRATING_DIRECTORY, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
@@ -103,8 +101,7 @@ class TopicsDelta:
             current = self._open.get(topic_id)
             source = self.base.by_id[topic_id].partitions if current is None else current
             cleared = {
-                index: replace(
-                    partition,
+                index: partition.replace(
                     eligible_leader_replicas=(),
                     last_known_elr=(),
                     partition_epoch=partition.partition_epoch + 1,

@@ -39,6 +39,7 @@ from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,7 @@ logger = logging.getLogger(__name__)
 _CHEAP_REPLAY_BYTES = 2 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataLogConfig:
+class MetadataLogConfig(Value):
     """Kafka's settings of the metadata log: metadata.log.segment.bytes, metadata.log.segment.ms,
     metadata.log.max.record.bytes.between.snapshots, metadata.log.max.snapshot.interval.ms (0: never),
     metadata.max.retention.bytes, metadata.max.retention.ms (negative: no bound)."""

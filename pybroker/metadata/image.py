@@ -4,12 +4,15 @@ A new image shares all unchanged parts with the one before: whoever caches somet
 `TopicImage` objects by identity. Only `MetadataDelta` makes images. Uuids are 16-byte `bytes`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
 from pybroker.metadata import features
 from pybroker.protocol.uuids import LOST_DIR, MIGRATING_DIR, UNASSIGNED_DIR
+from pybroker.values import Value
 
 NO_LEADER = -1
 # Directory ids that stand for a state (KIP-858): of a replica from before brokers told their log dirs; of one
@@ -25,8 +28,7 @@ ConfigResource = tuple[int, str]
 """(resource type, resource name); the name "" of a broker resource is the cluster-wide default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Value):
     """An image holds all records below `end_offset`; the last of them was written in `epoch` at `time_ms`."""
 
     end_offset: int = 0
@@ -34,8 +36,7 @@ class Provenance:
     time_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Value):
     """A listener of a node. `security_protocol` is Kafka's id (0 = PLAINTEXT)."""
 
     name: str
@@ -44,8 +45,7 @@ class Endpoint:
     security_protocol: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(Value):
     """One registered broker. `epoch` is the offset of its RegisterBrokerRecord."""
 
     id: int
@@ -64,8 +64,7 @@ class BrokerRegistration:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerRegistration:
+class ControllerRegistration(Value):
     """One registered controller of the quorum."""
 
     id: int
@@ -75,8 +74,7 @@ class ControllerRegistration:
     features: tuple[tuple[str, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRegistration:
+class PartitionRegistration(Value):
     """One partition's replicas and leadership. `partition_epoch` grows with every change, `leader_epoch` with every
     election. `directories` runs parallel to `replicas`."""
 
@@ -106,8 +104,7 @@ def is_online(directories: Collection[bytes], directory: bytes) -> bool:
     return not directories or directory in directories or directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicImage:
+class TopicImage(Value):
     """One topic with its partitions by index."""
 
     name: str
@@ -115,24 +112,21 @@ class TopicImage:
     partitions: Mapping[int, PartitionRegistration]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsImage:
+class TopicsImage(Value):
     """All topics, by name and by id (the same objects)."""
 
     by_name: Mapping[str, TopicImage] = field(default_factory=dict)
     by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterImage:
+class ClusterImage(Value):
     """The registered nodes, by id."""
 
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     controllers: Mapping[int, ControllerRegistration] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(Value):
     """A voter of the quorum as the VotersRecord names it; `endpoints` are (listener name, host, port)."""
 
     id: int
@@ -141,8 +135,7 @@ class Voter:
     kraft_version_range: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumImage:
+class QuorumImage(Value):
     """What control records say of the quorum. `voters` is empty at kraft.version 0 (voters then come from settings)."""
 
     kraft_version: int = 0
@@ -150,8 +143,7 @@ class QuorumImage:
     leader_id: int = NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataImage:
+class MetadataImage(Value):
     """All of it. `retained` holds the records of features that are not served, by what identifies them, so that a
     snapshot written here loses nothing: values are (record, version)."""
 
@@ -184,6 +176,6 @@ class MetadataImage:
         endpoint = None if broker is None or broker.fenced else broker.endpoint(listener)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
-    def at(self, provenance: Provenance) -> "MetadataImage":
+    def at(self, provenance: Provenance) -> MetadataImage:
         """The same content, known to hold up to a later offset."""
-        return replace(self, provenance=provenance)
+        return self.replace(provenance=provenance)

@@ -10,12 +10,12 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.metadata.errors import MetadataError
 from pybroker.protocol.record_batch import crc32c
+from pybroker.values import Value
 
 PARTITION_DIRECTORY = "__cluster_metadata-0"
 
@@ -43,8 +43,7 @@ class SnapshotId(NamedTuple):
         return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(Value):
     """One segment of the log."""
 
     path: Path

@@ -6,7 +6,6 @@ Blocks on file reads; writes nothing. What does not add up is told to the report
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.metadata import log_files, records
@@ -21,10 +20,10 @@ from pybroker.storage.offline.check import LogDirState
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import MetadataSnapshot, PartitionFiles
 from pybroker.storage.offline.partition_state import PartitionState
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Value):
     """The metadata at the end of the log, and the epoch of its last batch."""
 
     image: MetadataImage

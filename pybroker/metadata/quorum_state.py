@@ -7,18 +7,17 @@ embedded controller elects itself at every start, which is a new epoch.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.protocol.uuids import ZERO_UUID, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.values import Value
 
 FILE_NAME = "quorum-state"
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(Value):
     """Who led in which epoch, as far as this node knows. `voters` is known only in data version 0."""
 
     leader_id: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pybroker.metadata.errors import MetadataError
@@ -16,6 +15,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import metadata_records, record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import Record
+from pybroker.values import Value
 
 LEADER_CHANGE = 2
 SNAPSHOT_HEADER = 3
@@ -49,8 +49,7 @@ class ControlRecord(NamedTuple):
     record: Any
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataBatch:
+class MetadataBatch(Value):
     """One decoded batch: the record with index i has offset `base_offset + i`. `size_bytes` is its size in the file."""
 
     base_offset: int

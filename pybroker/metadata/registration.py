@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pybroker.metadata.image import Endpoint
+from pybroker.values import Value
 
 Placements = Mapping[tuple[bytes, int], bytes]
 """Ids of the log dirs that replicas of a broker lie in, by topic id and partition."""
@@ -13,8 +13,7 @@ Placements = Mapping[tuple[bytes, int], bytes]
 NO_BROKER_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Value):
     """`incarnation_id` is new for each process. `previous_broker_epoch` is that of the last life, -1 unless that came
     to an end in order: then the log may lack what others hold for in sync (KIP-966)."""
 

@@ -8,21 +8,20 @@ left.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from pybroker.metadata import records as batches
 from pybroker.metadata.log_files import SnapshotId, list_segments, list_snapshots, read_snapshot_batches
 from pybroker.storage.atomic import fsync_directory
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
 _DERIVED_SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Value):
     """metadata.max.retention.bytes and .ms; a negative value is no bound."""
 
     max_bytes: int = 100 << 20

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
+from pybroker.values import Value
 
 EVENT_REQUEST: int = lib.PB_EVENT_REQUEST
 EVENT_APPENDED: int = lib.PB_EVENT_APPENDED
@@ -43,8 +43,7 @@ RawEvent = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int
 correlation_id, listener, repeated: the fields of pb_event in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
+class BrokerOptions(Value):
     """What a broker is started with; the fields of pb_broker_options."""
 
     backend: str
@@ -71,7 +70,7 @@ class NativeBroker:
         if ffi.sizeof("pb_event") != _EVENT.size:
             raise ImportError("pb_event has another layout than this package knows")
         backend = ffi.new("char[]", options.backend.encode())
-        values = {field.name: getattr(options, field.name) for field in fields(options)} | {"backend": backend}
+        values = options.as_dict() | {"backend": backend}
         out, failure = ffi.new("pb_broker **"), new_failure()
         check(lib.pb_broker_open(ffi.new("pb_broker_options *", values), out, failure), failure)
         self.handle: Any = out[0]

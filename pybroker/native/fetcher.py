@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
 from pybroker.native.partition import NativePartition
+from pybroker.values import Value
 
 FOLLOWER_RESTARTED: int = lib.PB_FOLLOWER_RESTARTED
 FOLLOWER_CUT: int = lib.PB_FOLLOWER_CUT
@@ -31,8 +31,7 @@ for _name, _layout in {"pb_fetcher_stats": _STATS, "pb_partition_following": _FO
         raise ImportError(f"{_name} has {ffi.sizeof(_name)} bytes, this package knows {_layout.size}")
 
 
-@dataclass(frozen=True, slots=True)
-class FetcherOptions:
+class FetcherOptions(Value):
     """A leader and how to fetch from it; the fields of pb_fetcher_options. Sizes in bytes, times in ms."""
 
     leader_id: int
@@ -80,7 +79,7 @@ class NativeFetcher:
 
     def __init__(self, broker: NativeBroker, options: FetcherOptions) -> None:
         kept = [ffi.new("char[]", options.host.encode()), ffi.new("char[]", options.client_id.encode())]
-        values = asdict(options) | {"host": kept[0], "client_id": kept[1]}
+        values = options.as_dict() | {"host": kept[0], "client_id": kept[1]}
         out, failure = ffi.new("pb_fetcher **"), new_failure()
         check(lib.pb_fetcher_open(broker.handle, ffi.new("pb_fetcher_options *", values), out, failure), failure)
         self.handle: Any = out[0]

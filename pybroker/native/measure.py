@@ -7,11 +7,11 @@ raises `NativeError`. What each run does is said in `csrc/include/pybroker.h`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
+from pybroker.values import Value
 
 WRITE: int = lib.PB_MEASURE_WRITE
 WRITE_DURABLE: int = lib.PB_MEASURE_WRITE_DURABLE
@@ -64,8 +64,7 @@ class Stop:
         return bool(self.flag[0])
 
 
-@dataclass(frozen=True, slots=True)
-class FileRun:
+class FileRun(Value):
     """A run over `length` bytes of the file from `position` on; see pb_measure_file_run."""
 
     operation: int
@@ -78,8 +77,7 @@ class FileRun:
     pace_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Value):
     """Requests to a server; see pb_measure_exchange. `frames` are of one size, with their length in front."""
 
     host: str

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import struct
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib
 from pybroker.native.broker import NativeBroker
+from pybroker.values import Value
 
 _MAX_APIS = 128
 _EDGES = 30
@@ -53,8 +53,7 @@ class BrokerStats(NamedTuple):
     cold_dropped_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Value):
     """How values are distributed: `below[i]` of them are less than 2**i."""
 
     count: int

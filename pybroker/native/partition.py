@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.values import Value
 
 if TYPE_CHECKING:
     from pybroker.native.fetcher import NativeFetcher
@@ -35,8 +35,7 @@ _FOLLOWERS_GUESS = 8
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionConfig:
+class PartitionConfig(Value):
     """Settings of one log and of what may be appended; the fields of pb_partition_config."""
 
     segment_bytes: int
@@ -63,9 +62,6 @@ class PartitionConfig:
     """This broker is one of `leader.replication.throttled.replicas`."""
     follower_throttled: int = 0
     """This broker is one of `follower.replication.throttled.replicas`."""
-
-
-_CONFIG_FIELDS = tuple(field.name for field in fields(PartitionConfig))
 
 
 class PartitionRecovery(NamedTuple):
@@ -197,8 +193,7 @@ class ProducerState(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleanOptions:
+class CleanOptions(Value):
     """One pass of the log cleaner; the fields of pb_clean_options."""
 
     first_dirty_offset: int
@@ -210,9 +205,6 @@ class CleanOptions:
     load_factor_percent: int
     compression: int
     compression_level: int
-
-
-_CLEAN_FIELDS = tuple(field.name for field in fields(CleanOptions))
 
 
 class CleanResult(NamedTuple):
@@ -268,10 +260,6 @@ for _name, _layout in _LAYOUTS.items():
         raise ImportError(f"{_name} has {ffi.sizeof(_name)} bytes, this package knows {_layout.size}")
 
 
-def _config_values(config: PartitionConfig) -> dict[str, int]:
-    return {name: getattr(config, name) for name in _CONFIG_FIELDS}
-
-
 class NativePartition:
     """An open log. `recovery` says what opening did."""
 
@@ -307,7 +295,7 @@ class NativePartition:
         options.recovery_point, options.log_start_offset, options.tag = recovery_point, log_start_offset, tag
         options.high_watermark = high_watermark
         options.gap_offset = gap_offset
-        options.config = _config_values(config)
+        options.config = config.as_dict()
         out, recovery, failure = ffi.new("pb_partition **"), ffi.new("pb_partition_recovery *"), new_failure()
         check(lib.pb_partition_open(broker.handle, options, out, recovery, failure), failure)
         self.handle: Any = out[0]
@@ -372,7 +360,7 @@ class NativePartition:
 
     def configure(self, config: PartitionConfig) -> None:
         """Replace the settings."""
-        check(lib.pb_partition_configure(self.handle, ffi.new("pb_partition_config *", _config_values(config))))
+        check(lib.pb_partition_configure(self.handle, ffi.new("pb_partition_config *", config.as_dict())))
 
     def repair(self) -> None:
         """After a failed write: cut the log to what was written whole and accept appends again. Blocking."""
@@ -494,8 +482,8 @@ class NativePartition:
         -EAGAIN when segments were taken away meanwhile, -EBUSY when a pass is under way, -ENOSPC; any other one says
         that this log cannot be cleaned as it is."""
         native, result, failure = ffi.new("pb_clean_options *"), ffi.new("pb_clean_result *"), new_failure()
-        for name in _CLEAN_FIELDS:
-            setattr(native, name, getattr(options, name))
+        for name, value in options.as_dict().items():
+            setattr(native, name, value)
         check(lib.pb_partition_clean(self.handle, native, result, failure), failure)
         return CleanResult._make(_CLEAN_RESULT.unpack(ffi.buffer(result)))
 

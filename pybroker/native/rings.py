@@ -6,19 +6,18 @@ All calls are blocking and belong on a worker thread, or into a tool. They raise
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.values import Value
 
 UUID_BYTES: int = lib.PB_UUID_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class RingFile:
+class RingFile(Value):
     """What the file of a ring says of itself. Positions are in the segment's file: below `start_position` it has
     everything, what lies between start and end is in the ring. Not sealed: nothing is, and only the ids of session and
     boot are true."""
@@ -66,8 +65,7 @@ def add_log_dir(broker: NativeBroker, path: Path, directory_id: bytes) -> None:
     check(lib.pb_broker_add_log_dir(broker.handle, str(path).encode(), directory_id), what=f"{path}: tail rings")
 
 
-@dataclass(frozen=True, slots=True)
-class RingStats:
+class RingStats(Value):
     """Rings now; sizes in bytes. A budget of 0: none are used."""
 
     budget_bytes: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
+from pybroker.values import Value
 
 CRC = 1
 HEADER = 2
@@ -81,8 +81,7 @@ class WalkRow(NamedTuple):
         return not self.flags & (NOT_A_BATCH | CRC)
 
 
-@dataclass(frozen=True, slots=True)
-class WalkTotals:
+class WalkTotals(Value):
     """Sums over all files walked so far. `sizes` has (smallest size in bytes, count) of batches, ascending."""
 
     bytes: int

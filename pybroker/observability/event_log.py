@@ -10,8 +10,9 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from pybroker.values import Value
 
 KINDS: Mapping[str, str] = {
     "rebalance": "a group begins a new generation",
@@ -40,8 +41,7 @@ def event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, str | int]] |
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Value):
     """`number` counts from 1 and tells what came since; `time_s` is of the wall clock."""
 
     number: int

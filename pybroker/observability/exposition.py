@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from pybroker.values import Value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -24,8 +25,7 @@ HistogramRow = tuple[str, int, int, Sequence[int]]
 """Labels, count, sum, and how many values are below each power of two."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Value):
     """One metric as it is documented. `kind` is Prometheus' type; `kafka` names what means the same in Apache Kafka."""
 
     name: str

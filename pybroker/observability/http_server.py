@@ -11,9 +11,10 @@ import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
+
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +24,7 @@ _MAX_CONNECTIONS = 32
 _JOIN_TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Value):
     """`status` is HTTP's."""
 
     status: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from pybroker.profiles.library import GENERIC, named_profile, shipped_profiles, 
 from pybroker.profiles.machine import Machine
 from pybroker.profiles.matching import Fact, Rule, facts_of, rules_of
 from pybroker.profiles.measured import Medium, measured_medium
+from pybroker.values import Value
 
 _TUNE = "run `pybroker profile tune` to have one made from what this machine measures"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Value):
     """A profile, held against a machine."""
 
     document: ProfileDocument
@@ -30,8 +29,7 @@ class Candidate:
         return all(rule.matches for rule in self.rules)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Value):
     """One key's value on this machine."""
 
     key: str
@@ -43,8 +41,7 @@ class Resolved:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value):
     """The outcome: `settings` has every key of `PROFILE_KEYS`."""
 
     machine: Machine

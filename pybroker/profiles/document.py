@@ -14,19 +14,19 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from pybroker.config.definition import ConfigError
 from pybroker.profiles.keys import PROFILE_KEYS, Setting
 from pybroker.profiles.matching import FACTS, Wanted
+from pybroker.values import Value
 
 _TABLES = ("profile", "match", "set", "why")
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileDocument:
+class ProfileDocument(Value):
     """A profile. `name` is what the broker and its figures call it."""
 
     name: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigValue, OneOf
+from pybroker.values import Value
 
 Setting = int | str
 """A value in a profile."""
@@ -16,8 +16,7 @@ HALF = "half"
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileKey:
+class ProfileKey(Value):
     """One key of a profile's `[set]` table."""
 
     name: str

@@ -5,12 +5,10 @@ None is "not told": a container hides much, and older kernels lack some. Immutab
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Value):
     """The running kernel and what its settings allow."""
 
     #: As uname -r says it, and its first two numbers: (6, 18).
@@ -26,8 +24,7 @@ class Kernel:
     clock_sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(Value):
     """The CPUs, all of one kind."""
 
     model: str
@@ -41,8 +38,7 @@ class Cpu:
     governors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Value):
     """Memory, and the settings under vm.* that a log notices."""
 
     total_bytes: int | None
@@ -59,8 +55,7 @@ class Memory:
     swappiness: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Value):
     """What the kernel runs on."""
 
     #: kvm, xen, vmware, ...; "unknown" when there is one without a name; None on bare metal.
@@ -70,8 +65,7 @@ class Host:
     product: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Value):
     """Of this process; None is unlimited."""
 
     open_files: int | None
@@ -81,8 +75,7 @@ class Limits:
     real_time: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class IoLimit:
+class IoLimit(Value):
     """What a control group allows on one block device; None is unlimited."""
 
     #: major:minor
@@ -93,8 +86,7 @@ class IoLimit:
     writes_per_second: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ControlGroup:
+class ControlGroup(Value):
     """The bounds of this process's control group, the tightest of it and its ancestors; None is unbounded."""
 
     #: 1, 2, or 0 where none is mounted.
@@ -107,8 +99,7 @@ class ControlGroup:
     io: tuple[IoLimit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockDevice:
+class BlockDevice(Value):
     """A block device: the one a file system lies on, or a disk beneath it."""
 
     name: str
@@ -136,8 +127,7 @@ class BlockDevice:
     read_ahead_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Value):
     """What one log dir lies on."""
 
     path: str
@@ -152,8 +142,7 @@ class Storage:
     disks: tuple[BlockDevice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Value):
     """All of it, with one `Storage` per log dir."""
 
     kernel: Kernel
@@ -165,7 +154,3 @@ class Machine:
     storage: tuple[Storage, ...]
     #: Where the append engine direct has its rings; None where nobody asked for it.
     tail_rings: Storage | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as objects of JSON."""
-        return asdict(self)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from pybroker.profiles.machine import BlockDevice, Machine
+from pybroker.values import Value
 
 Fact = bool | int | str
 
@@ -23,8 +23,7 @@ ROTATING = "rotating"
 _VIRTUAL_TRANSPORTS = ("virtio", "xen", "hyperv")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Value):
     """One line of a profile's `[match]`, held against a machine."""
 
     fact: str

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pybroker.profiles.library import measurement_paths
 from pybroker.profiles.machine import Machine
 from pybroker.profiles.matching import FLASH, ROTATING, UNKNOWN
+from pybroker.values import Value
 
 _Disk = tuple[Any, Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Medium:
+class Medium(Value):
     """What measuring says of the medium: flash, rotating, or unknown, where it could not tell."""
 
     name: str

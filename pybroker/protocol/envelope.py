@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.values import Value
 
 _PRINCIPAL_VERSION = 0
 _VERSION = struct.Struct(">h")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Value):
     """Who asks. `principal` is Kafka's `type:name`, `host` the client's address as text."""
 
     principal: str = "User:ANONYMOUS"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pybroker.protocol import definitions
 from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class FixedFields:
+class FixedFields(Value):
     """Neighbouring fields by attribute name, and how their values are packed."""
 
     attributes: tuple[str, ...]

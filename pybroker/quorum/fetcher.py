@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pybroker.metadata.delta import MetadataDelta, empty_image
@@ -26,6 +25,7 @@ from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.observer_log import ObserverLog, split_batches
 from pybroker.quorum.signal import Signal
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,7 @@ _GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 Publish = Callable[[MetadataDelta, MetadataImage], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FetcherSettings:
+class FetcherSettings(Value):
     """Who fetches, and with what patience. `directory_id` is of the log dir with which this broker observes."""
 
     node_id: int

@@ -8,16 +8,15 @@ KIP-853).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pybroker.quorum.connection import Address
 from pybroker.quorum.signal import Signal
+from pybroker.values import Value
 
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(Value):
     """The active controller of one epoch."""
 
     id: int

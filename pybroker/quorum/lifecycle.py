@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
@@ -24,6 +23,7 @@ from pybroker.quorum.errors import QuorumError, QuorumUnavailable
 from pybroker.quorum.fetcher import MetadataFetcher
 from pybroker.quorum.signal import Signal
 from pybroker.quorum.stand_in import StandIn
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,7 @@ _REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LifecycleSettings:
+class LifecycleSettings(Value):
     """Kafka's broker.heartbeat.interval.ms, broker.session.timeout.ms and initial.broker.registration.timeout.ms, in
     seconds."""
 
@@ -57,8 +56,7 @@ class LifecycleSettings:
     registration_timeout_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(Value):
     """What a heartbeat asks for."""
 
     fence: bool = True

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError, code_name
 from pybroker.replication.isr_state import Proposal
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ class AlterPartitionChannel(Protocol):
     def broker_epoch(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Value):
     proposal: Proposal
     broker_epochs: dict[int, int]
     answered: AnswerCallback

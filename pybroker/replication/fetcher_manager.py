@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.image import ClusterImage, MetadataImage
 from pybroker.native.fetcher import FetcherOptions, FetcherStats
 from pybroker.replication.data_plane import Fetcher
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.values import Value
 
 #: Brokers fetch with the version that goes with the cluster's metadata.version. From 4.1-IV1 on it is one in which
 #: followers hear of a new high watermark at once (KIP-1166).
@@ -29,8 +29,7 @@ NOTHING_FETCHED = FetcherStats(*(0 for _ in FetcherStats._fields))
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Value):
     """Where a partition is fetched from, and as whom; `number` is one of num.replica.fetchers."""
 
     leader_id: int

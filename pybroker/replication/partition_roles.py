@@ -13,7 +13,6 @@ A broker alone (`replication` is None) follows nobody, and what it leads waits f
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from pybroker.metadata.image import MetadataImage, PartitionRegistration
 from pybroker.native.errors import NativeError
@@ -23,12 +22,12 @@ from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcher
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 from pybroker.replication.replica import Replica
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Replication:
+class Replication(Value):
     """What a broker among others has."""
 
     isr: IsrManager

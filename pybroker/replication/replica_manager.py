@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,7 @@ from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ logger = logging.getLogger(__name__)
 _BEGUN_PER_TURN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Value):
     """One published image, with what is different in it."""
 
     delta: MetadataDelta

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from pybroker.values import Value
+
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.controller.producer_ids import ProducerIdManager
@@ -84,8 +86,7 @@ class BrokerServices:
     told: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True, frozen=True)
-class Api(Generic[Req, Resp]):
+class Api(Value, Generic[Req, Resp]):
     """One served API: the request class, the served versions (both inclusive) and the handler."""
 
     request: type[Req]

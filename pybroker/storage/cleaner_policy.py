@@ -8,13 +8,12 @@ one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pybroker.native.partition import PartitionState, Segment
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPolicy:
+class CompactionPolicy(Value):
     """min.cleanable.dirty.ratio, min.compaction.lag.ms, max.compaction.lag.ms."""
 
     min_dirty_ratio: float
@@ -22,8 +21,7 @@ class CompactionPolicy:
     max_lag_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FirstDirty:
+class FirstDirty(Value):
     """Where the dirty part of a log begins. `reset`: not where the checkpoint says, which lies outside the log;
     `reset_reason` tells people, where it is worth telling."""
 
@@ -32,8 +30,7 @@ class FirstDirty:
     reset_reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(Value):
     """What cleaning a log would go through: the records of [first_dirty_offset, upper_offset) decide, and all segments
     below are rewritten. `overdue_ms` is how long ago max.compaction.lag.ms ran out."""
 

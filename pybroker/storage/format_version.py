@@ -8,13 +8,13 @@ the dir locked. Fails with `StorageError` and `OSError`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker import __version__
 from pybroker.storage import tail_rings
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.values import Value
 
 FILE_NAME = ".pybroker_format"
 
@@ -24,8 +24,7 @@ READABLE_SINCE = 1
 """The oldest format whose versions open what this one has stopped in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormatVersion:
+class FormatVersion(Value):
     """Who wrote a log dir: the `format` of its files, the oldest format whose versions may open it, and the version of
     pybroker, for people."""
 

@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from operator import attrgetter
 
 from pybroker.native.errors import NativeError
@@ -27,6 +26,7 @@ from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean, dirty_
 from pybroker.storage.log_config import CleanerConfig, clean_options, compaction_policy
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog, completed
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,7 @@ _OVERTAKEN = frozenset({errno.EAGAIN, errno.EBUSY, errno.ECANCELED})
 _UNCLEANABLE = frozenset({errno.EFBIG, errno.E2BIG, errno.EINVAL, errno.ENOTSUP})
 
 
-@dataclass(frozen=True, slots=True)
-class DirtyLog:
+class DirtyLog(Value):
     """A compacted log as the last examination found it."""
 
     partition: str
@@ -57,8 +56,7 @@ class DirtyLog:
     is_due: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RunningClean:
+class RunningClean(Value):
     """A pass under way."""
 
     partition: str
@@ -67,8 +65,7 @@ class RunningClean:
     elapsed_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerStatistics:
+class CleanerStatistics(Value):
     """What the cleaner is at. `dirtiest`: compacted logs, the most urgent first; `uncleanable`: partition → why."""
 
     running: list[RunningClean]
@@ -80,8 +77,7 @@ class CleanerStatistics:
     last_round_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Value):
     log: PartitionLog
     plan: LogToClean
     policy: CompactionPolicy

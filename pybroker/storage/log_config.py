@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import INTERNAL_TOPICS, TopicConfig
@@ -18,6 +17,7 @@ from pybroker.native.partition import (
 from pybroker.storage.cleaner_policy import CompactionPolicy, LogToClean
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.retention import RetentionPolicy
+from pybroker.values import Value
 
 _CODEC_IDS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _LEVEL_KEYS = {"gzip": "compression.gzip.level", "lz4": "compression.lz4.level", "zstd": "compression.zstd.level"}
@@ -76,8 +76,7 @@ def _level(compression: str, config: TopicConfig) -> int:
     return DEFAULT_LEVEL if compression == "gzip" and level == _GZIP_DEFAULT_LEVEL else level
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerConfig:
+class CleanerConfig(Value):
     """The broker's log.cleaner.* settings. Sizes are each cleaner thread's share; `bytes_per_second` 0: no limit."""
 
     thread_count: int

@@ -35,6 +35,7 @@ from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +77,7 @@ class Move:
             self.turn.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class FutureLog:
+class FutureLog(Value):
     """A copy that is not the log yet, for DescribeLogDirs."""
 
     key: TopicPartition

@@ -4,19 +4,20 @@ Version 1 has the keys `node.id`, `cluster.id` and, since KIP-858, `directory.id
 base64url text in the file.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
 from pathlib import Path
 
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.values import Value
 
 FILE_NAME = "meta.properties"
 _VERSION = "1"
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(Value):
     """Identity of one log dir. `cluster_id` is text (any text is legal in Kafka), `directory_id` 16 bytes."""
 
     node_id: int
@@ -24,7 +25,7 @@ class MetaProperties:
     directory_id: bytes
 
     @classmethod
-    def read(cls, log_dir: Path) -> "MetaProperties | None":
+    def read(cls, log_dir: Path) -> MetaProperties | None:
         """The identity of `log_dir`, None when it has none yet. StorageError when the file makes no sense."""
         path = log_dir / FILE_NAME
         try:

@@ -7,16 +7,15 @@ segment goes, the log is rolled first, so that it always has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pybroker.native.partition import Segment
+from pybroker.values import Value
 
 #: What message.timestamp.after.max.ms allows by default is no news.
 _FAR_FUTURE_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(Value):
     """`retention.bytes` and `retention.ms` (negative: no bound); both count only if cleanup.policy has `delete`."""
 
     deletes: bool
@@ -24,8 +23,7 @@ class RetentionPolicy:
     retention_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionDecision:
+class RetentionDecision(Value):
     """What to do: delete the segments below offset `delete_before` (None: nothing), after a roll if `roll`. The counts
     say why: segments below the log start offset, beyond the size, beyond the age. `future_timestamp_ms` is of a record
     so far ahead of the clock that its segment, and all behind it, will stay for long (-1: there is none)."""

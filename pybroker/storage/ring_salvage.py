@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.native import crc32c
 from pybroker.native.rings import RingFile
 from pybroker.native.walk import EVERY, SegmentWalk
 from pybroker.storage.atomic import fsync_directory
+from pybroker.values import Value
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta
 _BATCH = struct.Struct(">qiibIhi")
@@ -32,8 +32,7 @@ _AHEAD_BYTES = 256 << 10
 _METADATA = "__cluster_metadata-0"
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Value):
     """What was written behind a log's end."""
 
     byte_count: int

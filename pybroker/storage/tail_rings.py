@@ -15,7 +15,6 @@ import json
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.native.broker import NativeBroker
@@ -27,6 +26,7 @@ from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
 from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,7 @@ _BLOCK_BYTES = 512  # of st_blocks
 _DELETED_SUFFIX = "-delete"
 
 
-@dataclass(frozen=True, slots=True)
-class RingSession:
+class RingSession(Value):
     """What a log dir says of the rings of the broker that has it open, or had when it ended."""
 
     directory: Path
@@ -142,8 +141,7 @@ def _sweep(directory: Path) -> None:
 # ---- what an ended broker left -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeftRing:
+class LeftRing(Value):
     """A ring with bytes of a log dir, or one that is empty. `log` is the directory of the partition, None when there is
     none with its name and topic id."""
 
@@ -223,8 +221,7 @@ def _as_os_error(error: NativeError) -> OSError:
     return OSError(error.errno or errno.EIO, error.text)
 
 
-@dataclass(frozen=True, slots=True)
-class UnclaimedRings:
+class UnclaimedRings(Value):
     """Files in a directory of rings that none of some log dirs will take in. `filled` are the intact ones with
     bytes in them; `used_bytes` is the memory that all take."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pybroker.config.definition import ConfigKey, ConfigType, ConfigValue, Importance, OneOf, Range, UpdateMode
 from pybroker.config.listeners import MOST_PORT, parse_address
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
+class _Address(Value):
     """One host and port."""
 
     accepted: str = f"host:port with a port from 0 to {MOST_PORT}"
@@ -22,8 +21,7 @@ class _Address:
 _LOG_LEVELS = "debug|info|warning|error"
 
 
-@dataclass(frozen=True, slots=True)
-class _LogLevels:
+class _LogLevels(Value):
     """A level for all loggers, and others for some."""
 
     accepted: str = "debug, info, warning or error, and after commas logger:level such as pybroker.storage:debug"

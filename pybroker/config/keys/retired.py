@@ -7,11 +7,11 @@ what has become of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from pybroker.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class RetiredKey:
+class RetiredKey(Value):
     """A key that is no more. `replacements` are the keys of today that do its work, the first one above all."""
 
     name: str

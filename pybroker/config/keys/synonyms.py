@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pybroker.config.keys.own import DURABILITY
+from pybroker.values import Value
 
 _MS_PER_MINUTE = 60_000
 _MS_PER_HOUR = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSynonym:
+class BrokerSynonym(Value):
     """A broker key that gives a topic key its default; its value times `factor` is in the topic key's unit."""
 
     name: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pybroker.config.values import ConfigValues
+from pybroker.values import Value
 
 #: The internal topic that holds groups and offsets.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -13,8 +12,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
-@dataclass(slots=True, frozen=True)
-class GroupSettings:
+class GroupSettings(Value):
     """Read from the broker's configuration once at start."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pybroker.profiles.facts.tree import Tree
+from pybroker.values import Value
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Value):
     """One line of mountinfo (proc_pid_mountinfo(5))."""
 
     mount_id: int

@@ -7,11 +7,11 @@ what can be seen is that none is sent, or that the answer comes sooner than the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pybroker.profiles.machine import Host, Storage
 from pybroker.profiles.matching import FLASH, ROTATING, medium_of_disk
 from pybroker.profiles.measurement.result import Conclusion, Figures
+from pybroker.values import Value
 
 DROPPED = "dropped"
 """Nothing is flushed: the file system does not ask for it."""
@@ -34,8 +34,7 @@ _ROUND_TRIP_SHARE = 0.15
 _TURN_US = 1_000.0
 
 
-@dataclass(frozen=True, slots=True)
-class FlushTimes:
+class FlushTimes(Value):
     """Medians, in µs: of a 4 KiB write past the page cache, of the same when it is durable on return, of a sync."""
 
     write_us: float

@@ -6,7 +6,6 @@ A run is named after what it does: `write.direct.64KiB`. The disk comes first: n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from pybroker.native.measure import (
     COPY,
@@ -19,6 +18,7 @@ from pybroker.native.measure import (
     WRITE_SYNC,
     FileRun,
 )
+from pybroker.values import Value
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -35,8 +35,7 @@ def size_name(size_bytes: int, space: str = "") -> str:
     return f"{size_bytes // MIB}{space}MiB" if size_bytes % MIB == 0 else f"{size_bytes // KIB}{space}KiB"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskStep:
+class DiskStep(Value):
     """A run over the file. `weight` is its share of the time. `warm_up` comes first and does not count."""
 
     name: str
@@ -49,8 +48,7 @@ class DiskStep:
     beside: tuple[str, FileRun] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuStep:
+class CpuStep(Value):
     """Work on bytes in memory."""
 
     name: str
@@ -61,8 +59,7 @@ class CpuStep:
     crc32c: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopbackStep:
+class LoopbackStep(Value):
     """Requests to the bare server. Its answers come from the file where `from_file` says so."""
 
     name: str
@@ -117,7 +114,7 @@ def disk_steps(region_bytes: int, is_direct: bool) -> list[DiskStep]:
             paced,
             5.0,
             # Memory that the kernel has to find first is ten times as dear as what the file has just let go of.
-            warm_up=replace(paced, position=0),
+            warm_up=paced.replace(position=0),
         ),
         DiskStep(
             "read.cold.1MiB",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar, get_type_hints
 
 from pybroker.native.measure import RunResult
 from pybroker.profiles.matching import Fact
+from pybroker.values import Value
 
 SCHEMA = 1
 """Raised when a field changes its meaning or goes."""
@@ -23,8 +23,7 @@ class MeasurementError(Exception):
     """A file is not the measurement it should be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Value):
     """One run. Rates are per second of wall clock; for work on memory they are per second of CPU, which somebody else
     on the machine does not change. CPU is that of the thread that did the work, on the loopback device the server's.
     Latencies are of single operations."""
@@ -69,16 +68,14 @@ def figures_of(what: str, run: RunResult, cpu_ns: int | None = None, *, by_cpu: 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(Value):
     """A name for what was found, and why in one or two sentences."""
 
     name: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Value):
     """Everything that is saved."""
 
     schema: int
@@ -103,7 +100,7 @@ class Measurement:
 
     def to_json(self) -> str:
         """The text of the file."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(self.as_dict(), indent=2) + "\n"
 
     def rate(self, name: str) -> float | None:
         """Bytes per second of a run; None when it was not made."""
@@ -142,11 +139,10 @@ def from_json(text: str) -> Measurement:
 
 
 def _checked(kind: type[_T], name: str, content: Any) -> _T:
-    """A flat data class from an object with exactly its fields. TypeError."""
-    hints = get_type_hints(kind)
-    for each in fields(kind):  # type: ignore[arg-type]  # every caller gives a data class
-        value = content[each.name]
-        accepted = (int, float) if hints[each.name] is float else hints[each.name]
+    """A flat value from an object with exactly its fields. TypeError."""
+    for field, hint in get_type_hints(kind).items():
+        value = content[field]
+        accepted = (int, float) if hint is float else hint
         if isinstance(value, bool) or not isinstance(value, accepted):
-            raise TypeError(f"{name}.{each.name} is {value!r}")
+            raise TypeError(f"{name}.{field} is {value!r}")
     return kind(**content)

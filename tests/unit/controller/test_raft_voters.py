@@ -2,7 +2,6 @@
 (`tests/kafka/cluster_script.py` has the rest)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ def alone(make_state: State) -> ControllerState:
     """A quorum of one."""
     state = make_state()
     voter = Voter(1, OWN, (("CONTROLLER", "127.0.0.1", 9093),), (0, 1))
-    return replace(state, image=replace(state.image, quorum=QuorumImage(kraft_version=1, voters=(voter,))))
+    return state.replace(image=state.image.replace(quorum=QuorumImage(kraft_version=1, voters=(voter,))))
 
 
 def test_nobody_joins_and_the_last_one_stays(alone: ControllerState) -> None:

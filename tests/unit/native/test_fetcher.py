@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +118,7 @@ def pair(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
     for name in ("leader", "follower"):
         (tmp_path / name).mkdir()
     durability = DURABILITY_ACKS if request.param == "durable" else 0
-    made = Pair(tmp_path, replace(CONFIG, durability=durability))
+    made = Pair(tmp_path, CONFIG.replace(durability=durability))
     yield made
     made.close()
 
@@ -175,5 +174,5 @@ def test_a_leader_that_becomes_a_follower_is_cut_where_it_differs(pair: Pair) ->
 def test_options_that_make_no_sense_are_refused(pair: Pair) -> None:
     for wrong in ({"host": ""}, {"fetch_version": 16}, {"max_bytes": 0}, {"host": "x" * 300}, {"port": 70000}):
         with pytest.raises(NativeError) as failure:
-            NativeFetcher(pair.follower, replace(pair.options(), **wrong))
+            NativeFetcher(pair.follower, pair.options().replace(**wrong))
         assert failure.value.text

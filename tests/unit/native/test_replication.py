@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import select
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_refusals_are_errors(broker: NativeBroker, partition: NativePartition) -
 
 def test_appends_need_the_minimum_of_replicas(broker: NativeBroker, tmp_path: Path) -> None:
     partition = open_partition(broker, tmp_path)
-    partition.configure(dataclasses.replace(CONFIG, min_insync_replicas=2))
+    partition.configure(CONFIG.replace(min_insync_replicas=2))
     partition.lead_replicated(3, 0, [1, 2], [1])
     partition.append(batch(b"one"), 1)
     assert appended(broker) == (-1, ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -6,7 +6,6 @@ import errno
 import gzip
 import select
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,7 +154,7 @@ CLEAN = CleanOptions(
 
 def test_a_partition_is_cleaned(broker: NativeBroker, tmp_path: Path) -> None:
     partition = open_partition(broker, tmp_path / "t-0")
-    partition.configure(replace(CONFIG, compact=1))
+    partition.configure(CONFIG.replace(compact=1))
     partition.lead(3)
     for ticket in range(5):
         partition.append(batch(b"first", b"last"), ticket)
@@ -174,7 +173,7 @@ def test_a_partition_is_cleaned(broker: NativeBroker, tmp_path: Path) -> None:
     records = [each for found in record_batch.parse(partition.read(0, 1 << 20)) for each in found.records]
     assert [(each.offset, each.key, each.value) for each in records] == [(9, b"k", b"last")]
     with pytest.raises(NativeError) as failure:
-        partition.clean(replace(CLEAN, load_factor_percent=0))
+        partition.clean(CLEAN.replace(load_factor_percent=0))
     assert failure.value.errno == errno.EINVAL
     partition.resign(0)
     partition.close(clean=False)

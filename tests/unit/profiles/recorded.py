@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ def changed(measurement: Measurement, **runs: dict[str, float]) -> Measurement:
     for run, figures in runs.items():
         name = run.replace("_", ".", run.count("_"))
         values: dict[str, Any] = dict(figures)
-        results[name] = replace(results[name], **values)
-    return replace(measurement, results=results)
+        results[name] = results[name].replace(**values)
+    return measurement.replace(results=results)
 
 
 def without(measurement: Measurement, *prefixes: str) -> Measurement:
     """The same as if runs of those names had not been made."""
     results = {name: each for name, each in measurement.results.items() if not name.startswith(prefixes)}
-    return replace(measurement, results=results)
+    return measurement.replace(results=results)
 
 
 def on_machine(measurement: Measurement, **parts: dict[str, Any]) -> Measurement:
@@ -38,7 +37,7 @@ def on_machine(measurement: Measurement, **parts: dict[str, Any]) -> Measurement
         name: {**part, **parts.get(name, {})} if isinstance(part, dict) else part
         for name, part in measurement.machine.items()
     }
-    return replace(measurement, machine=machine)
+    return measurement.replace(machine=machine)
 
 
 def nvme_like() -> Measurement:
@@ -54,9 +53,9 @@ def nvme_like() -> Measurement:
     spins = {0: 24.0, 20: 11.0, 50: 10.5, 100: 10.4}
     results = dict(fast.results)
     for spin, p50_us in spins.items():
-        results[f"round_trip.spin_{spin}us"] = replace(results[f"round_trip.spin_{spin}us"], p50_us=p50_us)
+        results[f"round_trip.spin_{spin}us"] = results[f"round_trip.spin_{spin}us"].replace(p50_us=p50_us)
     return on_machine(
-        replace(fast, results=results), cpu={"allowed_count": 16, "online_count": 16}, memory={"total_bytes": 64 << 30}
+        fast.replace(results=results), cpu={"allowed_count": 16, "online_count": 16}, memory={"total_bytes": 64 << 30}
     )
 
 

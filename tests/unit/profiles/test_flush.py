@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def hdd(tmp_path: Path) -> Storage:
 
 
 def with_cache(storage: Storage, cache: str) -> Storage:
-    return replace(storage, disks=tuple(replace(disk, write_cache=cache) for disk in storage.disks))
+    return storage.replace(disks=tuple(disk.replace(write_cache=cache) for disk in storage.disks))
 
 
 def test_nothing_speaks_against_a_flush_that_takes_time(nvme: Storage) -> None:
@@ -64,7 +63,7 @@ def test_without_a_volatile_cache_nothing_is_sent(nvme: Storage) -> None:
 
 
 def test_a_turning_disk_cannot_be_that_fast(hdd: Storage) -> None:
-    plain = replace(hdd, options=("rw",))
+    plain = hdd.replace(options=("rw",))
     fast = FlushTimes(60.0, 150.0, 90.0)
     assert judge_flush(plain, BARE, fast, "rotating").name == flush.TOO_FAST
     assert judge_flush(plain, BARE, fast, "unknown").name == flush.TOO_FAST, "as the kernel says"
@@ -84,12 +83,12 @@ def test_a_mount_without_barriers_flushes_nothing(hdd: Storage) -> None:
 
 @pytest.mark.parametrize("file_system", ["tmpfs", "ramfs"])
 def test_memory_is_no_disk(nvme: Storage, file_system: str) -> None:
-    found = judge_flush(replace(nvme, file_system=file_system, disks=()), BARE, USUAL, "unknown")
+    found = judge_flush(nvme.replace(file_system=file_system, disks=()), BARE, USUAL, "unknown")
     assert found.name == flush.DROPPED
 
 
 def test_an_overlay_that_is_volatile(nvme: Storage) -> None:
-    assert judge_flush(replace(nvme, options=("rw", "volatile")), BARE, USUAL, "flash").name == flush.DROPPED
+    assert judge_flush(nvme.replace(options=("rw", "volatile")), BARE, USUAL, "flash").name == flush.DROPPED
 
 
 def test_without_times_and_without_facts() -> None:

@@ -122,7 +122,7 @@ def test_what_was_not_measured_bounds_nothing() -> None:
 
 
 def test_shares() -> None:
-    figures = replace(recorded("virtual-machine").results["receive.1KiB"], bytes_per_second=50.0, p50_us=40.0)
+    figures = recorded("virtual-machine").results["receive.1KiB"].replace(bytes_per_second=50.0, p50_us=40.0)
     path = PathLimit("produce.1KiB", figures, 8.0, Bound(200.0, "receive.1KiB", 2.0, 10.0))
     assert (path.rate_share, path.cpu_share, path.latency_share) == (0.25, 0.25, 0.25)
     hidden = replace(path, cpu_seconds_per_gb=None, bound=Bound(None, None, None, None))

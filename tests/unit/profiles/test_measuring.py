@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,10 +52,9 @@ def test_what_detect_wants_of_it(tmp_path: Path) -> None:
     saved = tmp_path / "var/lib/pybroker/measurement.json"
     saved.parent.mkdir(parents=True)
     machine = read_machine([tmp_path])
-    measurement = replace(
-        recorded("virtual-machine"),
+    measurement = recorded("virtual-machine").replace(
         machine=machine.as_dict(),
-        medium=replace(recorded("virtual-machine").medium, name="flash"),
+        medium=recorded("virtual-machine").medium.replace(name="flash"),
     )
     saved.write_text(measurement.to_json())
     medium = measured_medium(tmp_path, machine)

@@ -8,7 +8,6 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,14 +64,14 @@ def test_a_saved_measurement_of_these_disks_is_believed(tmp_path: Path) -> None:
     machine = json.loads(json.dumps(read_machine([log_dir], tree).as_dict()))
     saved = tmp_path / "var/lib/pybroker/measurement.json"
     saved.parent.mkdir(parents=True)
-    saved.write_text(replace(measurement, machine=machine).to_json())
+    saved.write_text(measurement.replace(machine=machine).to_json())
     found = judge_log_dir(log_dir, "epoll", tree)
     assert found.name == "too-fast"
     assert "returns in 1.0 µs" in found.why
     machine["storage"][0]["disks"][0]["model"] = "Another Drive"
-    saved.write_text(replace(measurement, machine=machine).to_json())
+    saved.write_text(measurement.replace(machine=machine).to_json())
     assert judge_log_dir(log_dir, "epoll", tree).name == "unknown"
-    saved.write_text(replace(measurement, machine={}).to_json())
+    saved.write_text(measurement.replace(machine={}).to_json())
     assert judge_log_dir(log_dir, "epoll", tree).name == "unknown"
 
 
@@ -85,7 +84,7 @@ def test_who_promises_durability() -> None:
     assert not promises_durability(config(), image)
     assert promises_durability(config(pybroker_durability="interval"), image)
     assert promises_durability(config(log_flush_interval_messages="1"), image)
-    of_a_broker = replace(image, configs={(RESOURCE_BROKER, "1"): {"flush.messages": "1"}})
+    of_a_broker = image.replace(configs={(RESOURCE_BROKER, "1"): {"flush.messages": "1"}})
     assert not promises_durability(config(), of_a_broker), "no setting of a broker"
-    of_a_topic = replace(image, configs={(RESOURCE_TOPIC, "payments"): {"flush.messages": "1"}})
+    of_a_topic = image.replace(configs={(RESOURCE_TOPIC, "payments"): {"flush.messages": "1"}})
     assert promises_durability(config(), of_a_topic)

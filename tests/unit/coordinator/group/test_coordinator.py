@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -433,7 +432,7 @@ def _broker_registration() -> BrokerRegistration:
 
 
 def _image(**topics: tuple[bytes, int]) -> MetadataImage:
-    return replace(image_with(topics), cluster=ClusterImage(brokers={1: _broker_registration()}))
+    return image_with(topics).replace(cluster=ClusterImage(brokers={1: _broker_registration()}))
 
 
 def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
