@@ -1,8 +1,8 @@
-"""Python source of message classes: slots, a keyword constructor with Kafka's defaults, nested structs."""
+"""Python source of the constructors of messages: keywords alone, with Kafka's defaults."""
 
 from __future__ import annotations
 
-from pybroker.protocol.definitions import FieldDef, MessageDef, StructDef
+from pybroker.protocol.definitions import FieldDef, StructDef
 
 
 def default_source(field: FieldDef, message_name: str) -> str:
@@ -35,36 +35,16 @@ def is_mutable_default(field: FieldDef) -> bool:
     return not field.default_is_null and (field.is_array or field.struct is not None)
 
 
-def _struct_lines(struct: StructDef, message_name: str, base: str, indent: str) -> list[str]:
-    slots = ", ".join(repr(field.attribute) for field in struct.fields)
-    lines = [f"class {struct.name}({base}):", f"    __slots__ = ({slots}{',' if struct.fields else ''})"]
-    if struct.fields:
-        parameters = ", ".join(
-            f"{field.attribute}={'UNSET' if is_mutable_default(field) else default_source(field, message_name)}"
-            for field in struct.fields
-        )
-        lines.append(f"    def __init__(self, *, {parameters}):")
+def init_source(struct: StructDef, message_name: str) -> str:
+    """Source of `__init__`; the namespace it runs in holds the message's class by its name, UNSET and ZERO_UUID."""
+    parameters, lines = [], []
     for field in struct.fields:
-        name = field.attribute
+        name, default = field.attribute, default_source(field, message_name)
         if is_mutable_default(field):
-            value = f"{default_source(field, message_name)} if {name} is UNSET else {name}"
+            parameters.append(f"{name}=UNSET")
+            lines.append(f"    self.{name} = {default} if {name} is UNSET else {name}\n")
         else:
-            value = name
-        lines.append(f"        self.{name} = {value}")
-    return [indent + line for line in lines]
-
-
-def class_source(message: MessageDef) -> str:
-    """Source of the message class; the namespace it runs in holds Message, Struct, UNSET and ZERO_UUID."""
-    lines = _struct_lines(message.body, message.name, "Message", "")
-    flexible = message.flexible.lowest if message.flexible else None
-    lines += [
-        f"    API_KEY = {message.api_key}",
-        f"    MIN_VERSION = {message.versions.lowest}",
-        f"    MAX_VERSION = {message.versions.highest}",
-        f"    FLEXIBLE_MIN_VERSION = {flexible}",
-        f"    LATEST_VERSION_UNSTABLE = {message.latest_unstable}",
-    ]
-    for struct in message.structs.values():
-        lines += _struct_lines(struct, message.name, "Struct", "    ")
-    return "\n".join(lines) + "\n"
+            parameters.append(f"{name}={default}")
+            lines.append(f"    self.{name} = {name}\n")
+    keywords = f", *, {', '.join(parameters)}" if parameters else ""
+    return f"def __init__(self{keywords}):\n{''.join(lines) or '    pass'}"

@@ -8,19 +8,18 @@ types overlap.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from pybroker.protocol.errors import ProtocolError
-from pybroker.protocol.loader import record_classes
+from pybroker.protocol.loader import record_class
 from pybroker.protocol.runtime import Message
+from pybroker.values import Value
 
 COORDINATOR_NAMESPACES = ("group", "transaction", "share")
 _PREFIX = struct.Struct(">h")
 _KEY_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(Value):
     """One decoded record. A tombstone has neither value nor value version."""
 
     key: Message
@@ -63,8 +62,8 @@ def decode(namespace: str, key: bytes | None, value: bytes | None) -> Coordinato
     if key is None:
         raise ProtocolError(f"a record of the {namespace} coordinator has no key")
     record_type = _prefix(key, "key")
-    key_class = record_classes(namespace, "coordinator-key").get(record_type)
-    value_class = record_classes(namespace, "coordinator-value").get(record_type)
+    key_class = record_class(namespace, "coordinator-key", record_type)
+    value_class = record_class(namespace, "coordinator-value", record_type)
     if key_class is None or value_class is None:
         raise UnknownRecordTypeError(f"record type {record_type} of the {namespace} coordinator is unknown")
     decoded_key, _ = key_class.decode(_KEY_VERSION, key, _PREFIX.size)

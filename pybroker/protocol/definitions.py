@@ -10,8 +10,8 @@ Files `schema/<namespace>.schema` hold one block per message, separated by empty
 
 Two spaces indent a field below its struct; `struct` opens a struct that several fields of the message share. Attributes
 of a field: `nullable=VERSIONS`, `tag=NUMBER@VERSIONS`, `default=VALUE`, `flexible=none`, `ignorable`, `key` (of a map).
-VERSIONS is `3`, `0-3`, `2+` or `none`. A block is parsed when it is first asked for. Only the standard library is used,
-because a build of the C sources reads these files before anything is installed. A malformed line raises `SchemaError`
+VERSIONS is `3`, `0-3`, `2+` or `none`. A block is parsed when it is first asked for. Nothing is used that has to be
+installed, because a build of the C sources reads these files before anything is. A malformed line raises `SchemaError`
 with file and line.
 """
 
@@ -22,6 +22,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pybroker.values import Value
 
 SCHEMA_DIR = Path(__file__).parent / "schema"
 OPEN_END = 32767
@@ -46,8 +48,7 @@ class SchemaError(Exception):
     """A schema file or a definition breaks the rules of its format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(Value):
     """An inclusive range of versions; `highest` is OPEN_END when the range has no upper end."""
 
     lowest: int
@@ -70,6 +71,7 @@ class Versions:
 NO_VERSIONS = Versions(0, -1)
 
 
+@functools.cache
 def parse_versions(text: str) -> Versions:
     """`3`, `0-3`, `2+` or `none`; SchemaError for anything else."""
     match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
@@ -81,6 +83,7 @@ def parse_versions(text: str) -> Versions:
     return Versions(lowest, OPEN_END if match[2] else int(match[3] or lowest))
 
 
+@functools.cache
 def snake_case(name: str) -> str:
     """Kafka's CamelCase field or message name as snake_case (KRaft counts as one word)."""
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name.replace("KRaft", "Kraft"))

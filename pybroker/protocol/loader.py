@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pybroker.protocol import definitions
-from pybroker.protocol.class_source import class_source
+from pybroker.protocol.class_source import init_source
+from pybroker.protocol.definitions import MessageDef, StructDef
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.runtime import CodecCache, Message, Struct
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.values import Value
 
 MESSAGES_MODULE = "pybroker.protocol.messages"
 API_VERSIONS_KEY = 18
 
 
-@dataclass(frozen=True, slots=True)
-class ApiInfo:
+class ApiInfo(Value):
     """One API as Kafka defines it. `name` has no Request suffix; `flexible_min_version` is None when no version is
     flexible.
     """
@@ -51,21 +51,50 @@ def _codec_cache(name: str, cls: type[Message], kind: str) -> CodecCache:
     return CodecCache(generate)
 
 
+def _struct_class(base: type[Any], struct: StructDef, message: MessageDef, name: str, content: dict[str, Any]) -> Any:
+    return type(
+        struct.name,
+        (base,),
+        {
+            "__module__": MESSAGES_MODULE,
+            "__qualname__": name,
+            "__slots__": tuple(field.attribute for field in struct.fields),
+            "__init__": _init_at_first_use(struct, message),
+            **content,
+        },
+    )
+
+
+def _init_at_first_use(struct: StructDef, message: MessageDef) -> Callable[..., None]:
+    """An `__init__` that is compiled, and takes its own place, when it is first called: most classes are only decoded,
+    or not used at all."""
+
+    def __init__(self: Any, **fields: Any) -> None:
+        namespace = {message.name: message_class(message.name), "UNSET": object(), "ZERO_UUID": ZERO_UUID}
+        exec(compile(init_source(struct, message.name), f"<__init__ of {struct.name}>", "exec"), namespace)
+        kind: Any = type(self)
+        kind.__init__ = namespace["__init__"]
+        kind.__init__(self, **fields)
+
+    return __init__
+
+
 @functools.cache
 def message_class(name: str) -> type[Message]:
     """The class of a message; KeyError when there is none of that name, or Kafka has removed every version of it."""
     message = definitions.message(name)
     if not message.versions:
         raise KeyError(name)
-    namespace: dict[str, Any] = {
-        "__name__": MESSAGES_MODULE,
-        "Message": Message,
-        "Struct": Struct,
-        "UNSET": object(),
-        "ZERO_UUID": ZERO_UUID,
+    content: dict[str, Any] = {
+        "API_KEY": message.api_key,
+        "MIN_VERSION": message.versions.lowest,
+        "MAX_VERSION": message.versions.highest,
+        "FLEXIBLE_MIN_VERSION": message.flexible.lowest if message.flexible else None,
+        "LATEST_VERSION_UNSTABLE": message.latest_unstable,
     }
-    exec(compile(class_source(message), f"<class of {name}>", "exec"), namespace)
-    cls: type[Message] = namespace[name]
+    for struct in message.structs.values():
+        content[struct.name] = _struct_class(Struct, struct, message, f"{name}.{struct.name}", {})
+    cls: type[Message] = _struct_class(Message, message.body, message, name, content)
     cls._encoders = _codec_cache(name, cls, "encoder")
     cls._decoders = _codec_cache(name, cls, "decoder")
     return cls
@@ -120,12 +149,22 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 @functools.cache
-def record_classes(namespace: str, kind: str) -> dict[int, type[Message]]:
-    """Classes of a namespace's records by their api key (record type). `kind`: metadata, coordinator-key or
-    coordinator-value.
-    """
+def _record_names(namespace: str, kind: str) -> dict[int, str]:
     return {
-        head.api_key: message_class(head.name)
+        head.api_key: head.name
         for head in definitions.heads()
         if head.namespace == namespace and head.kind == kind and head.api_key is not None
     }
+
+
+def record_class(namespace: str, kind: str, api_key: int) -> type[Message] | None:
+    """The class of a namespace's records with that api key (record type); None when there is none. `kind`: metadata,
+    coordinator-key or coordinator-value.
+    """
+    name = _record_names(namespace, kind).get(api_key)
+    return None if name is None else message_class(name)
+
+
+def record_classes(namespace: str, kind: str) -> dict[int, type[Message]]:
+    """All classes of a namespace's records by their api key."""
+    return {api_key: message_class(name) for api_key, name in _record_names(namespace, kind).items()}

@@ -7,7 +7,7 @@ the body.
 from __future__ import annotations
 
 from pybroker.protocol.errors import ProtocolError
-from pybroker.protocol.loader import record_classes
+from pybroker.protocol.loader import record_class
 from pybroker.protocol.runtime import Message, read_uvarint, uvarint
 
 FRAME_VERSION = 1
@@ -15,7 +15,7 @@ FRAME_VERSION = 1
 
 def encode(record: Message, version: int) -> bytes:
     """A record's value. ProtocolError when `record` is no metadata record or the version cannot hold it."""
-    if record.API_KEY is None or record_classes("metadata", "metadata").get(record.API_KEY) is not type(record):
+    if record.API_KEY is None or record_class("metadata", "metadata", record.API_KEY) is not type(record):
         raise ProtocolError(f"{type(record).__name__} is not a metadata record")
     return uvarint(FRAME_VERSION) + uvarint(record.API_KEY) + uvarint(version) + record.encode(version)
 
@@ -33,12 +33,12 @@ def decode(value: bytes | bytearray | memoryview) -> tuple[Message, int]:
         raise ProtocolError(f"a metadata record's frame is cut short after {len(data)} bytes") from None
     if frame_version != FRAME_VERSION:
         raise ProtocolError(f"metadata record frame version {frame_version} is unknown; only {FRAME_VERSION} is")
-    record_class = record_classes("metadata", "metadata").get(api_key)
-    if record_class is None:
+    kind = record_class("metadata", "metadata", api_key)
+    if kind is None:
         raise ProtocolError(f"metadata record type {api_key} (version {version}) is unknown")
-    record, end = record_class.decode(version, data, position)
+    record, end = kind.decode(version, data, position)
     if end != len(data):
-        raise ProtocolError(f"{record_class.__name__} v{version} is followed by {len(data) - end} bytes of garbage")
+        raise ProtocolError(f"{kind.__name__} v{version} is followed by {len(data) - end} bytes of garbage")
     return record, version
 
 
