@@ -12,7 +12,6 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from pybroker import native
@@ -30,15 +29,13 @@ from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import NO_BROKER_EPOCH, Registration
 from pybroker.native.broker import BrokerOptions, NativeBroker
-from pybroker.native.heartbeat import NativeHeartbeat
 from pybroker.observability import process
 from pybroker.observability.event_log import EventLog
 from pybroker.profiles import Profile
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
-from pybroker.quorum.controller import QuorumController
-from pybroker.quorum.start import find_cluster, join_quorum
+from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
@@ -52,7 +49,6 @@ from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Obser
 from pybroker.server.observe.observer import Observer
 from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.replica_selector import RackSelector
-from pybroker.server.replicating import replication_of
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_cleaner import LogCleaner
@@ -63,6 +59,7 @@ from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_mover import LogMover
 from pybroker.storage.log_scrub import LogScrub
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +69,7 @@ _UNLIMITED = 2**63 - 1
 _SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class BoundListener:
+class BoundListener(Value):
     """A listener with the port it got, and what clients are told of it."""
 
     name: str
@@ -138,12 +134,9 @@ class Daemon:
         served = served_ranges(apis)
         self.native.serve_apis(served)
         self.listeners = self._listen()
-        log_dirs, controller = await self._start_controller()
+        log_dirs, controller, replication = await self._start_controller()
         self._stack.push_async_callback(controller.close)
         self.logs = self.observed.logs = logs = await self._open_logs(log_dirs, controller)
-        replication = None
-        if isinstance(controller, QuorumController):
-            replication = replication_of(self.config, self.native, controller)
         replicas = ReplicaManager(self.config.node_id, logs, lambda: controller.config, replication)
         metadata = None if self.config.joins_quorum else log_dirs.metadata.directory_id
         watch = LogDirWatch(controller, logs, metadata, self._fail)
@@ -201,13 +194,23 @@ class Daemon:
             bound.append(BoundListener(listener.name, listener.host, port, endpoint))
         return bound
 
-    async def _start_controller(self) -> tuple[LogDirs, MetadataController]:
+    async def _start_controller(self) -> tuple[LogDirs, MetadataController, Replication | None]:
         """Lock the log dirs and have the metadata: from the log in one of them, or from controllers elsewhere."""
         if self.config.joins_quorum:
-            log_dirs = self._open_log_dirs(await find_cluster(self.config))
-            return log_dirs, await join_quorum(self.config, log_dirs, self._fail, partial(NativeHeartbeat, self.native))
+            return await self._join_quorum()
         log_dirs = self._open_log_dirs(None)
-        return log_dirs, await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+        controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+        return log_dirs, controller, None
+
+    async def _join_quorum(self) -> tuple[LogDirs, MetadataController, Replication]:
+        # A broker that is its own controller starts without all of this.
+        from pybroker.native.heartbeat import NativeHeartbeat
+        from pybroker.quorum.start import find_cluster, join_quorum
+        from pybroker.server.replicating import replication_of
+
+        log_dirs = self._open_log_dirs(await find_cluster(self.config))
+        controller = await join_quorum(self.config, log_dirs, self._fail, partial(NativeHeartbeat, self.native))
+        return log_dirs, controller, replication_of(self.config, self.native, controller)
 
     def _open_log_dirs(self, joined_cluster_id: str | None) -> LogDirs:
         config = self.config

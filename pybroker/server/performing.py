@@ -1,12 +1,11 @@
 """Requests that the controller answers, whichever one: handed on to it as they are.
 
-Where the controllers are Apache Kafka's, more than the embedded one knows can be asked of them: `FORWARDED` has those
+Where the controllers are Apache Kafka's, more than the embedded one knows can be asked of them: `forwarded` has those
 APIs, which then take the place of the handlers that answer from what this broker knows by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pybroker.protocol import messages as m
@@ -20,17 +19,19 @@ async def perform(broker: BrokerServices, context: RequestContext, request: Any)
     return await broker.controller.perform(request, context.api_version, origin)
 
 
-FORWARDED: Mapping[int, Api[Any, Any]] = {
-    each.API_KEY: Api(each, each.MIN_VERSION, each.MAX_VERSION, perform)
-    for each in (
-        m.AlterPartitionReassignmentsRequest,
-        m.ListPartitionReassignmentsRequest,
-        m.AlterClientQuotasRequest,
-        m.AlterUserScramCredentialsRequest,
-        m.DescribeQuorumRequest,
-        m.UpdateFeaturesRequest,
-        m.UnregisterBrokerRequest,
-        m.AddRaftVoterRequest,
-        m.RemoveRaftVoterRequest,
-    )
-}
+def forwarded() -> dict[int, Api[Any, Any]]:
+    """By api key."""
+    return {
+        each.API_KEY: Api(each, each.MIN_VERSION, each.MAX_VERSION, perform)
+        for each in (
+            m.AlterPartitionReassignmentsRequest,
+            m.ListPartitionReassignmentsRequest,
+            m.AlterClientQuotasRequest,
+            m.AlterUserScramCredentialsRequest,
+            m.DescribeQuorumRequest,
+            m.UpdateFeaturesRequest,
+            m.UnregisterBrokerRequest,
+            m.AddRaftVoterRequest,
+            m.RemoveRaftVoterRequest,
+        )
+    }

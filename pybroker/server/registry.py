@@ -12,7 +12,7 @@ from typing import Any
 
 from pybroker.server import apis
 from pybroker.server.api import Api
-from pybroker.server.performing import FORWARDED
+from pybroker.server.performing import forwarded
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
@@ -32,7 +32,7 @@ def load_apis(*, joins_quorum: bool = False) -> dict[int, Api[Any, Any]]:
         api = getattr(importlib.import_module(f"{apis.__name__}.{each.name}"), "API", None)
         if api is not None:
             found[api.request.API_KEY] = api
-    return {**found, **FORWARDED} if joins_quorum else found
+    return {**found, **forwarded()} if joins_quorum else found
 
 
 def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...]:
