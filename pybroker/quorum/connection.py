@@ -19,6 +19,8 @@ Address = tuple[str, int]
 _LENGTH = struct.Struct(">i")
 #: Metadata is fetched in parts of a few MiB at the most; anything much longer is no controller's answer.
 _MAX_RESPONSE_BYTES = 256 << 20
+#: How an answer to bytes begins that are no TLS.
+_TLS_ALERT = b"\x15\x03"
 #: Every KRaft controller knows it.
 _API_VERSIONS = 3
 
@@ -117,7 +119,10 @@ class QuorumConnection:
 
     async def _read_frame(self) -> bytes:
         try:
-            (size_bytes,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            head = await self._reader.readexactly(_LENGTH.size)
+            if head.startswith(_TLS_ALERT):
+                raise ProtocolError("it speaks TLS, and listeners of PLAINTEXT are the ones that can be joined")
+            (size_bytes,) = _LENGTH.unpack(head)
             if not 0 <= size_bytes <= _MAX_RESPONSE_BYTES:
                 raise ProtocolError(f"an answer of {size_bytes} bytes: whoever listens there is no Kafka controller")
             return await self._reader.readexactly(size_bytes)

@@ -59,7 +59,7 @@ async def find_cluster(config: BrokerConfig) -> str:
             try:
                 return await _cluster_of(address, config.node_id, request_timeout_s)
             except (OSError, ProtocolError) as error:
-                trouble = str(error) or "it does not answer"
+                trouble = _trouble(error)
                 if address not in troubles:
                     logger.warning("controller %s:%d: %s; it is tried again", *address, trouble)
                 troubles[address] = trouble
@@ -67,9 +67,17 @@ async def find_cluster(config: BrokerConfig) -> str:
             names = "; ".join(f"{host}:{port}: {why}" for (host, port), why in troubles.items())
             raise QuorumError(
                 f"no controller has answered in {timeout_ms} ms (initial.broker.registration.timeout.ms): {names}. "
-                "Check controller.quorum.bootstrap.servers, and whether the controllers run"
+                "Check controller.quorum.bootstrap.servers, whether the controllers run, and that the listener which "
+                "controller.listener.names names first is one of PLAINTEXT there"
             )
         await asyncio.sleep(_ASKING_INTERVAL_S)
+
+
+def _trouble(error: OSError | ProtocolError) -> str:
+    text = str(error) or "it does not answer"
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return f"{text}, as a listener of SSL or SASL does: those of PLAINTEXT are the ones that can be joined"
+    return text
 
 
 async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str:

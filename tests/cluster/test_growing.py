@@ -73,6 +73,13 @@ def state(port: int) -> dict[str, object]:
     }
 
 
+def producer_id(port: int) -> int:
+    """A new one."""
+    answer = call(port, m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
+    assert answer.error_code == 0
+    return int(answer.producer_id)
+
+
 def produce(producer: Producer, *values: str) -> list[int]:
     """The offsets they got."""
     offsets: list[int] = []
@@ -118,7 +125,7 @@ def test_all_that_there_was_is_there_and_back_again(tmp_path: Path, nodes: Nodes
     producer = Producer({**bootstrap, "enable.idempotence": True, "log_level": 0})
     assert produce(producer, "zero", "one", "two") == [0, 1, 2]
     assert consume(port, 2) == ["zero", "one"]
-    before = state(port)
+    before, ids = state(port), [producer_id(port)]
     assert before["producers"]
     assert broker.stop() == 0
 
@@ -134,6 +141,7 @@ def test_all_that_there_was_is_there_and_back_again(tmp_path: Path, nodes: Nodes
     (controller,) = nodes.kafka(tmp_path / "grown" / "controller-100" / "server.properties")
     broker = nodes.serve(tmp_path / "grown" / "broker-1.properties")
     assert state(port) == before
+    ids.append(producer_id(port))
     assert produce(producer, "three") == [3], "the producer goes on with its sequence numbers"
     assert consume(port, 2) == ["two", "three"]
     admin = AdminClient(bootstrap)
@@ -147,5 +155,7 @@ def test_all_that_there_was_is_there_and_back_again(tmp_path: Path, nodes: Nodes
     assert done.exit_code == 0, done.output
     nodes.serve(properties)
     assert state(port) == grown
+    ids.append(producer_id(port))
+    assert ids == sorted(set(ids)), "no id is given out twice"
     assert produce(producer, "four") == [4]
     assert consume(port, 1) == ["four"]

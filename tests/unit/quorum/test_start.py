@@ -1,0 +1,53 @@
+"""What is said of controllers that cannot be joined."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.definition import ConfigError
+from pybroker.quorum.errors import QuorumError
+from pybroker.quorum.start import find_cluster
+
+
+async def told_of(answer: bytes) -> str:
+    """The error when a listener takes the first request, answers with these bytes and hangs up."""
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = ["process.roles=broker", f"controller.quorum.bootstrap.servers=127.0.0.1:{port}"]
+    config = BrokerConfig.load(None, [*settings, "initial.broker.registration.timeout.ms=1"])
+    with pytest.raises(QuorumError) as raised:
+        await find_cluster(config)
+    server.close()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (bytes.fromhex("15030300020250"), "it speaks TLS"),
+        (b"", "as a listener of SSL or SASL does"),
+        (b"HTTP/1.1 400 Bad Request", "no Kafka controller"),
+    ],
+)
+def test_listeners_that_cannot_be_joined(answer: bytes, expected: str) -> None:
+    text = asyncio.run(told_of(answer))
+    assert expected in text
+    assert "controller.listener.names" in text
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_secured_controllers_are_refused_by_the_name_of_the_setting(protocol: str) -> None:
+    settings = ["process.roles=broker", "controller.quorum.bootstrap.servers=c:9093"]
+    mapped = f"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:{protocol}"
+    with pytest.raises(ConfigError, match=f"CONTROLLER of the controllers stands for {protocol}") as raised:
+        BrokerConfig.load(None, [*settings, mapped])
+    assert raised.value.keys == ("listener.security.protocol.map", "controller.listener.names")
