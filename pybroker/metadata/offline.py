@@ -129,7 +129,8 @@ def _check_broker(log_dir: LogDirState, image: MetadataImage, report: Report) ->
     node_id = int(log_dir.properties["node.id"])
     broker = image.cluster.brokers.get(node_id)
     if broker is None:
-        if image.cluster.brokers:
+        controllers = {voter.id for voter in image.quorum.voters} | set(image.cluster.controllers)
+        if image.cluster.brokers and node_id not in controllers:
             report.error("identity", path, f"node.id is {node_id}, which the metadata log does not know as a broker")
         return
     directory_id = uuid_from_text(log_dir.properties["directory.id"])

@@ -145,6 +145,13 @@ def test_every_controller_begins_with_all_that_there_was(tmp_path: Path) -> None
     assert config.node_id == NODE
 
 
+def test_nothing_is_wrong_with_a_new_log_dir(tmp_path: Path) -> None:
+    properties, _ = make(tmp_path)
+    assert run(properties, "--output", str(tmp_path / "out")).exit_code == 0
+    checked = CliRunner().invoke(main, ["log", "check", str(tmp_path / "out" / "controller-100" / "data")])
+    assert checked.exit_code == 0, checked.output
+
+
 def test_settings_of_every_node(tmp_path: Path) -> None:
     properties, _ = make(tmp_path, advertised_listeners="PLAINTEXT://b1.example:9092", num_partitions="6")
     assert run(properties, "--output", str(tmp_path / "out")).exit_code == 0
