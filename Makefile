@@ -5,8 +5,14 @@ BIN := $(VENV)/bin
 JOBS := $(shell nproc)
 # Shown in full when V=1.
 PIP := $(BIN)/pip --disable-pip-version-check $(if $(V),,-q) install
-CSRC := $(MAKE) --no-print-directory -C csrc -j$(JOBS) PYTHON=$(CURDIR)/$(BIN)/python
+# Below a make that has jobs to give away it takes of those.
+CSRC = $(MAKE) --no-print-directory -C csrc $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) \
+	PYTHON=$(CURDIR)/$(BIN)/python
 PYTEST := $(BIN)/python -m pytest
+# One more than there are CPUs on a small machine: a worker often waits for a process that it has started. In runs of
+# neighbours, so that two seldom start the same broker for the tests of a module, until one has nothing left and takes.
+WORKERS := 3
+PYTEST_PARALLEL := -n $(WORKERS) --dist worksteal
 ARGS ?=
 # `make run PORT=19092 DATA=/tmp/data`; a PORT in the environment is somebody else's.
 PORT := 9092
@@ -19,8 +25,8 @@ PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)
 
 .DELETE_ON_ERROR:
 .PHONY: help build run test verify soak lint lint-python lint-c format asan tsan test-c fuzz-smoke test-python \
-	bench-smoke bench-quick bench-peers bench-micro bench-pool dashboard flame instructions instructions-baseline venv \
-	protocol-check extension-asan wheel wheel-check clean bootstrap-run bootstrap-test bootstrap-verify bootstrap-site
+	generated bench-smoke bench-quick bench-peers bench-micro bench-pool dashboard flame instructions \
+	instructions-baseline venv protocol-check extension-asan wheel wheel-check clean bootstrap-run bootstrap-test bootstrap-verify bootstrap-site
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -45,9 +51,9 @@ $(VENV)/.dev: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
 	$(PIP) --no-build-isolation -e '.[test,lint]'
 	@touch $@ $(VENV)/.run
 
-$(VENV)/.bench: pyproject.toml setup.py $(VENV)/.dev
-	$(PIP) --no-build-isolation -e '.[bench,profiling]'
-	@touch $@
+$(VENV)/.bench: pyproject.toml setup.py $(VENV)/.created | bootstrap-test
+	$(PIP) --no-build-isolation -e '.[test,lint,bench,profiling]'
+	@touch $(VENV)/.run $(VENV)/.dev $@
 
 venv: $(VENV)/.dev ## .venv with everything to develop
 
@@ -78,23 +84,29 @@ extension-asan: venv
 # --- test -------------------------------------------------------------------------------------------------------------
 
 test: venv ## everything that is quick: C tests plain, ASan+UBSan and TSan, fuzz smoke, Python tests
-	@$(MAKE) --no-print-directory test-c asan tsan fuzz-smoke
+	@$(MAKE) --no-print-directory -j$(JOBS) test-c asan tsan fuzz-smoke
 	@$(MAKE) --no-print-directory test-python
 
+# Builds side by side take what is generated as it is.
+generated: venv
+	+@$(CSRC) wire/generated/stamp.mk
+
+test-c asan tsan fuzz-smoke lint-c: | generated
+
 test-c: venv
-	@$(CSRC) test
+	+@$(CSRC) test
 
 asan: venv ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(CSRC) test SAN=asan
+	+@$(CSRC) test SAN=asan
 
 tsan: venv ## C tests under ThreadSanitizer
-	@$(CSRC) test SAN=tsan
+	+@$(CSRC) test SAN=tsan
 
 fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
-	@$(CSRC) fuzz-smoke
+	+@$(CSRC) fuzz-smoke
 
 test-python: venv build
-	@$(PYTEST) -n 2 -q $(ARGS)
+	@$(PYTEST) $(PYTEST_PARALLEL) -q $(ARGS)
 
 verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
 	@$(PYTEST) tests/verify $(ARGS)
@@ -120,11 +132,11 @@ bench-micro: bootstrap-test $(VENV)/.bench build ## time single functions in C a
 # The same flags wherever it is counted.
 instructions instructions-baseline: export CC := gcc
 instructions: bootstrap-test venv ## instructions of hot functions in C against their baseline
-	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
+	+@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
 	@$(BIN)/python -m bench.micro.instructions
 
 instructions-baseline: bootstrap-test venv ## take today's counts as the baseline: REASON='why they change'
-	@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
+	+@$(CSRC) perf-cases B=build/native CFLAGS='-O2 -g'
 	@$(BIN)/python -m bench.micro.instructions baseline --reason "$$REASON"
 
 dashboard: bootstrap-site $(VENV)/.bench build ## measure the last five commits and make a site of them: build/asv/html
@@ -138,7 +150,8 @@ bench-pool: bootstrap-test $(VENV)/.bench build ## aggregate the results of all 
 
 # --- lint -------------------------------------------------------------------------------------------------------------
 
-lint: lint-python lint-c ## ruff, mypy, import contracts, clang-format, clang-tidy
+lint: venv ## ruff, mypy, import contracts, clang-format, clang-tidy
+	@$(MAKE) --no-print-directory -k -j$(JOBS) lint-python lint-c
 
 lint-python: venv
 	$(BIN)/ruff check $(PYTHON_PATHS)
@@ -148,7 +161,7 @@ lint-python: venv
 
 lint-c: venv
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
-	@$(CSRC) tidy CLANG_TIDY=$(CURDIR)/$(BIN)/clang-tidy
+	+@$(CSRC) tidy CLANG_TIDY=$(CURDIR)/$(BIN)/clang-tidy
 
 format: venv ## write the formatting that lint asks for
 	$(BIN)/ruff format $(PYTHON_PATHS)

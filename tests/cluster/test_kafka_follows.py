@@ -23,7 +23,8 @@ RECORDS = 500
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", brokers=1, jvm_brokers=1)
+    overrides = {"replica.lag.time.max.ms": "5000"}
+    made = LocalCluster.make(tmp_path / "cluster", brokers=1, jvm_brokers=1, overrides=overrides)
     try:
         made.up()
         yield made
