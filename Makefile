@@ -106,6 +106,7 @@ fuzz-smoke: venv ## every fuzz target for a moment, always the same inputs
 	+@$(CSRC) fuzz-smoke
 
 test-python: venv build
+	@$(BIN)/python -m pybroker.testing.class_archive
 	@$(PYTEST) $(PYTEST_PARALLEL) -q $(ARGS)
 
 verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
