@@ -5,9 +5,14 @@
 #include <string.h>
 
 #include "abi/convert.h"
+#include "server/produce.h"
 #include "server/slow_path.h"
 
 _Static_assert(sizeof(pb_event) == 72, "Python unpacks events of 72 bytes");
+
+_Static_assert(sizeof(pb_verified_partition) == sizeof(pb_produce_unverified) &&
+                   offsetof(pb_verified_partition, partition) == offsetof(pb_produce_unverified, partition),
+               "the boundary's partitions are the Produce's");
 
 int32_t pb_broker_event_fd(const pb_broker *broker)
 {
@@ -35,6 +40,20 @@ static void fill_request(pb_event *out, const pb_request *request)
     out->listener = request->connection->listener;
 }
 
+static void fill_verification(pb_event *out, const pb_request *request)
+{
+    const pb_produce_verification *verification = pb_produce_verification_of(request);
+    out->kind = PB_EVENT_VERIFY;
+    out->handle = address(request);
+    out->offset = verification->producer_id;
+    out->api_key = verification->producer_epoch;
+    out->api_version = request->header.request_api_version;
+    out->client_id = address(verification->transactional_id.data);
+    out->client_id_length = (uint32_t)verification->transactional_id.length;
+    out->body = address(verification->partitions);
+    out->body_length = (uint32_t)verification->count;
+}
+
 static void fill(pb_broker *broker, pb_event *out, pb_event_node *node)
 {
     memset(out, 0, sizeof *out);
@@ -45,6 +64,9 @@ static void fill(pb_broker *broker, pb_event *out, pb_event_node *node)
     case PB_NODE_REQUEST:
         fill_request(out, PB_CONTAINER(node, pb_request, event));
         return; /* the request is Python's now */
+    case PB_NODE_VERIFY:
+        fill_verification(out, PB_CONTAINER(node, pb_request, event));
+        return; /* as above */
     case PB_NODE_APPENDED:
         out->kind = PB_EVENT_APPENDED;
         free(node);
@@ -103,6 +125,12 @@ void pb_request_close(pb_broker *broker, uint64_t request)
 {
     (void)broker;
     pb_slow_path_answer(request_of(request), NULL, 0, true);
+}
+
+void pb_request_verified(pb_broker *broker, uint64_t request, const int16_t *errors, int32_t count)
+{
+    (void)broker;
+    pb_produce_verified(request_of(request), errors, count);
 }
 
 int32_t pb_request_client_host(pb_broker *broker, uint64_t request, char *out, size_t capacity)

@@ -49,6 +49,17 @@ static pb_log_config log_config(const pb_partition_config *config)
     };
 }
 
+_Static_assert((int)PB_TRANSACTIONAL_TRUSTED == (int)PB_TRANSACTIONS_TRUSTED &&
+                   (int)PB_TRANSACTIONAL_VERIFIED == (int)PB_TRANSACTIONS_VERIFIED,
+               "the boundary's values are the partition's");
+
+/* What nobody knows is refused. */
+static pb_transactions transactions_of(int32_t transactional)
+{
+    bool is_known = transactional == PB_TRANSACTIONAL_TRUSTED || transactional == PB_TRANSACTIONAL_VERIFIED;
+    return is_known ? (pb_transactions)transactional : PB_TRANSACTIONS_REFUSED;
+}
+
 static pb_partition_rules rules_of(const pb_partition_config *config)
 {
     pb_partition_rules rules = {
@@ -62,7 +73,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
         .compression_level = config->compression_level,
         .min_insync_replicas = config->min_insync_replicas,
         .internal = config->internal != 0,
-        .transactional = config->transactional != 0,
+        .transactions = transactions_of(config->transactional),
         .leader_throttled = config->leader_throttled != 0,
         .follower_throttled = config->follower_throttled != 0,
         .durable_acks = config->durability == PB_DURABILITY_ACKS,

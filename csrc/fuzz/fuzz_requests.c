@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "io/io_sim.h"
 #include "server/broker.h"
+#include "server/produce.h"
 #include "server/slow_path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -71,7 +72,8 @@ static void open_partition(world *it, bool has_followers)
     pb_partition_rules rules = {.validation = {.max_message_bytes = 1 << 16,
                                                .timestamp_before_max_ms = INT64_MAX,
                                                .timestamp_after_max_ms = INT64_MAX,
-                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER}};
+                                               .target_compression = PB_TARGET_COMPRESSION_PRODUCER},
+                                .transactions = has_followers ? PB_TRANSACTIONS_TRUSTED : PB_TRANSACTIONS_VERIFIED};
     it->partition = pb_partition_create(it->io, "t", id, 0, log, &rules);
     PB_ASSERT(it->partition != NULL);
     it->partition->failed = on_failure;
@@ -116,6 +118,16 @@ static void start(world *it, uint8_t seed)
         pb_sim_set_faults(it->io, &(pb_sim_faults){.short_io = 300000, .delayed_write = 300000});
 }
 
+/* Vouch for every second producer. */
+static void verify(pb_request *request)
+{
+    const pb_produce_verification *asked = pb_produce_verification_of(request);
+    int16_t errors[4] = {0};
+    for (int32_t i = 0; i < asked->count; i++) /* all of it can be read */
+        errors[i % 4] = asked->producer_id % 2 == 0 ? 0 : (int16_t)strlen(asked->partitions[i].topic);
+    pb_produce_verified(request, errors, asked->count < 4 ? asked->count : 4);
+}
+
 /* Python's part: answer every request, close for every fifth. */
 static void serve_slow_path(world *it)
 {
@@ -128,6 +140,8 @@ static void serve_slow_path(world *it)
                 if (body != NULL)
                     body[0] ^= request->body[i];
             pb_slow_path_answer(request, body, body != NULL ? 8 : 0, body == NULL);
+        } else if (node->kind == PB_NODE_VERIFY) {
+            verify(PB_CONTAINER(node, pb_request, event));
         } else if (node->kind == PB_NODE_NOTICE) {
             pb_notice *notice = PB_CONTAINER(node, pb_notice, event);
             pb_events_claim_notice(&it->broker->events, notice);

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 5
+#define PB_ABI_VERSION 6
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -102,6 +102,7 @@ enum pb_event_kind {
     PB_EVENT_OFFLINE = 4,   /* a partition's log failed: ticket = the partition's tag, error, offset = pb_offline */
     PB_EVENT_CAUGHT_UP = 5, /* see pb_partition_lead_replicated: ticket = the partition's tag, offset = replica id */
     PB_EVENT_FOLLOWER = 6,  /* of a partition that follows: ticket = its tag, error = pb_follower_news, offset */
+    PB_EVENT_VERIFY = 7,    /* a Produce begins transactions in partitions: answer with pb_request_verified, once */
 };
 
 enum pb_notice_kind {
@@ -120,14 +121,15 @@ enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3
 typedef struct pb_event {
     uint32_t kind;
     int32_t error;
-    uint64_t handle;       /* REQUEST: request; NOTICE: notice; the others: ticket or tag */
-    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id */
+    uint64_t handle;       /* REQUEST, VERIFY: request; NOTICE: notice; the others: ticket or tag */
+    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id; VERIFY: producer id */
     int64_t connection_id; /* REQUEST */
-    uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text */
-    uint64_t client_id;    /* REQUEST: address of the client id */
-    uint32_t body_length;
+    uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text; VERIFY:
+                              address of pb_verified_partition, valid until answered */
+    uint64_t client_id;    /* REQUEST: address of the client id; VERIFY: of the transactional id */
+    uint32_t body_length;  /* VERIFY: how many partitions */
     uint32_t client_id_length; /* UINT32_MAX: null */
-    int16_t api_key;
+    int16_t api_key;           /* VERIFY: the producer epoch */
     int16_t api_version;
     int32_t correlation_id;
     uint32_t listener; /* REQUEST: index of the listener, in order of pb_broker_listen */
@@ -146,6 +148,16 @@ void pb_request_close(pb_broker *broker, uint64_t request);
 int32_t pb_request_client_host(pb_broker *broker, uint64_t request, char *out, size_t capacity);
 void pb_notice_release(uint64_t notice);
 
+/* A partition whose transaction coordinator is to be asked whether it is part of a transaction (KIP-890). */
+typedef struct pb_verified_partition {
+    const char *topic;
+    int32_t partition;
+    int32_t reserved;
+} pb_verified_partition;
+/* The verdicts after a VERIFY event, errors[i] of partition i: 0, it may be appended to, or the Kafka code that its
+ * producer is told. The Produce goes on; until then it waits, with the later requests of its connection. */
+void pb_request_verified(pb_broker *broker, uint64_t request, const int16_t *errors, int32_t count);
+
 /* ---- partitions ----------------------------------------------------------------------------------------------------
  */
 
@@ -153,6 +165,13 @@ void pb_notice_release(uint64_t notice);
  * begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who calls
  * pb_partition_sync. */
 enum pb_durability { PB_DURABILITY_NONE = 0, PB_DURABILITY_INTERVAL = 1, PB_DURABILITY_ACKS = 2 };
+
+/* May clients produce transactional batches? */
+enum pb_transactional {
+    PB_TRANSACTIONAL_REFUSED = 0,  /* no: there is nobody who could vouch for them */
+    PB_TRANSACTIONAL_TRUSTED = 1,  /* yes, without anybody who vouches for them */
+    PB_TRANSACTIONAL_VERIFIED = 2, /* after a VERIFY event for the first one of each transaction */
+};
 
 /* Settings of one partition's log and of what may be appended. Replaced whole by pb_partition_configure: with ACKS from
  * then on the high watermark waits for the durable end, and never moves back; without it, who waits for a sync is
@@ -175,9 +194,9 @@ typedef struct pb_partition_config {
     int32_t compression_level; /* the codec's; INT32_MIN = its default */
     int32_t compact;           /* cleanup.policy has compact */
     int32_t preallocate;
-    int32_t internal;      /* clients may not produce to it */
-    int32_t transactional; /* clients may produce transactional batches without a coordinator that vouches for them */
-    int32_t durability;    /* pb_durability */
+    int32_t internal;           /* clients may not produce to it */
+    int32_t transactional;      /* pb_transactional */
+    int32_t durability;         /* pb_durability */
     int32_t leader_throttled;   /* this broker is one of leader.replication.throttled.replicas, */
     int32_t follower_throttled; /* of follower.replication.throttled.replicas */
 } pb_partition_config;

@@ -162,6 +162,45 @@ static pb_producer_append producer_append(const pb_append *append, int64_t base_
     return out;
 }
 
+/* Is a transaction of this producer open, and is it still its own? */
+static bool is_in_transaction(const pb_producer *producer, int16_t epoch)
+{
+    return producer != NULL && producer->transaction_start_offset >= 0 && producer->epoch == epoch;
+}
+
+int pb_log_begin_verification(pb_log *log, const pb_verified_batch *batch, int64_t now_ms, int64_t *guard)
+{
+    *guard = 0;
+    const pb_producer *producer = pb_producers_find(&log->producers, batch->producer_id);
+    if (producer != NULL && batch->producer_epoch < producer->epoch)
+        return PB_INVALID_PRODUCER_EPOCH;
+    if (is_in_transaction(producer, batch->producer_epoch))
+        return 0;
+    const pb_verification *verification = pb_verifications_begin(&log->verifications, batch, now_ms);
+    if (verification == NULL)
+        return -ENOMEM;
+    *guard = verification->guard;
+    return 0;
+}
+
+/* `result` is what the producer's state says of a client's batch. The rules, and which of them comes first, are
+ * Kafka's. */
+static int check_verification(const pb_log *log, const pb_append *append, int result)
+{
+    if (append->is_control || result == PB_INVALID_PRODUCER_EPOCH)
+        return result;
+    const pb_producer *producer = pb_producers_find(&log->producers, append->producer_id);
+    const pb_verification *found = pb_verifications_find(&log->verifications, append->producer_id);
+    if (append->is_transactional && !is_in_transaction(producer, append->producer_epoch) && append->must_be_verified &&
+        (found == NULL || found->guard != append->verification_guard))
+        return PB_INVALID_TXN_STATE;
+    if (found == NULL)
+        return result;
+    bool is_late = append->base_sequence > found->lowest_sequence;
+    bool has_predecessor = found->adds && producer == NULL && append->base_sequence != 0;
+    return is_late || has_predecessor ? PB_OUT_OF_ORDER_SEQUENCE_NUMBER : result;
+}
+
 /* 0, a Kafka code, or PB_LOG_DUPLICATE with the results filled. */
 static int check_producer(const pb_log *log, pb_append *append, const pb_producer_append *producer)
 {
@@ -173,8 +212,9 @@ static int check_producer(const pb_log *log, pb_append *append, const pb_produce
         append->base_offset = duplicate.last_offset - duplicate.offset_delta;
         append->place.last_offset = duplicate.last_offset;
         append->log_append_time_ms = append->log_append_time ? duplicate.timestamp_ms : -1;
+        return rc;
     }
-    return rc;
+    return check_verification(log, append, rc);
 }
 
 /* The batch enters epoch cache and producer state. After a failure the epoch stays, which a started epoch may. */
@@ -186,6 +226,8 @@ static int take_state(pb_log *log, pb_append *append, const pb_producer_append *
         return rc;
     pb_completed_transaction completed;
     rc = pb_producers_apply(&log->producers, producer, &completed);
+    if (rc == 0 && (producer->is_transactional || producer->is_marker))
+        pb_verifications_end(&log->verifications, producer->producer_id, producer->epoch, producer->is_marker);
     if (rc == 0 && completed.completed && producer->aborts) {
         append->place.aborted_first_offset = completed.first_offset;
         append->place.aborted_stable_offset = completed.last_stable_offset;

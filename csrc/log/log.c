@@ -30,6 +30,7 @@ static void log_free(pb_log *log)
         free(PB_CONTAINER(link, pb_removed, link));
     pb_log_drop_spare(log);
     pb_producers_clear(&log->producers);
+    pb_verifications_clear(&log->verifications);
     pb_leader_epochs_clear(&log->epochs);
     free(log->segments);
     while ((link = pb_list_pop_front(&log->old_directories)) != NULL) {

@@ -123,6 +123,8 @@ typedef struct pb_append {
     int32_t base_sequence;
     bool is_transactional;
     bool is_control;
+    bool must_be_verified;       /* it begins a transaction only with verification_guard */
+    int64_t verification_guard;  /* from pb_log_begin_verification; 0: none */
     int16_t transaction_version; /* of the coordinator that wrote a marker; 0: before KIP-890 */
     bool is_replica; /* from a leader: base offset and epoch are taken from the bytes, nothing is checked but order */
     bool log_append_time; /* set now_ms as the batch's timestamp (attributes, max timestamp, CRC) */
@@ -204,6 +206,11 @@ void pb_log_start_epoch(pb_log *log, int32_t leader_epoch);
 /* No leader any more: epochs begin with the batches that bring them. [lock] */
 void pb_log_end_epoch(pb_log *log);
 
+struct pb_verified_batch;
+/* Somebody else is to be asked whether a transactional batch may be appended (log/verifications.h). 0 with the guard
+ * that it then needs, or with 0: it belongs to a transaction that is open here, and needs none; INVALID_PRODUCER_EPOCH
+ * or -ENOMEM. [lock] */
+int pb_log_begin_verification(pb_log *log, const struct pb_verified_batch *batch, int64_t now_ms, int64_t *guard);
 /* Check sequence and epoch of the producer, give out offsets, set header fields, queue. [lock]
  * 0: queued; PB_LOG_DUPLICATE: not queued, results filled; else a Kafka code (OUT_OF_ORDER_SEQUENCE_NUMBER,
  * INVALID_PRODUCER_EPOCH, ...): not queued. */

@@ -24,6 +24,7 @@
 #include "log/log.h"
 #include "log/producer_state.h"
 #include "log/segment.h"
+#include "log/verifications.h"
 
 enum {
     PB_WRITE_HINTS = 8,
@@ -114,6 +115,7 @@ struct pb_log {
     int64_t paced_base;     /* the active segment at the last pacing, */
     int64_t paced_position; /* and its size then */
     pb_producers producers;
+    pb_verifications verifications;
     pb_leader_epochs epochs;
     int32_t leader_epoch; /* started by pb_log_start_epoch; -1: none */
 

@@ -235,6 +235,7 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     } else if (now_ms >= log->next_expiry_ms) {
         pb_producers_expire(&log->producers, now_ms, log->config.producer_expiration_ms);
+        pb_verifications_expire(&log->verifications, now_ms, log->config.producer_expiration_ms);
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     }
     pb_log_unlock(guard);

@@ -259,6 +259,18 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
     return result;
 }
 
+int pb_partition_begin_verification(pb_partition *partition, const pb_verified_batch *batch, int64_t now_ms,
+                                    int64_t *guard)
+{
+    *guard = 0;
+    pthread_mutex_lock(&partition->lock);
+    int result = refusal_of(partition, false);
+    if (result == 0 && partition->rules.transactions == PB_TRANSACTIONS_VERIFIED && !partition->rules.internal)
+        result = pb_log_begin_verification(partition->log, batch, now_ms, guard);
+    pthread_mutex_unlock(&partition->lock);
+    return result;
+}
+
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump)
 {
     *must_pump = false;

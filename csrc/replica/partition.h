@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "log/log.h"
+#include "log/verifications.h"
 #include "net/reactor.h"
 #include "record/validate.h"
 
@@ -29,13 +30,20 @@
 typedef struct pb_partition pb_partition;
 struct pb_followers;
 
+/* May clients produce transactional batches? The values are pybroker.h's pb_transactional. */
+typedef enum pb_transactions {
+    PB_TRANSACTIONS_REFUSED = 0,  /* no: nobody is here to ask */
+    PB_TRANSACTIONS_TRUSTED = 1,  /* yes, and nobody is asked */
+    PB_TRANSACTIONS_VERIFIED = 2, /* when the transaction coordinator has said that the partition is part of it */
+} pb_transactions;
+
 /* What may be appended, by whom. */
 typedef struct pb_partition_rules {
     pb_validation_rules validation; /* now_ms is set per request */
     int compression_level;          /* of the target codec, resolved */
     int32_t min_insync_replicas;
-    bool internal;           /* clients may not produce to it */
-    bool transactional;      /* clients may produce transactional batches that no coordinator vouches for */
+    bool internal; /* clients may not produce to it */
+    pb_transactions transactions;
     bool leader_throttled;   /* followers that are not in sync are sent no more than the broker's quota */
     bool follower_throttled; /* while it lags it fetches no more than the broker's quota */
     bool durable_acks;       /* nothing is acknowledged or read that a power cut could take back */
@@ -262,6 +270,10 @@ void pb_partition_watch_reads(pb_partition *partition);
 
 /* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
+/* A client wants to append this transactional batch. 0 with the guard that it needs once the transaction coordinator
+ * has vouched for it (log/verifications.h), or with 0: there is nothing to ask; else what the client is told. */
+int pb_partition_begin_verification(pb_partition *partition, const pb_verified_batch *batch, int64_t now_ms,
+                                    int64_t *guard);
 /* Queue a validated batch. 0: queued, `done` will come; PB_LOG_DUPLICATE or a code: it will not. `must_pump`: this
  * reactor shall call pb_partition_pump at the end of its turn. */
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);

@@ -2,8 +2,9 @@
  * What happens to a frame: order, versions, and who serves it. Reactor thread only.
  *
  * A connection's requests are executed as if one at a time. The one overlap: a Produce is appended while earlier
- * Produces of the same connection wait for their writes. Everything else waits for its turn, which also is the
- * back-pressure on a client that pipelines without reading.
+ * Produces of the same connection wait for their writes; not while one of these waits for a transaction coordinator, as
+ * nobody knows yet what comes of it. Everything else waits for its turn, which also is the back-pressure on a client
+ * that pipelines without reading.
  */
 #include <errno.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static bool may_start(const pb_connection *connection, bool produce)
     for (const pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
         const pb_response *response = PB_CONTAINER(link, pb_response, link);
         const pb_request *request = PB_CONTAINER(response, pb_request, response);
-        if (!response->ready && request->header.request_api_key != PB_API_PRODUCE)
+        if (!response->ready && (request->header.request_api_key != PB_API_PRODUCE || request->is_exclusive))
             return false;
     }
     return true;

@@ -23,7 +23,8 @@ void pb_events_destroy(pb_events *events)
 {
     pb_event_node *node;
     while ((node = pb_events_next(events)) != NULL) {
-        PB_ASSERT(node->kind != PB_NODE_REQUEST); /* their connections are gone, so they must be too */
+        /* The connections of requests are gone, so they must be too. */
+        PB_ASSERT(node->kind != PB_NODE_REQUEST && node->kind != PB_NODE_VERIFY);
         free(node);
     }
     close(events->event_fd);

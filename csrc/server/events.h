@@ -24,6 +24,7 @@ enum pb_event_node_kind {
     PB_NODE_OFFLINE,
     PB_NODE_CAUGHT_UP,
     PB_NODE_FOLLOWER,
+    PB_NODE_VERIFY,
 };
 
 /* Embedded in, or made for, whatever the event is about; owned by the queue from put to take. */

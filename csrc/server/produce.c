@@ -3,18 +3,24 @@
  *
  * The batches stay in the connection's chunk, which the request retains until the last of them is written. A slot is
  * one partition of a request; slots finish on whichever reactor wrote them and come home by a task.
+ *
+ * Where somebody has to vouch for transactional batches (KIP-890), a request with the first ones of a transaction goes
+ * to Python before anything of it is appended, see produce.h. What comes of it is said to the log with a guard that
+ * was asked for before, so that a verdict about a transaction that has ended meanwhile counts for nothing.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "record/batch.h"
 #include "record/recompress.h"
-#include "server/request.h"
+#include "server/produce.h"
 #include "wire/generated/kafka_errors.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/produce_response.h"
 
 #define ERROR_TEXT_BYTES 256
 #define LOOK_AGAIN_NS 1000000000LL
+#define PRODUCE_ADDS_PARTITIONS 12 /* from this version on partitions join transactions by being produced to */
 
 typedef pb_produce_response_partition_produce_response partition_answer;
 
@@ -25,7 +31,10 @@ typedef struct produce_slot {
     pb_request *request;
     pb_partition *partition; /* retained; NULL: unknown */
     pb_chunk *rewritten;     /* the batch with the topic's codec; NULL: it stays where it came */
+    const pb_produce_request_partition_produce_data *data;
     partition_answer *answer;
+    int64_t guard;   /* of a verification; 0: none was begun */
+    int16_t refusal; /* what came of looking for the partition, and of the verification */
     bool pending;
 } produce_slot;
 
@@ -34,9 +43,10 @@ typedef struct produce_state {
     pb_produce_response out;
     produce_slot *slots;
     int32_t slot_count;
-    int32_t pending; /* slots being written, or waiting for followers */
-    bool failed;     /* some partition was refused */
-    bool replicated; /* some of them wait for followers: no longer than until deadline_ns */
+    int32_t pending;                       /* slots being written, or waiting for followers */
+    bool failed;                           /* some partition was refused */
+    bool replicated;                       /* some of them wait for followers: no longer than until deadline_ns */
+    pb_produce_verification *verification; /* NULL: there is nothing to ask */
     int64_t deadline_ns;
     pb_timer timer;
     pb_request *request;
@@ -244,6 +254,7 @@ static void fill_append(pb_append *append, const pb_validation *validation, cons
     append->base_sequence = validation->base_sequence;
     append->is_transactional = validation->is_transactional;
     append->is_control = false;
+    append->must_be_verified = rules->transactions == PB_TRANSACTIONS_VERIFIED;
     append->log_append_time = rules->validation.timestamp_type == PB_LOG_APPEND_TIME;
     append->now_ms = now_ms;
     append->start_offset = -1;
@@ -256,7 +267,7 @@ static int check_transaction(const produce_state *state, const pb_partition_rule
     if (pb_slice_is_null(state->in.transactional_id))
         return pb_fail(failure, PB_KAFKA_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                        "a transactional batch came in a request without transactional id");
-    if (!rules->transactional)
+    if (rules->transactions == PB_TRANSACTIONS_REFUSED)
         return pb_fail(failure, PB_KAFKA_INVALID_TXN_STATE,
                        "no transaction coordinator is here to verify that the transaction is open");
     return 0;
@@ -306,6 +317,7 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
     slot->op.done = appended;
     slot->op.unacknowledged = state->in.acks == 0;
     slot->op.replicated = state->in.acks == -1;
+    slot->op.append.verification_guard = slot->guard;
     result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
     if (result == PB_LOG_DUPLICATE) {
         accept_results(slot);
@@ -334,13 +346,34 @@ static bool is_admin(const pb_request *request)
     return pb_slice_equal(request->header.client_id, pb_slice_of_text("__admin_client"));
 }
 
-static void produce_partition(produce_slot *slot, const pb_produce_request_partition_produce_data *data)
+/* What a client is told with that code, where the code alone does not say it. */
+static const char *refusal_text(const produce_slot *slot)
+{
+    if (slot->guard == 0)
+        return NULL;
+    if (slot->refusal == PB_KAFKA_INVALID_TXN_STATE)
+        return "the partition was not added to the transaction";
+    if (slot->refusal == PB_KAFKA_NOT_ENOUGH_REPLICAS)
+        return "the transaction coordinator could not be asked whether the partition was added to the transaction";
+    return NULL;
+}
+
+static bool has_valid_acks(const produce_state *state)
+{
+    return state->in.acks >= -1 && state->in.acks <= 1;
+}
+
+static void produce_partition(produce_slot *slot)
 {
     pb_request *request = slot->request;
     const produce_state *state = request->state;
     pb_partition_rules rules;
     int32_t leader_epoch;
-    if (state->in.acks < -1 || state->in.acks > 1) {
+    if (slot->refusal != 0) {
+        refuse(slot, slot->refusal, refusal_text(slot));
+        return;
+    }
+    if (!has_valid_acks(state)) {
         refuse(slot, PB_KAFKA_INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1 (all)");
         return;
     }
@@ -349,14 +382,14 @@ static void produce_partition(produce_slot *slot, const pb_produce_request_parti
         refuse(slot, result, NULL);
     else if (rules.internal && !is_admin(request))
         refuse(slot, PB_KAFKA_INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics");
-    else if (data->records.length <= 0)
+    else if (slot->data->records.length <= 0)
         refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
     else
-        append_batch(slot, &rules, data->records);
+        append_batch(slot, &rules, slot->data->records);
 }
 
-static void produce_topic(pb_request *request, const pb_produce_request_topic_produce_data *topic,
-                          pb_produce_response_topic_produce_response *answer)
+static void find_partitions(pb_request *request, const pb_produce_request_topic_produce_data *topic,
+                            pb_produce_response_topic_produce_response *answer)
 {
     produce_state *state = request->state;
     pb_registry *registry = &request->home->broker->registry;
@@ -369,6 +402,7 @@ static void produce_topic(pb_request *request, const pb_produce_request_topic_pr
         produce_slot *slot = &state->slots[state->slot_count++];
         memset(slot, 0, sizeof *slot);
         slot->request = request;
+        slot->data = data;
         slot->answer = &answer->partition_responses[i];
         pb_produce_response_partition_produce_response_init(slot->answer);
         slot->answer->index = data->index;
@@ -376,10 +410,8 @@ static void produce_topic(pb_request *request, const pb_produce_request_topic_pr
         slot->partition =
             by_id ? pb_registry_by_id(registry, topic->topic_id.bytes, data->index, &known)
                   : pb_registry_by_name(registry, topic->name.data, (size_t)topic->name.length, data->index);
-        if (slot->partition != NULL)
-            produce_partition(slot, data);
-        else
-            refuse(slot, by_id && !known ? PB_KAFKA_UNKNOWN_TOPIC_ID : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION, NULL);
+        if (slot->partition == NULL)
+            slot->refusal = by_id && !known ? PB_KAFKA_UNKNOWN_TOPIC_ID : PB_KAFKA_UNKNOWN_TOPIC_OR_PARTITION;
     }
 }
 
@@ -407,6 +439,152 @@ static int allocate(pb_request *request, produce_state *state)
     return state->slots == NULL ? -ENOMEM : 0;
 }
 
+/* With all partitions looked up, and none refused by a coordinator but those that say so. */
+static void append_all(pb_request *request)
+{
+    produce_state *state = request->state;
+    state->pending = 1; /* so that nothing completes before all partitions have been looked at */
+    for (int32_t i = 0; i < state->slot_count; i++)
+        produce_partition(&state->slots[i]);
+    int64_t now_ns = request->home->reactor.now_ns;
+    request->at_ns[PB_AT_LOCAL_DONE] = now_ns;
+    if (--state->pending == 0) {
+        complete(request);
+    } else if (state->replicated && request->connection->closing) {
+        give_up(state); /* it has been hurried while Python had the request */
+    } else if (state->replicated) {
+        request->response.hurry = hurry;
+        state->deadline_ns = now_ns + (state->in.timeout_ms > 0 ? state->in.timeout_ms * 1000000LL : 0);
+        await_followers(state);
+    }
+}
+
+/* ---- verification ---- */
+
+/* The batch of a slot, if a transaction coordinator may have to be asked about it. */
+static bool is_transactional(const produce_slot *slot, pb_batch_header *header)
+{
+    pb_slice records = slot->data->records;
+    return slot->partition != NULL && records.length > 0 &&
+           pb_batch_parse(records.data, (size_t)records.length, header) == 0 && header->size_bytes > 0 &&
+           header->magic == PB_BATCH_MAGIC && pb_batch_is_transactional(header) && header->producer_id >= 0;
+}
+
+/* Do all transactional batches come from one producer, as Kafka demands? `first` is the first of them; its magic stays
+ * 0 if there is none. */
+static bool has_one_producer(const produce_state *state, pb_batch_header *first)
+{
+    pb_batch_header header;
+    memset(first, 0, sizeof *first);
+    for (int32_t i = 0; i < state->slot_count; i++) {
+        if (!is_transactional(&state->slots[i], &header))
+            continue;
+        if (first->magic == 0)
+            *first = header;
+        if (header.producer_id != first->producer_id || header.producer_epoch != first->producer_epoch)
+            return false;
+    }
+    return true;
+}
+
+static void refuse_all(produce_state *state, int16_t error)
+{
+    for (int32_t i = 0; i < state->slot_count; i++)
+        state->slots[i].refusal = error;
+}
+
+/* Take note of the partitions that have to be asked about. 0 or -ENOMEM. */
+static int begin_verifications(produce_state *state, const pb_batch_header *first)
+{
+    pb_arena *arena = &state->request->arena;
+    size_t count = (size_t)state->slot_count;
+    pb_produce_verification *verification = pb_arena_alloc(arena, sizeof *verification);
+    pb_produce_unverified *partitions = pb_arena_alloc_array(arena, count, sizeof *partitions);
+    int16_t *errors = pb_arena_alloc_array(arena, count, sizeof *errors);
+    if (verification == NULL || partitions == NULL || errors == NULL)
+        return -ENOMEM;
+    *verification = (pb_produce_verification){.transactional_id = state->in.transactional_id,
+                                              .producer_id = first->producer_id,
+                                              .producer_epoch = first->producer_epoch,
+                                              .partitions = partitions,
+                                              .errors = errors};
+    for (int32_t i = 0; i < state->slot_count; i++) {
+        produce_slot *slot = &state->slots[i];
+        pb_batch_header header;
+        if (!is_transactional(slot, &header))
+            continue;
+        pb_verified_batch batch = {
+            .producer_id = header.producer_id,
+            .producer_epoch = header.producer_epoch,
+            .base_sequence = header.base_sequence,
+            .adds = state->request->header.request_api_version >= PRODUCE_ADDS_PARTITIONS,
+        };
+        int64_t now_ms = state->request->home->reactor.wall_ms;
+        int result = pb_partition_begin_verification(slot->partition, &batch, now_ms, &slot->guard);
+        if (result != 0)
+            slot->refusal = result > 0 ? (int16_t)result : PB_KAFKA_UNKNOWN_SERVER_ERROR;
+        else if (slot->guard != 0)
+            partitions[verification->count++] = (pb_produce_unverified){slot->partition->topic, slot->data->index, 0};
+    }
+    if (verification->count > 0)
+        state->verification = verification;
+    return 0;
+}
+
+const pb_produce_verification *pb_produce_verification_of(const pb_request *request)
+{
+    const produce_state *state = request->state;
+    PB_ASSERT(state->verification != NULL && state->verification->count > 0);
+    return state->verification;
+}
+
+static void verified(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_request *request = PB_CONTAINER(task, pb_request, task);
+    produce_state *state = request->state;
+    atomic_fetch_sub(&request->home->broker->python_requests, 1);
+    int32_t next = 0;
+    for (int32_t i = 0; i < state->slot_count; i++)
+        if (state->slots[i].guard != 0)
+            state->slots[i].refusal = state->verification->errors[next++];
+    PB_ASSERT(next == state->verification->count);
+    request->is_exclusive = false;
+    pb_connection_resume(request->connection);
+    append_all(request);
+}
+
+void pb_produce_verified(pb_request *request, const int16_t *errors, int32_t count)
+{
+    produce_state *state = request->state;
+    pb_produce_verification *verification = state->verification;
+    PB_ASSERT(verification != NULL && count >= 0);
+    for (int32_t i = 0; i < verification->count; i++)
+        verification->errors[i] = i < count ? errors[i] : PB_KAFKA_NOT_ENOUGH_REPLICAS;
+    pb_reactor_post(&request->home->reactor, &request->task);
+}
+
+/* Is Python to be asked? Then the request goes on in `verified`. */
+static bool ask(pb_request *request)
+{
+    produce_state *state = request->state;
+    pb_batch_header first;
+    if (pb_slice_is_null(state->in.transactional_id) || !has_valid_acks(state))
+        return false;
+    if (!has_one_producer(state, &first))
+        refuse_all(state, PB_KAFKA_INVALID_PRODUCER_ID_MAPPING);
+    else if (first.magic != 0 && begin_verifications(state, &first) != 0)
+        refuse_all(state, PB_KAFKA_UNKNOWN_SERVER_ERROR);
+    if (state->verification == NULL)
+        return false;
+    request->is_exclusive = true;
+    request->task.run = verified;
+    request->event.kind = PB_NODE_VERIFY;
+    atomic_fetch_add(&request->home->broker->python_requests, 1);
+    pb_events_put(&request->home->broker->events, &request->event);
+    return true;
+}
+
 void pb_produce_handle(pb_request *request)
 {
     pb_reader reader = pb_reader_of(request->body, request->body_length);
@@ -428,16 +606,8 @@ void pb_produce_handle(pb_request *request)
     request->cleanup = cleanup;
     state->request = request;
     state->timer.fire = look_again;
-    state->pending = 1; /* so that nothing completes before all partitions have been looked at */
     for (int32_t i = 0; i < state->in.topic_data_count; i++)
-        produce_topic(request, &state->in.topic_data[i], &state->out.responses[i]);
-    int64_t now_ns = request->home->reactor.now_ns;
-    request->at_ns[PB_AT_LOCAL_DONE] = now_ns;
-    if (--state->pending == 0) {
-        complete(request);
-    } else if (state->replicated) {
-        request->response.hurry = hurry;
-        state->deadline_ns = now_ns + (state->in.timeout_ms > 0 ? state->in.timeout_ms * 1000000LL : 0);
-        await_followers(state);
-    }
+        find_partitions(request, &state->in.topic_data[i], &state->out.responses[i]);
+    if (!ask(request))
+        append_all(request);
 }

@@ -66,6 +66,7 @@ static void recycle(pb_request *request)
     request->reply = NULL;
     request->reply_length = 0;
     request->close_instead = false;
+    request->is_exclusive = false;
     request->state = NULL;
     request->connection = NULL;
     pb_list_push_back(&home->free_requests, &request->link);

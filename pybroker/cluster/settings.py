@@ -38,8 +38,6 @@ _JVM = {
 _RACK_AWARE = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 _PYBROKER = {
     "pybroker.metrics.listener": "127.0.0.1:0",
-    # pybroker asks no coordinator whether a transaction is open (KIP-890), and refuses it unless told not to.
-    "transaction.partition.verification.enable": "false",
 }
 
 

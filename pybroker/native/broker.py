@@ -19,6 +19,7 @@ EVENT_NOTICE: int = lib.PB_EVENT_NOTICE
 EVENT_OFFLINE: int = lib.PB_EVENT_OFFLINE
 EVENT_CAUGHT_UP: int = lib.PB_EVENT_CAUGHT_UP
 EVENT_FOLLOWER: int = lib.PB_EVENT_FOLLOWER
+EVENT_VERIFY: int = lib.PB_EVENT_VERIFY
 
 OFFLINE_WRITE: int = lib.PB_OFFLINE_WRITE
 OFFLINE_READ: int = lib.PB_OFFLINE_READ
@@ -139,6 +140,10 @@ class NativeBroker:
         """Close the connection of a request instead of answering it."""
         lib.pb_request_close(self.handle, request)
 
+    def verified(self, request: int, errors: Sequence[int]) -> None:
+        """The verdicts on a VERIFY event's partitions, in their order: 0, or the error that the producer is told."""
+        lib.pb_request_verified(self.handle, request, ffi.new("int16_t[]", list(errors)), len(errors))
+
     def client_host(self, request: int) -> str:
         """The peer's address in digits. Before the reply."""
         length = lib.pb_request_client_host(self.handle, request, self._host, _HOST_BYTES)
@@ -184,3 +189,9 @@ def read_bytes(address: int, length: int) -> bytes:
     """A copy of the bytes at an address that an event named."""
     data: bytes = ffi.unpack(ffi.cast(_new_char, address), length) if length else b""
     return data
+
+
+def read_verified_partitions(address: int, count: int) -> tuple[tuple[str, int], ...]:
+    """Topic and index of the partitions that a VERIFY event named."""
+    rows = ffi.cast("const pb_verified_partition *", address)
+    return tuple((ffi.string(rows[i].topic).decode(), rows[i].partition) for i in range(count))

@@ -1,4 +1,5 @@
-"""`QuorumConnection`: one connection to one controller; single requests, each answered before the next is sent.
+"""`QuorumConnection`: one connection to one controller, or to another broker; single requests, each answered before the
+next is sent.
 
 Versions are agreed on with ApiVersions when the connection is made. Fails with OSError (a timeout is TimeoutError) for
 the network, and with ProtocolError for bytes that are no answer; the connection is of no use then.
@@ -59,6 +60,15 @@ class QuorumConnection:
         if answer.error_code != ErrorCode.NONE:
             raise ProtocolError(f"ApiVersions was answered with error {answer.error_code}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+    @property
+    def is_open(self) -> bool:
+        """Neither side is known to have closed it."""
+        return not self._writer.is_closing() and not self._reader.at_eof()
+
+    def served(self, api_key: int) -> tuple[int, int] | None:
+        """The lowest and highest version of an API that the other side serves; None: it does not serve it."""
+        return self._versions.get(api_key)
 
     def version_of(self, request: m.Message) -> int:
         """The highest version that both sides know. ProtocolError when there is none."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pybroker.metadata.cache import MetadataCache
     from pybroker.metadata.image import MetadataImage
     from pybroker.replication.replica_manager import ReplicaManager
+    from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
     from pybroker.server.served_controller import ServedController
     from pybroker.storage.log_mover import LogMover
 
@@ -70,7 +71,8 @@ class BrokerServices:
 
     `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
     version) of every API, Produce and Fetch included, as ApiVersions tells them. `told` has what is wrong with this
-    broker and has been logged: whoever runs into it again need not say so again.
+    broker and has been logged: whoever runs into it again need not say so again. `transactions` verifies
+    transactions with their coordinators, where there may be any.
     """
 
     config: BrokerConfig
@@ -84,6 +86,7 @@ class BrokerServices:
     clock: Clock
     served: tuple[tuple[int, int, int], ...]
     told: set[str] = field(default_factory=set)
+    transactions: AddPartitionsToTxnManager | None = None
 
 
 class Api(Value, Generic[Req, Resp]):

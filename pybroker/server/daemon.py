@@ -37,6 +37,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import random_uuid
 from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
 from pybroker.server.clock import SystemClock
@@ -280,7 +281,13 @@ class Daemon:
             mover=mover,
             clock=self.clock,
             served=told,
+            transactions=self._verification() if self.config.joins_quorum else None,
         )
+
+    def _verification(self) -> AddPartitionsToTxnManager:
+        from pybroker.server.replicating import verification_of
+
+        return verification_of(self.config, self.native)
 
     def _subscribe(self, controller: MetadataController, services: BrokerServices) -> None:
         groups = GroupCoordinatorPublisher(services.groups, self.config.node_id)
@@ -288,6 +295,8 @@ class Daemon:
         services.replicas.add_reopening_listener(groups.on_reopened)
         services.replicas.add_follower(RackSelector(self.native, lambda: controller.config))
         services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
+        if services.transactions is not None:
+            services.replicas.add_follower(services.transactions)
         controller.subscribe(services.replicas)
 
     async def _register(self, controller: MetadataController, replicas: ReplicaManager, watch: LogDirWatch) -> None:
@@ -307,6 +316,8 @@ class Daemon:
         self.native.end_requests()
         try:
             await services.groups.stop()
+            if services.transactions is not None:
+                await services.transactions.close()
             await pump.stop()
             await controller.fence_broker()
         except MetadataLogError as error:

@@ -22,6 +22,7 @@ from pybroker.native.broker import (
     EVENT_NOTICE,
     EVENT_OFFLINE,
     EVENT_REQUEST,
+    EVENT_VERIFY,
     NOTICE_ROLL,
     NOTICE_SLOW_REQUEST,
     NOTICE_THROTTLE,
@@ -30,11 +31,13 @@ from pybroker.native.broker import (
     NativeBroker,
     RawEvent,
     read_bytes,
+    read_verified_partitions,
 )
 from pybroker.observability import event_log
 from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import Message
+from pybroker.server.add_partitions_to_txn_manager import Verification
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.apis.api_versions import unsupported_version_body
 
@@ -124,8 +127,27 @@ class EventPump:
             self._log_notice(event)
         elif kind == EVENT_OFFLINE:
             self._in_background(self._services.replicas.on_offline(event[2], event[3], event[1]))
+        elif kind == EVENT_VERIFY:
+            self._verify(event)
         else:
             logger.error("the data plane sent an event of unknown kind %d", kind)
+
+    def _verify(self, event: RawEvent) -> None:
+        _, _, handle, producer_id, _, partitions, transactional_id, count, length, epoch, version, _, _, _ = event
+        manager = self._services.transactions
+        if manager is None:
+            self._native.verified(handle, ())
+            return
+        manager.verify(
+            Verification(
+                handle,
+                read_bytes(transactional_id, length).decode(*_UTF_8),
+                producer_id,
+                epoch,
+                read_verified_partitions(partitions, count),
+                version,
+            )
+        )
 
     def _log_notice(self, event: RawEvent) -> None:
         text = self._native.take_notice(event[2], event[5])

@@ -1,4 +1,4 @@
-"""What a broker among others replicates with, put together from its configuration, data plane and controllers."""
+"""What a broker among others works with, put together from its configuration, data plane and controllers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from pybroker.native.broker import NativeBroker
 from pybroker.native.fetcher import NativeFetcher
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.quorum.connection import Address, QuorumConnection
 from pybroker.quorum.controller import QuorumController
 from pybroker.quorum.errors import QuorumUnavailable
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.fetcher_manager import ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import Replication
+from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+
+#: A coordinator that is there answers at once.
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class ControllerChannel:
@@ -45,3 +50,14 @@ def replication_of(config: BrokerConfig, native: NativeBroker, controller: Quoru
             config.node_id, config.inter_broker_listener, lambda: controller.config, partial(NativeFetcher, native)
         ),
     )
+
+
+def verification_of(config: BrokerConfig, native: NativeBroker) -> AddPartitionsToTxnManager:
+    """For the produced transactions of a broker whose cluster may have coordinators."""
+    name = f"broker-{config.node_id}-transactions"
+
+    async def connect(address: Address) -> QuorumConnection:
+        return await QuorumConnection.open(address, name, _CONNECT_TIMEOUT_S)
+
+    timeout_s = config.get_int("request.timeout.ms") / 1000
+    return AddPartitionsToTxnManager(config.inter_broker_listener, connect, timeout_s, native.verified)

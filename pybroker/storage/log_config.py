@@ -11,6 +11,9 @@ from pybroker.native.partition import (
     DURABILITY_ACKS,
     DURABILITY_INTERVAL,
     DURABILITY_NONE,
+    TRANSACTIONS_REFUSED,
+    TRANSACTIONS_TRUSTED,
+    TRANSACTIONS_VERIFIED,
     CleanOptions,
     PartitionConfig,
 )
@@ -48,13 +51,20 @@ def partition_config(key: TopicPartition, config: TopicConfig, broker: BrokerCon
         compact=config.compact,
         preallocate=config.get_bool("preallocate"),
         internal=key[0] in INTERNAL_TOPICS,
-        transactional=not broker.get_bool("transaction.partition.verification.enable"),
+        transactional=_transactional(broker),
         durability=_DURABILITIES[config.durability],
         leader_throttled=is_throttled(config.get_list("leader.replication.throttled.replicas"), key[1], broker.node_id),
         follower_throttled=is_throttled(
             config.get_list("follower.replication.throttled.replicas"), key[1], broker.node_id
         ),
     )
+
+
+def _transactional(broker: BrokerConfig) -> int:
+    if not broker.get_bool("transaction.partition.verification.enable"):
+        return TRANSACTIONS_TRUSTED
+    # A broker that is its own controller is alone, and coordinates no transactions: there is nobody to ask.
+    return TRANSACTIONS_VERIFIED if broker.joins_quorum else TRANSACTIONS_REFUSED
 
 
 def is_throttled(replicas: Sequence[str], partition: int, node_id: int) -> bool:

@@ -82,6 +82,98 @@ TEST(markers_of_zombies_are_refused)
     fixture_free(&f);
 }
 
+/* Append with a guard where one is asked for; as log_append. */
+static int64_t append_verified(fixture *f, batch_spec spec, int64_t guard)
+{
+    pb_append *append = append_make(spec);
+    append->must_be_verified = true;
+    append->verification_guard = guard;
+    int rc = pb_log_append(f->log, append);
+    if (rc != 0) {
+        append_free(append);
+        return -rc;
+    }
+    int64_t offset = append->base_offset;
+    log_write(f);
+    return offset;
+}
+
+static int64_t begin_verification(fixture *f, batch_spec spec)
+{
+    pb_verified_batch batch = {spec.producer_id, spec.base_sequence, spec.producer_epoch, false};
+    int64_t guard = -1;
+    int rc = pb_log_begin_verification(f->log, &batch, spec.timestamp, &guard);
+    return rc == 0 ? guard : -rc;
+}
+
+TEST(a_transaction_begins_with_the_guard_that_was_asked_for_before)
+{
+    fixture f;
+    fixture_start(&f);
+    batch_spec data = {.timestamp = 1000, .producer_id = 1, .producer_epoch = 4, .is_transactional = true};
+    CHECK_INT(append_verified(&f, data, 0), -PB_INVALID_TXN_STATE);
+    int64_t guard = begin_verification(&f, data);
+    CHECK(guard > 0);
+    CHECK_INT(begin_verification(&f, data), guard); /* until something is written, all that ask share it */
+    CHECK_INT(append_verified(&f, data, guard + 1), -PB_INVALID_TXN_STATE);
+    CHECK_INT(append_verified(&f, data, guard), 0);
+    data.base_sequence = 1;
+    CHECK_INT(begin_verification(&f, data), 0); /* it is open */
+    CHECK_INT(append_verified(&f, data, 0), 1);
+    CHECK_INT(append_verified(&f, data, 0), 1); /* a duplicate takes no guard */
+    data.producer_epoch = 3;
+    CHECK_INT(begin_verification(&f, data), -PB_INVALID_PRODUCER_EPOCH);
+    data.producer_epoch = 5; /* not its transaction any more */
+    data.base_sequence = 0;
+    CHECK_INT(append_verified(&f, data, guard), -PB_INVALID_TXN_STATE);
+    fixture_free(&f);
+}
+
+TEST(a_verdict_about_a_transaction_that_has_ended_lets_nothing_in)
+{
+    fixture f;
+    fixture_start(&f);
+    batch_spec data = {.timestamp = 1000, .producer_id = 1, .producer_epoch = 4, .is_transactional = true};
+    int64_t late = begin_verification(&f, data);
+    CHECK(late > 0);
+    CHECK_INT(end_transaction(&f, 4, 0), 0);
+    CHECK_INT(append_verified(&f, data, late), -PB_INVALID_TXN_STATE);
+    int64_t guard = begin_verification(&f, data); /* of the next transaction, and the old verdict is not its */
+    CHECK(guard > late);
+    CHECK_INT(append_verified(&f, data, late), -PB_INVALID_TXN_STATE);
+    CHECK_INT(append_verified(&f, data, guard), 1);
+    fixture_free(&f);
+}
+
+TEST(no_batch_goes_before_one_that_was_refused)
+{
+    fixture f;
+    fixture_start(&f);
+    pb_failure failure;
+    batch_spec first = {.timestamp = 1000, .producer_id = 1, .producer_epoch = 4, .is_transactional = true};
+    batch_spec second = first;
+    second.base_sequence = 1;
+    int64_t guard = begin_verification(&f, first);
+    CHECK_INT(begin_verification(&f, second), guard);
+    CHECK_INT(append_verified(&f, second, guard), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    CHECK_INT(append_verified(&f, first, guard), 0);
+    CHECK_INT(append_verified(&f, second, 0), 1);
+    /* What is never written is forgotten in the end. */
+    first.producer_id = 2;
+    guard = begin_verification(&f, first);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000 + 86399999, &failure), 0);
+    CHECK_INT(begin_verification(&f, first), guard);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000 + 2 * 86400000LL, &failure), 0);
+    CHECK_INT(append_verified(&f, first, guard), -PB_INVALID_TXN_STATE);
+    for (int id = 3; id < 100; id++) { /* many at once */
+        first.producer_id = id;
+        CHECK(begin_verification(&f, first) > guard);
+    }
+    CHECK_INT(f.log->verifications.count, 97);
+    fixture_free(&f);
+}
+
 TEST(producers_expire)
 {
     fixture f;

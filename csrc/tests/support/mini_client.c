@@ -132,13 +132,15 @@ static void finish(pb_writer *writer)
 }
 
 static void encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
-                           int32_t partition, const uint8_t *batch, size_t length, int32_t timeout_ms)
+                           int32_t partition, const uint8_t *batch, size_t length, int32_t timeout_ms,
+                           const char *transactional_id)
 {
     begin(writer, correlation_id, PB_API_PRODUCE, version);
     pb_produce_request_partition_produce_data data = {.index = partition, .records = {batch, (int32_t)length}};
     pb_produce_request_topic_produce_data topic_data = {
         .name = pb_slice_of_text(topic), .partition_data = &data, .partition_data_count = 1};
-    pb_produce_request request = {.transactional_id = PB_NULL_SLICE,
+    pb_produce_request request = {.transactional_id =
+                                      transactional_id == NULL ? PB_NULL_SLICE : pb_slice_of_text(transactional_id),
                                   .acks = acks,
                                   .timeout_ms = timeout_ms,
                                   .topic_data = &topic_data,
@@ -150,7 +152,7 @@ static void encode_produce(pb_writer *writer, int32_t correlation_id, int16_t ve
 void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t version, int16_t acks, const char *topic,
                          int32_t partition, const uint8_t *batch, size_t length)
 {
-    encode_produce(writer, correlation_id, version, acks, topic, partition, batch, length, 1000);
+    encode_produce(writer, correlation_id, version, acks, topic, partition, batch, length, 1000, NULL);
 }
 
 static void encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic,
@@ -288,7 +290,7 @@ void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks
 {
     pb_writer writer;
     encode_produce(&writer, client->next_correlation_id++, version, acks, topic, partition, batch, length,
-                   client->produce_timeout_ms);
+                   client->produce_timeout_ms, client->transactional_id);
     send_frame(client, &writer);
 }
 

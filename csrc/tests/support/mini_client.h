@@ -13,8 +13,9 @@
 typedef struct mini_client {
     int fd;
     int32_t next_correlation_id;
-    int32_t produce_timeout_ms; /* a minute */
-    uint8_t *answer;            /* the last one, behind its size */
+    int32_t produce_timeout_ms;   /* a minute */
+    const char *transactional_id; /* of what is produced; NULL: none */
+    uint8_t *answer;              /* the last one, behind its size */
     size_t answer_length;
     pb_arena arena; /* of the last decoded answer */
 } mini_client;

@@ -74,7 +74,7 @@ NETWORK_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("connection.failed.authentication.delay.ms", INT, "100", LOW,
               "How long a connection that failed to authenticate is kept before it is closed.", Range(0)),
     ConfigKey("request.timeout.ms", INT, "30000", HIGH,
-              "How long the broker waits for the answer to a request that it sends."),
+              "How long the broker waits for the answer to a request that it sends.", honoured=True),
     ConfigKey("fetch.max.bytes", INT, "57671680", MEDIUM,
               "Most bytes that the answer to one fetch request carries.", Range(1024), honoured=True),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, "1000", MEDIUM,

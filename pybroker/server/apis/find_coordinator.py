@@ -14,6 +14,7 @@ from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.server.add_partitions_to_txn_manager import TRANSACTION_STATE_TOPIC
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 _LOG = logging.getLogger(__name__)
@@ -22,7 +23,6 @@ _LOG = logging.getLogger(__name__)
 _KEYS_VERSION = 4
 _GROUP_KEY_TYPE = 0
 _TRANSACTION_KEY_TYPE = 1
-_TRANSACTION_TOPIC = "__transaction_state"
 
 
 async def handle(
@@ -58,16 +58,20 @@ async def _find(
 def _find_of_transactions(
     broker: BrokerServices, context: RequestContext, key: str
 ) -> m.FindCoordinatorResponse.Coordinator:
-    topic = broker.metadata.image.topics.by_name.get(_TRANSACTION_TOPIC)
+    topic = broker.metadata.image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
     if topic is None:
-        why = f"This broker coordinates no transactions, and nobody has made {_TRANSACTION_TOPIC} on brokers that do."
+        why = (
+            f"This broker coordinates no transactions, and nobody has made {TRANSACTION_STATE_TOPIC} on brokers that "
+            "do."
+        )
         return _refused(key, ErrorCode.INVALID_REQUEST, why)
     # Kafka hashes both kinds of keys alike.
     index = group_partition(key, len(topic.partitions))
     found = _leader(broker, context, key, topic, index)
     if found.node_id == broker.config.get_int("node.id"):
         why = (
-            f"This broker leads {_TRANSACTION_TOPIC}-{index} and coordinates no transactions: move it to one that does."
+            f"This broker leads {TRANSACTION_STATE_TOPIC}-{index} and coordinates no transactions: move it to one that "
+            "does."
         )
         return _refused(key, ErrorCode.INVALID_REQUEST, why)
     return found

@@ -1,0 +1,318 @@
+"""`AddPartitionsToTxnManager`: asks transaction coordinators whether partitions that begin to be written to are part of
+the transaction (KIP-890). On the asyncio loop.
+
+The data plane holds a Produce meanwhile; `verify` sees to it that it goes on, whatever happens: with no error, with
+what the coordinator says, or with one that makes the producer try again. There is a connection and one request at a
+time for each coordinator, which asks for all that has gathered meanwhile. Rules and errors are those of Apache Kafka's
+class of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pybroker.coordinator.group.partition import group_partition
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.image import MetadataImage
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode, ProtocolError
+from pybroker.values import Value
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+Address = tuple[str, int]
+TopicPartition = tuple[str, int]
+
+#: The first version in which brokers ask, for several transactions at once.
+_VERIFYING_VERSION = 4
+#: Before these versions of Produce, a producer knows neither error as one to try again after.
+_ABORTABLE_PRODUCE_VERSION = 11
+_ADDING_PRODUCE_VERSION = 12
+_TRIED_AGAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class CoordinatorConnection(Protocol):
+    """A connection to a broker. What it raises is an OSError, or a ProtocolError."""
+
+    @property
+    def is_open(self) -> bool:
+        """It has not been found closed yet."""
+        ...
+
+    def served(self, api_key: int) -> tuple[int, int] | None:
+        """The lowest and highest version that the other side serves; None when it does not serve it at all."""
+        ...
+
+    async def call(self, request: m.Message, timeout_s: float) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Verification(Value):
+    """A Produce that waits: its handle in the data plane, who produces, and where a transaction would begin."""
+
+    handle: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    produce_version: int
+
+
+class AddPartitionsToTxnManager:
+    """A metadata publisher. `close` ends it; what is asked later is refused at once."""
+
+    def __init__(
+        self,
+        listener: str,
+        open_connection: Callable[[Address], Awaitable[CoordinatorConnection]],
+        request_timeout_s: float,
+        answer: Callable[[int, Sequence[int]], None],
+    ) -> None:
+        """`listener` is the name of the brokers' listener for each other. `answer` is told a handle and, for each of
+        its partitions, 0 or the error that its producer is told."""
+        self._listener = listener
+        self._open = open_connection
+        self._timeout_s = request_timeout_s
+        self._answer = answer
+        self._image: MetadataImage | None = None
+        self._coordinators: dict[tuple[int, Address], _Coordinator] = {}
+        self._closed = False
+
+    def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """See `MetadataPublisher`. Nobody waits for a coordinator that is fenced, or that is elsewhere now."""
+        del delta
+        before, self._image = self._image, image
+        if before is not None and before.cluster is image.cluster:
+            return
+        for node_id, address in list(self._coordinators):
+            if image.endpoint(node_id, self._listener) != address:
+                self._coordinators.pop((node_id, address)).close()
+
+    def verify(self, verification: Verification) -> None:
+        """Have the coordinator of the transactional id asked, and the answer given."""
+        node = None if self._closed else self._coordinator_of(verification.transactional_id)
+        if node is None:
+            self._settle(verification, defaultdict(lambda: ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        coordinator = self._coordinators.get(node)
+        if coordinator is None:
+            coordinator = self._coordinators[node] = _Coordinator(node[1], self._open, self._timeout_s, self._settle)
+        coordinator.put(verification)
+
+    async def close(self) -> None:
+        """Let all that waits be tried again elsewhere, or later."""
+        self._closed = True
+        coordinators = list(self._coordinators.values())
+        self._coordinators.clear()
+        for coordinator in coordinators:
+            coordinator.close()
+        await asyncio.gather(*(coordinator.ended() for coordinator in coordinators))
+
+    def _coordinator_of(self, transactional_id: str) -> tuple[int, Address] | None:
+        """The broker that leads the partition of `__transaction_state` that the id belongs to, where it is reached."""
+        topic = None if self._image is None else self._image.topics.by_name.get(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        assert self._image is not None
+        # Groups and transactional ids are hashed alike.
+        partition = topic.partitions.get(group_partition(transactional_id, len(topic.partitions)))
+        if partition is None:
+            return None
+        address = self._image.endpoint(partition.leader, self._listener)
+        return None if address is None else (partition.leader, address)
+
+    def _settle(self, verification: Verification, errors: Mapping[TopicPartition, int]) -> None:
+        version = verification.produce_version
+        self._answer(
+            verification.handle, [error_for_producer(errors[each], version) for each in verification.partitions]
+        )
+
+
+class _Coordinator:
+    """One broker: what is to be asked of it next, by transactional id, and the connection."""
+
+    def __init__(
+        self,
+        address: Address,
+        open_connection: Callable[[Address], Awaitable[CoordinatorConnection]],
+        timeout_s: float,
+        settle: Callable[[Verification, Mapping[TopicPartition, int]], None],
+    ) -> None:
+        self._address = address
+        self._open = open_connection
+        self._timeout_s = timeout_s
+        self._settle = settle
+        self._waiting: dict[str, Verification] = {}
+        self._connection: CoordinatorConnection | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    def put(self, verification: Verification) -> None:
+        """Ask with the next request. One that waits already for the same transactional id is of a producer that has
+        given up on it, or of a zombie; or this one is."""
+        other = self._waiting.get(verification.transactional_id)
+        if other is not None and other.producer_epoch > verification.producer_epoch:
+            self._refuse([verification], ErrorCode.INVALID_PRODUCER_EPOCH)
+            return
+        self._waiting[verification.transactional_id] = verification
+        if other is not None:
+            is_zombie = other.producer_epoch < verification.producer_epoch
+            self._refuse([other], ErrorCode.INVALID_PRODUCER_EPOCH if is_zombie else ErrorCode.NETWORK_EXCEPTION)
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="transaction verification")
+
+    def close(self) -> None:
+        """Nobody waits for it any more."""
+        # Those it has not been asked about: a task that has not begun yet will not.
+        left, self._waiting = list(self._waiting.values()), {}
+        self._refuse(left, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._asking is not None:
+            self._asking.cancel()
+        else:
+            self._disconnect()
+
+    async def ended(self) -> None:
+        """Return when everybody has been answered, after `close`."""
+        if self._asking is not None:
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask_all(self) -> None:
+        batch: list[Verification] = []
+        is_whole = False
+        try:
+            while self._waiting:
+                batch, self._waiting = list(self._waiting.values()), {}
+                self._tell(batch, await self._ask(batch))
+                batch = []
+            is_whole = True
+        except Exception:  # a defect; what is asked next is asked anew
+            logger.exception("transactions could not be verified")
+        finally:
+            # Also when it is cancelled, or has a defect: no Produce may wait for ever.
+            self._asking = None
+            if not is_whole:
+                left, self._waiting = [*batch, *self._waiting.values()], {}
+                self._refuse(left, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self._disconnect()
+
+    async def _ask(self, batch: Sequence[Verification]) -> m.AddPartitionsToTxnResponse | int:
+        """The response, or an error for all: NONE when the broker is too old to be asked."""
+        host, port = self._address
+        try:
+            return await self._call(batch)
+        except (OSError, ProtocolError) as error:
+            self._disconnect()
+            logger.warning(
+                "transaction coordinator %s:%d could not be asked about %d transactions: %r",
+                host,
+                port,
+                len(batch),
+                error,
+            )
+            return ErrorCode.NETWORK_EXCEPTION
+
+    async def _call(self, batch: Sequence[Verification]) -> m.AddPartitionsToTxnResponse | int:
+        request = _request_of(batch)
+        was_used = self._connection is not None and self._connection.is_open
+        while True:
+            if self._connection is None or not self._connection.is_open:
+                self._disconnect()
+                self._connection = await self._open(self._address)
+            versions = self._connection.served(m.AddPartitionsToTxnRequest.API_KEY)
+            if versions is None:
+                logger.warning(
+                    "broker %s:%d leads %s and coordinates no transactions", *self._address, TRANSACTION_STATE_TOPIC
+                )
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if versions[1] < _VERIFYING_VERSION:
+                logger.warning("broker %s:%d is too old to verify transactions, which are not", *self._address)
+                return ErrorCode.NONE
+            try:
+                response: m.AddPartitionsToTxnResponse = await self._connection.call(request, self._timeout_s)
+            except TimeoutError:
+                raise
+            except OSError:
+                # It may have been closed long ago, for want of anything to say. To ask twice changes nothing.
+                if not was_used:
+                    raise
+                was_used = False
+                self._disconnect()
+            else:
+                return response
+
+    def _tell(self, batch: Sequence[Verification], answer: m.AddPartitionsToTxnResponse | int) -> None:
+        code = answer if isinstance(answer, int) else answer.error_code
+        if isinstance(answer, int) or code != ErrorCode.NONE:
+            # A broker that may not ask is nothing that producers should hear of.
+            is_hidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            if not isinstance(answer, int):
+                logger.error("transaction coordinator %s:%d refuses to be asked: error %d", *self._address, code)
+            self._refuse(batch, ErrorCode.INVALID_TXN_STATE if is_hidden else code)
+            return
+        results = {each.transactional_id: _errors_of(each) for each in answer.results_by_transaction}
+        for each in batch:
+            self._settle(each, results.get(each.transactional_id, _NOT_ANSWERED))
+
+    def _refuse(self, batch: Sequence[Verification], code: int) -> None:
+        for each in batch:
+            self._settle(each, defaultdict(lambda: code))
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+_NOT_ANSWERED: Mapping[TopicPartition, int] = defaultdict(lambda: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def error_for_producer(code: int, produce_version: int) -> int:
+    """What a producer is told that produces with that version, for what the coordinator said of a partition."""
+    if code == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and produce_version < _ABORTABLE_PRODUCE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < _ADDING_PRODUCE_VERSION:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    # One that every producer tries again after, and without asking for metadata first.
+    return ErrorCode.NOT_ENOUGH_REPLICAS if code in _TRIED_AGAIN else code
+
+
+def _request_of(batch: Sequence[Verification]) -> m.AddPartitionsToTxnRequest:
+    request = m.AddPartitionsToTxnRequest
+    transactions = []
+    for each in batch:
+        topics: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in dict.fromkeys(each.partitions):
+            topics[topic].append(partition)
+        transactions.append(
+            request.AddPartitionsToTxnTransaction(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                verify_only=each.produce_version < _ADDING_PRODUCE_VERSION,
+                topics=[request.AddPartitionsToTxnTopic(name=name, partitions=rows) for name, rows in topics.items()],
+            )
+        )
+    return request(transactions=transactions)
+
+
+def _errors_of(result: m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> Mapping[TopicPartition, int]:
+    errors: dict[TopicPartition, int] = defaultdict(lambda: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    for topic in result.topic_results:
+        for row in topic.results_by_partition:
+            errors[topic.name, row.partition_index] = row.partition_error_code
+    return errors
