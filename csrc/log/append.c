@@ -295,6 +295,22 @@ static bool lies_behind(const pb_log *log, const pb_link *roll, int64_t base_off
     return roll != &log->rolls && PB_CONTAINER(roll, const pb_roll, link)->base_offset <= base_offset;
 }
 
+/* Another batch of the write, with the one before it if it follows in memory, as what a follower has fetched does: a
+ * write of many small batches is one range then. false: there is no room. */
+static bool add_to_write(pb_log_write *write, const pb_append *append)
+{
+    const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
+    struct iovec *last = write->iov_count > 0 ? &write->iov[write->iov_count - 1] : NULL;
+    if (last != NULL && (uint8_t *)last->iov_base + last->iov_len == append->bytes)
+        last->iov_len += append->length;
+    else if (write->iov_count < iov_limit)
+        write->iov[write->iov_count++] = (struct iovec){append->bytes, append->length};
+    else
+        return false;
+    write->length += append->length;
+    return true;
+}
+
 bool pb_log_write_begin(pb_log *log, pb_log_write *write)
 {
     if (log->writing || log->broken || pb_list_empty(&log->queue))
@@ -314,18 +330,18 @@ bool pb_log_write_begin(pb_log *log, pb_log_write *write)
     PB_ASSERT(rolls || (active->file >= 0 && write->position == active->size_bytes));
     log->write_preallocate_bytes = log->config.preallocate ? log->config.segment_bytes : 0;
     const int64_t most_bytes = write_most_bytes(log);
-    const int iov_limit = (int)(sizeof(write->iov) / sizeof(write->iov[0]));
-    while (!pb_list_empty(&log->queue) && write->iov_count < iov_limit) {
+    while (!pb_list_empty(&log->queue)) {
         pb_append *append = PB_CONTAINER(log->queue.next, pb_append, link);
         if (append != first &&
             (lies_behind(log, next_roll, append->base_offset) || write->length + append->length > most_bytes))
             break;
         PB_ASSERT(append->place.position == write->position + write->length);
+        if (!add_to_write(write, append))
+            break;
         pb_list_remove(&append->link);
         pb_list_push_back(&log->in_flight, &append->link);
-        write->iov[write->iov_count++] = (struct iovec){append->bytes, append->length};
-        write->length += append->length;
     }
+    PB_ASSERT(write->iov_count > 0 && !pb_list_empty(&log->in_flight));
     log->writing = true;
     return true;
 }

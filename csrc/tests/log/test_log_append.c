@@ -174,6 +174,44 @@ TEST(no_batch_goes_before_one_that_was_refused)
     fixture_free(&f);
 }
 
+TEST(batches_that_follow_in_memory_are_one_range_of_a_write)
+{
+    enum { BATCHES = 100 };
+    fixture f;
+    fixture_start(&f);
+    pb_append *one = append_make((batch_spec){.timestamp = 1000});
+    uint8_t *bytes = malloc((size_t)BATCHES * one->length);
+    pb_append appends[BATCHES];
+    for (int i = 0; i < BATCHES; i++) {
+        appends[i] = *one;
+        appends[i].bytes = bytes + (size_t)i * one->length;
+        memcpy(appends[i].bytes, one->bytes, one->length);
+        pb_list_init(&appends[i].link);
+        CHECK_INT(pb_log_append(f.log, &appends[i]), 0);
+    }
+    CHECK_INT(pb_log_append(f.log, one), 0); /* elsewhere */
+    pb_log_write write;
+    pb_link finished;
+    pb_list_init(&finished);
+    CHECK(pb_log_write_begin(f.log, &write));
+    CHECK_INT(write.iov_count, 2);
+    CHECK_INT(write.iov[0].iov_len, (size_t)BATCHES * one->length);
+    CHECK_INT(write.length, (BATCHES + 1) * (int64_t)one->length);
+    CHECK_INT(pb_log_write_prepare(f.log, &write), 0);
+    CHECK_INT(pb_io_write_all(f.io, write.file, write.iov, write.iov_count, write.position), 0);
+    pb_log_write_end(f.log, &write, write.length, &finished);
+    for (int i = 0; i < BATCHES; i++) {
+        CHECK(pb_list_pop_front(&finished) == &appends[i].link);
+        CHECK_INT(appends[i].error, 0);
+        CHECK_INT(appends[i].base_offset, i);
+    }
+    CHECK(pb_list_pop_front(&finished) == &one->link);
+    CHECK_INT(pb_log_written_end(f.log), BATCHES + 1);
+    append_free(one);
+    free(bytes);
+    fixture_free(&f);
+}
+
 TEST(producers_expire)
 {
     fixture f;
