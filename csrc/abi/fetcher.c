@@ -46,7 +46,7 @@ int32_t pb_fetcher_open(pb_broker *broker, const pb_fetcher_options *options, pb
         .fetch_version = (int16_t)options->fetch_version,
         .max_wait_ms = options->max_wait_ms,
         .min_bytes = options->min_bytes,
-        .max_bytes = options->max_bytes < PB_FETCH_MOST_BYTES ? options->max_bytes : PB_FETCH_MOST_BYTES,
+        .max_bytes = options->max_bytes,
         .partition_max_bytes = options->partition_max_bytes,
         .backoff_ns = options->backoff_ms * 1000000LL,
         .timeout_ns = options->connect_timeout_ms * 1000000LL,

@@ -34,9 +34,6 @@
  * after so long each time, it is asked again; then after backoff_ms. */
 #define PB_FETCHER_SOON_COUNT 50
 #define PB_FETCHER_SOON_NS INT64_C(20000000)
-/* No request asks for more: larger answers leave the CPU's caches before they are written, and no memory is kept for
- * them. */
-#define PB_FETCH_MOST_BYTES (2 << 20)
 #define PB_FETCH_WATERMARK_VERSION 18 /* from then on a request tells the follower's high watermark (KIP-1166) */
 
 typedef struct pb_fetcher_settings {

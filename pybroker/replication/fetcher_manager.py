@@ -24,6 +24,10 @@ _FETCH_VERSION = 17
 _WATERMARK_FETCH_VERSION = 18
 _WATERMARK_METADATA_VERSION = 27
 
+#: Unless replica.fetch.response.max.bytes is set: larger answers leave the CPU's caches before they are written, and no
+#: memory is kept for them.
+_RESPONSE_BYTES = 2 << 20
+
 NOTHING_FETCHED = FetcherStats(*(0 for _ in FetcherStats._fields))
 
 logger = logging.getLogger(__name__)
@@ -127,12 +131,18 @@ class ReplicaFetcherManager:
             fetch_version=source.fetch_version,
             max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
             min_bytes=config.get_int("replica.fetch.min.bytes"),
-            max_bytes=config.get_int("replica.fetch.response.max.bytes"),
-            partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
+            max_bytes=_response_max_bytes(config),
+            partition_max_bytes=max(config.get_int("replica.fetch.max.bytes"), 1),
             backoff_ms=config.get_int("replica.fetch.backoff.ms"),
             connect_timeout_ms=config.get_int("replica.socket.timeout.ms"),
             client_id=f"broker-{self._node_id}-fetcher-{source.number}",
         )
+
+
+def _response_max_bytes(config: BrokerConfig) -> int:
+    max_bytes = config.get_int("replica.fetch.response.max.bytes")
+    # Of nothing comes at least one batch, as of very little.
+    return max(max_bytes, 1) if config.is_set("replica.fetch.response.max.bytes") else min(max_bytes, _RESPONSE_BYTES)
 
 
 def _hash(key: TopicPartition) -> int:

@@ -47,7 +47,7 @@ def test_one_for_each_leader_is_shared_and_closed_when_idle() -> None:
     fetcher = made.fetchers.acquire(source)
     assert made.fetchers.acquire(source) is fetcher
     assert [each.options for each in made.opened] == [
-        FetcherOptions(2, "host2", 9092, NODE_ID, 100, 17, 17, 1, 10_485_760, 1234, 1000, 30_000, "broker-1-fetcher-0")
+        FetcherOptions(2, "host2", 9092, NODE_ID, 100, 17, 17, 1, 2 << 20, 1234, 1000, 30_000, "broker-1-fetcher-0")
     ]
     made.fetchers.close_idle()
     made.fetchers.release(source)
@@ -58,6 +58,16 @@ def test_one_for_each_leader_is_shared_and_closed_when_idle() -> None:
     assert not made.opened[0].is_open
     assert made.fetchers.sources == ()
     assert made.fetchers.acquire(source) is made.opened[1]
+
+
+@pytest.mark.parametrize("max_bytes", [0, 4096, 2 << 20, 100 << 20])
+def test_a_response_is_as_large_as_it_is_set_to_be(max_bytes: int) -> None:
+    made = Setup(f"replica.fetch.response.max.bytes={max_bytes}", f"replica.fetch.max.bytes={max_bytes}")
+    source = made.fetchers.source(2, ("t", 0))
+    assert source is not None
+    made.fetchers.acquire(source)
+    options = made.opened[0].options
+    assert options.max_bytes == options.partition_max_bytes == max(max_bytes, 1)
 
 
 def test_partitions_are_spread_over_the_fetchers_of_a_leader() -> None:
