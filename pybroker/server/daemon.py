@@ -160,6 +160,7 @@ class Daemon:
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()
         await self._register(controller, replicas, watch)
+        pump.open()
         watch.start()
         self._stack.push_async_callback(watch.stop)
         await replicas.settled()

@@ -59,7 +59,9 @@ _NOTICES: Mapping[int, tuple[int, dict[str, Any] | None]] = {
 
 
 class EventPump:
-    """`start` when the services are there; `stop` before the data plane stops; `drain` after."""
+    """`start` when the services are there, `open` when they may be asked; `stop` before the data plane stops; `drain`
+    after. Requests that come before `open` wait for it, as Apache Kafka's do until the broker is unfenced: what is
+    known of this broker until then is of an earlier life."""
 
     def __init__(
         self,
@@ -77,15 +79,24 @@ class EventPump:
         self._awaited: set[asyncio.Future[Any]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        #: Requests that wait for `open`; None: it is.
+        self._early: list[RawEvent] | None = []
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
         """Begin to take events."""
         self._loop.add_reader(self._native.event_fd, self._on_events)
 
+    def open(self) -> None:
+        """Serve requests, those that wait for it first."""
+        early, self._early = self._early or [], None
+        for event in early:
+            self._serve(event)
+
     async def stop(self) -> None:
         """Close the connections of requests that wait, and from now on of those that come. Appends still finish."""
         self._stopping = True
+        self.open()
         awaited = list(self._awaited)
         for future in awaited:
             future.cancel()
@@ -116,7 +127,10 @@ class EventPump:
     def _handle(self, event: RawEvent) -> None:
         kind = event[0]
         if kind == EVENT_REQUEST:
-            self._serve(event)
+            if self._early is None:
+                self._serve(event)
+            else:
+                self._early.append(event)
         elif kind == EVENT_APPENDED:
             self._services.replicas.on_appended(event[2], event[3], event[1])
         elif kind == EVENT_CAUGHT_UP:

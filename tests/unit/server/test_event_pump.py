@@ -115,6 +115,7 @@ def pumped(
         services: Any = SimpleNamespace(replicas=replicas)
         pump = EventPump(native, apis, services, ["PLAINTEXT"])  # type: ignore[arg-type]  # a double
         pump.start()
+        pump.open()
         try:
             await scenario(native, pump, replicas)
         finally:
@@ -154,6 +155,31 @@ def test_an_answer_that_is_ready_leaves_without_a_task() -> None:
     native = pumped(handler, scenario)
     assert contexts[0] == RequestContext(HEARTBEAT, 4, 9, "me", "10.0.0.1", "PLAINTEXT", "User:ANONYMOUS", 1)
     assert native.host_lookup_count == 1, "once per connection"
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_requests_wait_until_they_may_be_asked(opens: bool) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        return m.HeartbeatResponse(error_code=0)
+
+    async def run() -> FakeNative:
+        native = FakeNative()
+        apis: Any = {HEARTBEAT: Api(m.HeartbeatRequest, 0, 4, handler)}
+        pump = EventPump(native, apis, SimpleNamespace(replicas=Replicas()), ["PLAINTEXT"])  # type: ignore[arg-type]
+        pump.start()
+        for handle in (1, 2):
+            native.request(handle, BODY)
+        pump._on_events()
+        assert (native.replies, native.closed) == ({}, [])
+        if opens:
+            pump.open()
+        await pump.stop()
+        pump.drain()
+        native.close()
+        return native
+
+    native = asyncio.run(run())
+    assert (native.replies, native.closed) == (({1: OK, 2: OK}, []) if opens else ({}, [1, 2]))
 
 
 def test_one_that_waits_does_not_hold_up_others() -> None:
