@@ -78,6 +78,7 @@ class PowerDisk:
         self.path = self._directory / "mounted"
         self._server: subprocess.Popen[str] | None = None
         self._loop = ""
+        self._is_shared = False
         self._drive.mkdir()
         self.path.mkdir()
         with open(self._image, "wb") as image:
@@ -87,6 +88,7 @@ class PowerDisk:
     def mount(self) -> None:
         """Power on: the file system as the image has it; ext4 replays its journal."""
         assert self._server is None
+        self._share()
         self._server = subprocess.Popen(
             [self._powerfs, self._drive, self._image],
             stdin=subprocess.PIPE,
@@ -99,6 +101,14 @@ class PowerDisk:
         disk = self._drive / "disk"
         self._loop = _run("losetup", "--find", "--show", "--direct-io=on", disk)
         _run("mount", "-t", "ext4", "-o", self.mount_options, self._loop, self.path)
+
+    def _share(self) -> None:
+        """Have what is unmounted below be unmounted everywhere. Whoever runs in a mount namespace of its own, as under
+        `ip netns exec`, would keep the device busy otherwise."""
+        if not self._is_shared:
+            _run("mount", "--bind", self._directory, self._directory)
+            self._is_shared = True
+            _run("mount", "--make-shared", self._directory)
 
     def _line(self) -> str:
         assert self._server is not None and self._server.stdout is not None
@@ -169,4 +179,6 @@ class PowerDisk:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unmount()
+        if self._is_shared:
+            self._retry("umount", self._directory)
         shutil.rmtree(self._directory, ignore_errors=True)
