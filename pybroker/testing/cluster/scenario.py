@@ -43,18 +43,21 @@ Happening = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Round:
     """Faults that happened together. `silence_seconds` is the longest time without an acknowledgement in a partition,
-    from their begin until all was well again, which took `recovery_seconds` from their end."""
+    from their begin until all was well again, which took `recovery_seconds` from their end: so long until the cluster
+    was healthy, which `last_illness` was last in the way of, and until clients got on."""
 
     happenings: tuple[Happening, ...]
     hold_seconds: float
     silence_seconds: float
+    healthy_seconds: float
     recovery_seconds: float
+    last_illness: str
 
     def __str__(self) -> str:
         what = " and ".join(f"{name} of node {node_id}" for name, node_id in self.happenings)
         return (
-            f"{what} for {self.hold_seconds:.1f} s: silence {self.silence_seconds:.1f} s, "
-            f"recovery {self.recovery_seconds:.1f} s"
+            f"{what} for {self.hold_seconds:.1f} s: silence {self.silence_seconds:.1f} s, recovery "
+            f"{self.recovery_seconds:.1f} s, healthy after {self.healthy_seconds:.1f} s ({self.last_illness})"
         )
 
 
@@ -196,10 +199,12 @@ class Scenario:
         for name, node_id in happenings:
             FAULTS[name].end(self._machines, node_id)
         ended = time.monotonic()
-        wait_until_healthy(self._cluster)
+        last_illness = wait_until_healthy(self._cluster)
+        healthy = time.monotonic()
         self.wait_for_progress()
         now = time.monotonic()
-        done = Round(happenings, hold_seconds, self.history.longest_silence(began, now), now - ended)
+        silence_seconds = self.history.longest_silence(began, now)
+        done = Round(happenings, hold_seconds, silence_seconds, healthy - ended, now - ended, last_illness)
         self.report.rounds.append(done)
         self._on_round(done)
 
@@ -233,17 +238,19 @@ def create_transaction_topic(cluster: LocalCluster) -> None:
     wait_until_healthy(cluster, at_least=[_TRANSACTION_TOPIC])
 
 
-def wait_until_healthy(cluster: LocalCluster, at_least: Sequence[str] = ()) -> None:
+def wait_until_healthy(cluster: LocalCluster, at_least: Sequence[str] = ()) -> str:
     """Return when every broker is unfenced and tells clients that all partitions have a leader and all replicas in
-    sync, those of the topics `at_least` among them."""
+    sync, those of the topics `at_least` among them; and with what was in the way of that last."""
     cluster.wait_until_ready(_HEALTHY_SECONDS)
     deadline = time.monotonic() + _HEALTHY_SECONDS
+    last_illness = "all partitions were well when all brokers were"
     while True:
         ill = next(
             (text for node in cluster.layout.brokers if (text := _illness(node.host, node.port, at_least))), None
         )
         if ill is None:
-            return
+            return last_illness
+        last_illness = ill
         assert time.monotonic() < deadline, f"the cluster is not well after {_HEALTHY_SECONDS:g} s: {ill}"
         time.sleep(_POLL_SECONDS)
 
