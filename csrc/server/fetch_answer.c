@@ -150,6 +150,8 @@ static bool is_answered(fetch_state *fetch, fetch_item *item)
         return true;
     bool changed = pb_session_partition_changed(fetch->session, item->cached, item->slice.segment != NULL, item->error,
                                                 item->ends.high_watermark, item->ends.log_start_offset);
+    if (item->diverging.epoch >= 0) /* who has to cut its log takes nothing else of the answer, and needs it again */
+        item->cached->sent_high_watermark = -1;
     return fetch->full || changed || item->diverging.epoch >= 0 || item->preferred_replica >= 0;
 }
 

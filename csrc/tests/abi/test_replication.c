@@ -500,6 +500,33 @@ TEST(a_fetch_session_of_a_follower_counts_what_it_does_not_say_again)
     finish(&it);
 }
 
+TEST(who_was_told_where_it_has_diverged_is_told_of_the_high_watermark_afterwards)
+{
+    served it;
+    begin(&it, "epoll", 2, 1, 1, PB_DURABILITY_NONE);
+    produce(&client, 1, 0);
+    produce(&client, 1, 0); /* epoch 1: offsets 0 and 1 */
+    CHECK_INT(lead_with(&it, 5, 1, 2, 1, NULL), 0);
+    two.next.session_epoch = 0;
+    two.next.leader_epoch = 5;
+    two.next.last_fetched_epoch = 1;
+    two.next.offset = 7;
+    mini_client_send_replica_fetch(&two.client, FETCH_VERSION, &two.next);
+    pb_fetch_response fetched;
+    mini_client_receive_fetch(&two.client, FETCH_VERSION, &fetched);
+    CHECK(fetched.session_id != 0);
+    CHECK_INT(fetched.responses[0].partitions[0].diverging_epoch.end_offset, 2);
+    two.next.session_id = fetched.session_id;
+    two.next.session_epoch = 1;
+    CHECK_INT(fetch_at(&two, 2)->high_watermark, 2); /* nothing has changed, but it had to cut its log first */
+    two.next.says_nothing = true;
+    two.next.session_epoch = 2;
+    mini_client_send_replica_fetch(&two.client, FETCH_VERSION, &two.next);
+    mini_client_receive_fetch(&two.client, FETCH_VERSION, &fetched);
+    CHECK_INT(fetched.responses_count, 0); /* it has it now */
+    finish(&it);
+}
+
 TEST(a_leadership_that_cannot_be_is_refused)
 {
     served it;
