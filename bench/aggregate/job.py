@@ -105,23 +105,45 @@ class _Tables:
         self._session = session
         self._output = output
 
-    def write(self, name: str, table: DataFrame) -> DataFrame:
-        """The table as it was written."""
-        path = str(self._output / name)
-        table.write.mode("overwrite").parquet(path)
-        return self._session.read.parquet(path)
+    def write(self, name: str, table: DataFrame, parts: str | None = None) -> DataFrame:
+        """The table as it was written; `parts` is a column of few values, each of which gets a directory."""
+        # Keys are all different, so a dictionary of them is made in vain.
+        writer = table.write.mode("overwrite").option("parquet.enable.dictionary#key", "false")
+        (writer.partitionBy(parts) if parts else writer).parquet(self._path(name))
+        return self._session.read.schema(table.schema).parquet(self._path(name))
+
+    def adopt(self, name: str, part: str) -> DataFrame:
+        """A part that was written under another name, as a table: nothing is copied."""
+        paths = self._session._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
+        source, target = paths(self._path(part)), paths(self._path(name))
+        files = target.getFileSystem(self._session._jsc.hadoopConfiguration())
+        files.delete(target, True)
+        if not files.rename(source, target):
+            raise RuntimeError(f"{source.toString()} could not be renamed to {target.toString()}")
+        return self._session.read.parquet(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return str(self._output / name)
+
+
+def _rows(written: _Tables, judged: DataFrame) -> DataFrame:
+    """The tables of rows and of the quarantine. Where nothing is repeated the good rows are there already."""
+    keys = written.write("repeated_keys", pool.repeated_keys(judged))
+    if keys.isEmpty() and not judged.where("is_good").isEmpty():
+        written.write("quarantine", pool.quarantine(judged))
+        return written.adopt("rows", "judged/is_good=true")
+    repeated = pool.repeated(judged, keys)
+    written.write("quarantine", pool.quarantine(judged).unionByName(pool.quarantine(repeated)))
+    return written.write("rows", pool.good(pool.unrepeated(judged, keys)).unionByName(pool.good(repeated)))
 
 
 def _aggregate(session: SparkSession, options: argparse.Namespace, timings: dict[str, float]) -> Report:
     written = _Tables(session, options.output)
     with _timed(timings, "judge"):
         # Written once, or every question asked of it would parse the input again.
-        judged = written.write("judged", pool.checked(_typed(session, options)))
+        judged = written.write("judged", pool.checked(_typed(session, options)), parts="is_good")
     with _timed(timings, "rows"):
-        keys = written.write("repeated_keys", pool.repeated_keys(judged))
-        repeated = pool.repeated(judged, keys)
-        rows = written.write("rows", pool.good(pool.unrepeated(judged, keys)).unionByName(pool.good(repeated)))
-        written.write("quarantine", pool.quarantine(judged).unionByName(pool.quarantine(repeated)))
+        rows = _rows(written, judged)
     with _timed(timings, "histories"):
         histories = written.write("histories", tables.histories(rows))
     with _timed(timings, "tables"):

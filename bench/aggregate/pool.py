@@ -9,6 +9,8 @@ Raw input has one line of JSON per row (`value`), when it was received by the cl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add, or_
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -40,6 +42,7 @@ _ROW_SCHEMA = ", ".join(
 _KEY = ("suite", "benchmark", "parameters_text", "unit", "commit", "time", "machine")
 _SETTINGS = ("profile", "backend", "engine", "durability")
 _EXCERPT = 200
+_USUAL_TIME_LENGTH = len("2026-01-31T12:00:00Z")
 
 
 def from_files(session: SparkSession, directories: Sequence[str]) -> DataFrame:
@@ -83,9 +86,11 @@ def _is_infinite(name: str) -> Column:
 def _problems() -> list[tuple[Column, Reason, Column]]:
     """What is looked at, in this order: a condition, the reason, the detail."""
     wanted = (*_REQUIRED_TEXTS, "time", "value", "samples")
+    # Conditions are plain ones: a list made for every row would cost more than all of them.
+    is_missing = reduce(or_, map(_is_empty, wanted))
     missing = f.array_compact(f.array(*(f.when(_is_empty(name), f.lit(name)) for name in wanted)))
-    given = f.size(f.array_compact(f.array(*_CONFIDENCE)))
-    infinite = f.array_contains(f.array(*(_is_infinite(name) for name in ("value", *_CONFIDENCE))), True)
+    given = reduce(add, (f.col(name).isNotNull().cast("int") for name in _CONFIDENCE))
+    infinite = reduce(or_, map(_is_infinite, ("value", *_CONFIDENCE)))
     measured, commit_time, tolerance = f.col("measured"), f.col("committed"), f.lit(CLOCK_TOLERANCE)
     skewed = (
         (measured > f.col("received") + tolerance) | (measured < f.lit(EARLIEST)) | (measured < commit_time - tolerance)
@@ -97,7 +102,7 @@ def _problems() -> list[tuple[Column, Reason, Column]]:
         (~f.col("is_json"), Reason.TRUNCATED, f.lit("no JSON, or not all of it")),
         (f.col("schema").isNull(), Reason.UNKNOWN_FORMAT, f.lit("no schema")),
         (f.col("schema") != SCHEMA_VERSION, Reason.UNKNOWN_VERSION, version),
-        (f.size(missing) > 0, malformed, f.concat(f.lit("no "), f.array_join(missing, ", "))),
+        (is_missing, malformed, f.concat(f.lit("no "), f.array_join(missing, ", "))),
         (f.col("_broken").isNotNull(), malformed, f.lit("a field has the wrong type")),
         (~f.col("better").isin(HIGHER, LOWER), malformed, f.lit("better should be higher or lower")),
         (f.col("samples") < 0, malformed, f.lit("samples is negative")),
@@ -109,76 +114,85 @@ def _problems() -> list[tuple[Column, Reason, Column]]:
     ]
 
 
+def _moment(name: str) -> Column:
+    """A time as a timestamp; null where it is none, or empty. One of the usual form is read much faster without
+    its `Z`, which the session's zone makes up for."""
+    text = f.nullif(f.col(name), f.lit(""))
+    is_usual = (f.length(text) == _USUAL_TIME_LENGTH) & text.endswith("Z")
+    return f.try_to_timestamp(f.when(is_usual, f.substring(text, 1, _USUAL_TIME_LENGTH - 1)).otherwise(text))
+
+
 def checked(rows: DataFrame) -> DataFrame:
-    """`typed` rows with `reason` and `detail`, null where nothing is wrong, and what the tables group by."""
+    """`typed` rows with what the tables group by; `rejection` says what is wrong, and is null where nothing is."""
     parameters = f.transform(
         f.map_entries(f.coalesce("parameters", f.create_map().cast("map<string, string>"))),
         lambda entry: f.concat(entry["key"], f.lit("="), entry["value"]),
     )
     rows = rows.withColumns(
         {
-            "measured": f.try_to_timestamp("time"),
-            "committed": f.try_to_timestamp(f.nullif("commit_time", f.lit(""))),
-            "parameters_text": f.array_join(f.array_sort(parameters), PAIR_SEPARATOR),
+            "measured": _moment("time"),
+            "committed": _moment("commit_time"),
+            "parameters_text": f.array_join(f.sort_array(parameters), PAIR_SEPARATOR),
             **{name: f.coalesce(name, f.lit("")) for name in (*_TEXTS, "limit")},
         }
     )
-    reason, detail = f.lit(None).cast("string"), f.lit(None).cast("string")
-    for condition, why, text in reversed(_problems()):
-        reason = f.when(condition, str(why)).otherwise(reason)
-        detail = f.when(condition, text).otherwise(detail)
-    is_rejection = f.col("rejected").isNotNull()
+    # The first problem's number, once; its texts are made of that, where there is one.
+    found, problem = f.when(f.col("rejected").isNotNull(), 0), f.col("_problem")
+    reason, detail = f.when(problem == 0, f.col("rejected.reason")), f.when(problem == 0, f.col("rejected.detail"))
+    for number, (condition, why, text) in enumerate(_problems(), 1):
+        found = found.when(condition, number)
+        reason, detail = reason.when(problem == number, str(why)), detail.when(problem == number, text)
     key = f.sha2(f.concat_ws(FIELD_SEPARATOR, *_KEY, *_SETTINGS), 256)
-    return rows.withColumns(
-        {
-            "reason": f.when(is_rejection, f.col("rejected.reason")).otherwise(reason),
-            "detail": f.when(is_rejection, f.col("rejected.detail")).otherwise(detail),
-            "key": f.substring(key, 1, 32),
-        }
+    rejection = _rejection(reason, detail, f.coalesce("rejected.excerpt", "excerpt"))
+    names = (*_REQUIRED_TEXTS, *_TEXTS, "limit", "value", *_CONFIDENCE, "samples", "cores", "ram_bytes")
+    return rows.withColumn("_problem", found).select(
+        f.substring(key, 1, 32).alias("key"),
+        *("parameters_text", "measured", "committed", *names),
+        f.coalesce("rejected.source", "source").alias("source"),
+        *("received", "place"),
+        f.when(problem.isNotNull(), rejection).alias("rejection"),
+        problem.isNull().alias("is_good"),
     )
 
 
+def _rejection(reason: Column, detail: Column, excerpt: Column) -> Column:
+    return f.struct(reason.alias("reason"), detail.alias("detail"), excerpt.alias("excerpt"))
+
+
 def repeated_keys(rows: DataFrame) -> DataFrame:
-    """The keys that several good rows of `checked` have: few, as a rule, so that only their rows need sorting."""
-    return rows.where("reason is null").groupBy("key").count().where("count > 1").select("key")
+    """The keys that several good rows of `checked` have: few, as a rule, so that only their rows need sorting. Keys are
+    long, so their hashes travel first, and only what shares one is looked at."""
+    keys = rows.where("is_good").select("key", f.xxhash64("key").alias("_hash"))
+    shared = keys.groupBy("_hash").count().where("count > 1").select("_hash")
+    suspects = keys.join(f.broadcast(shared), "_hash", "left_semi")
+    return suspects.groupBy("key").count().where("count > 1").select("key")
 
 
 def unrepeated(rows: DataFrame, keys: DataFrame) -> DataFrame:
     """The good rows whose key nobody else has."""
-    return rows.where("reason is null").join(keys, "key", "left_anti")
+    return rows.where("is_good").join(keys, "key", "left_anti")
 
 
 def repeated(rows: DataFrame, keys: DataFrame) -> DataFrame:
-    """The others, with a reason on each that repeats an earlier one."""
-    rows = rows.where("reason is null").join(keys, "key", "left_semi")
+    """The others; each that repeats an earlier one is rejected."""
+    rows = rows.where("is_good").join(keys, "key", "left_semi")
     order = Window.partitionBy("key").orderBy("received", "place", "value")
     first, number = f.first("value").over(order), f.row_number().over(order)
     rows = rows.withColumns({"_number": number, "_first": first})
     repeats = f.when(f.col("value") == f.col("_first"), str(Reason.DUPLICATE)).otherwise(str(Reason.CONFLICT))
     detail = f.concat(f.lit("first published with value "), f.col("_first").cast("string"))
+    excerpt = f.to_json(f.struct("suite", "benchmark", "machine", "measured", "value"))
     is_repeat = f.col("_number") > 1
-    return rows.withColumns({"reason": f.when(is_repeat, repeats), "detail": f.when(is_repeat, detail)})
+    rejection = f.when(is_repeat, _rejection(repeats, detail, excerpt))
+    return rows.withColumns({"rejection": rejection, "is_good": ~is_repeat}).drop("_number", "_first")
 
 
 def quarantine(rows: DataFrame) -> DataFrame:
-    """The quarantine's table, of rows that have a reason."""
-    source = f.coalesce("rejected.source", "source")
-    excerpt = f.coalesce("rejected.excerpt", "excerpt")
-    return rows.where(f.col("reason").isNotNull()).select(
-        "reason",
-        "detail",
-        "place",
-        source.alias("source"),
-        "machine",
-        "benchmark",
-        "received",
-        excerpt.alias("excerpt"),
-    )
+    """The quarantine's table, of rows that are rejected."""
+    names = ("place", "source", "machine", "benchmark", "received")
+    return rows.where("not is_good").select("rejection.reason", "rejection.detail", *names, "rejection.excerpt")
 
 
 def good(rows: DataFrame) -> DataFrame:
     """The rows' table."""
-    names = (*_REQUIRED_TEXTS, *_TEXTS, "limit", "value", *_CONFIDENCE, "samples", "cores", "ram_bytes", "source")
-    return rows.where(f.col("reason").isNull()).select(
-        "key", "parameters_text", "measured", "committed", *names, "received", "place"
-    )
+    return rows.where("is_good").drop("is_good")

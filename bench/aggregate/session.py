@@ -35,9 +35,24 @@ def connector_jars() -> list[Path]:
     return sorted(libs.glob("*.jar"))
 
 
+#: Spark makes one method of all that happens to a row, and a JVM leaves long ones to its interpreter.
+_COMPILE_ALL = "-XX:-DontCompileHugeMethods"
+#: Few rows at a time are in memory, whatever there is to read; and what gathers the rows of histories keeps so many
+#: histories before it begins to sort, which costs more than all the rest.
+_BOUNDED_MEMORY = {
+    "spark.sql.files.maxPartitionBytes": "32m",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "16384",
+    # Rows of `judged` go to two files at a time, instead of being sorted by which.
+    "spark.sql.maxConcurrentOutputFileWriters": "2",
+}
+#: Half of what a row takes are its key's hexadecimal digits.
+_SMALL_FILES = {"spark.sql.parquet.compression.codec": "zstd", "spark.io.compression.codec": "zstd"}
+
+
 def start(master: str, memory: str, scratch: Path, *, with_kafka: bool, partitions: int = 0) -> SparkSession:
     """A session. `memory` is the driver's heap (with a local master that is all there is), `scratch` takes what spills,
-    `partitions` is that of shuffles; 0 leaves it to Spark, which joins small ones."""
+    `partitions` is that of shuffles; 0 leaves it to Spark, which joins small ones of many."""
     scratch.mkdir(parents=True, exist_ok=True)
     builder = (
         SparkSession.builder.appName("pybroker-benchmarks")
@@ -47,10 +62,13 @@ def start(master: str, memory: str, scratch: Path, *, with_kafka: bool, partitio
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", str(partitions or 32))
+        .config("spark.sql.shuffle.partitions", str(partitions or 256))
         .config("spark.sql.execution.pythonUDF.arrow.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC")
+        .config("spark.driver.extraJavaOptions", f"-XX:+UseParallelGC {_COMPILE_ALL}")
+        .config("spark.executor.extraJavaOptions", _COMPILE_ALL)
     )
+    for name, value in {**_BOUNDED_MEMORY, **_SMALL_FILES}.items():
+        builder = builder.config(name, value)
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         # Workers run this interpreter, whatever python3 is in PATH; a cluster has its own, with NumPy.

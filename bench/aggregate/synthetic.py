@@ -20,31 +20,44 @@ def _noise() -> Column:
     return f.randn(_SEED) / f.sqrt(squares / 3) * (0.05 / 3**0.5)
 
 
+def _commits(session: SparkSession, count: int) -> DataFrame:
+    """Each commit with its texts, which would cost more than all the rest if every row made them."""
+    number = f.col("id").cast("int")
+    time = f.timestamp_seconds(_START + number * _COMMIT_SECONDS)
+    return session.range(count).select(
+        number.alias("commit_number"),
+        f.sha1(number.cast("string")).alias("commit"),
+        f.date_format(time, "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("time"),
+    )
+
+
 def synthetic(session: SparkSession, row_count: int, commits: int, benchmarks: int) -> DataFrame:
     """`typed` rows, as if they had been read from files."""
     identifier, per_machine = f.col("id"), commits * benchmarks
-    machine = f.format_string("machine-%04d", (identifier / per_machine).cast("int"))
-    commit = ((identifier % per_machine) / benchmarks).cast("int")
-    benchmark = (identifier % benchmarks).cast("int")
-    level = 100 + f.abs(f.hash(benchmark, (identifier / per_machine).cast("int"))) % 1000
+    numbers = session.range(row_count).select(
+        f.expr(f"id div {per_machine}").cast("int").alias("machine_number"),
+        f.expr(f"(id % {per_machine}) div {benchmarks}").cast("int").alias("commit_number"),
+        (identifier % benchmarks).cast("int").alias("benchmark_number"),
+    )
+    machine, commit, benchmark = f.col("machine_number"), f.col("commit_number"), f.col("benchmark_number")
+    level = 100 + f.abs(f.hash(benchmark, machine)) % 1000
     step = f.when((benchmark % 10 == 0) & (commit >= commits * 2 // 3), 0.9).otherwise(1.0)
-    time = f.timestamp_seconds(_START + commit * _COMMIT_SECONDS)
     texts = ("cpu", "disk", "nic", "kernel", "file_system", "profile", "backend", "engine", "durability", "limit")
-    return session.range(row_count).select(
+    return numbers.join(f.broadcast(_commits(session, commits)), "commit_number").select(
         f.timestamp_seconds(f.lit(_START + (commits + 1) * _COMMIT_SECONDS)).alias("received"),
         f.lit("synthetic").alias("place"),
         f.lit(True).alias("is_json"),
         f.lit("").alias("excerpt"),
         f.lit("synthetic").alias("suite"),
-        f.format_string("benchmark-%03d", benchmark).alias("benchmark"),
+        f.concat(f.lit("benchmark-"), f.lpad(benchmark.cast("string"), 3, "0")).alias("benchmark"),
         f.lit("MB/s").alias("unit"),
         f.lit("higher").alias("better"),
-        machine.alias("machine"),
-        f.sha1(commit.cast("string")).alias("commit"),
+        f.concat(f.lit("machine-"), f.lpad(machine.cast("string"), 4, "0")).alias("machine"),
+        "commit",
         *(f.lit(name).alias(name) for name in texts),
         f.lit("synthetic").alias("source"),
-        f.date_format(time, "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("time"),
-        f.date_format(time, "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("commit_time"),
+        "time",
+        f.col("time").alias("commit_time"),
         f.greatest(level * step * (1 + _noise()), f.lit(1.0)).alias("value"),
         *(f.lit(None).cast("double").alias(name) for name in ("confidence", "confidence_low", "confidence_high")),
         f.lit(3).cast("bigint").alias("samples"),

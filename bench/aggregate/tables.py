@@ -26,13 +26,21 @@ def histories(rows: DataFrame) -> DataFrame:
         f.when(f.col("commit") == "", f.lit(0)).otherwise(f.xxhash64("commit")).alias("code"),
         "value",
     )
-    gathered = rows.groupBy(*SETTING, *MEASURED).agg(
-        f.sort_array(f.collect_list(ordered)).alias("rows"), f.max("limit").alias("limit")
+    names = (*SETTING, *MEASURED)
+    # 128 bits stand for ten texts, which would be most of what is moved and compared.
+    number = (f.xxhash64(*names).alias("_number"), f.xxhash64(f.lit(1), *names).alias("_number_too"))
+    gathered = rows.groupBy(*number).agg(
+        *(f.first(name).alias(name) for name in names),
+        f.sort_array(f.collect_list(ordered)).alias("rows"),
+        f.max("limit").alias("limit"),
     )
     analysed = f.udf(analyse, RESULT_SCHEMA)(f.col("rows.code"), f.col("rows.value"))
     found = gathered.withColumn("found", analysed)
-    # Sizes and picks happen here, so that neither commits nor times travel to Python.
-    picked = f.transform("found.positions", lambda position: f.get("rows", position))
+    # Sizes and picks happen here, so that neither commits nor times travel to Python; and nothing comes back from there
+    # that is here already.
+    chosen = f.transform("found.positions", lambda position: f.get("rows", position))
+    picked = f.coalesce(chosen, f.col("rows"))
+    points = f.coalesce(f.col("found.points"), f.col("rows.value")).alias("points")
     return found.withColumn("picked", picked).select(
         *SETTING,
         *MEASURED,
@@ -40,7 +48,8 @@ def histories(rows: DataFrame) -> DataFrame:
         f.size("rows").alias("rows_count"),
         f.col("picked.commit").alias("commits"),
         f.col("picked.time").alias("times"),
-        *(f.col(f"found.{name}") for name in ("points", "median", "confidence_low", "confidence_high")),
+        points,
+        *(f.col(f"found.{name}") for name in ("median", "confidence_low", "confidence_high")),
         *(f.col(f"found.{name}") for name in ("level_commits", "changes")),
     )
 

@@ -123,3 +123,8 @@ def test_the_level_is_what_has_been_since_the_last_change() -> None:
     _, _, median, low, high, level_commits, changes = analyse(list(range(1, 41)), values)
     assert (median, low, high, level_commits) == (13, 13, 13, 20)
     assert [change[:3] for change in changes] == [(20, 10, 13)]
+
+
+def test_rows_that_are_their_commits_only_ones_do_not_come_back() -> None:
+    points, positions, median, *_ = analyse([5, 8, 0, 0], [1.0, 2.0, 3.0, 4.0])
+    assert (points, positions, median) == (None, None, 2.5)
