@@ -101,7 +101,8 @@ class IsrState:
         return None if self.pending is not None or remaining == self.isr else self._propose(remaining)
 
     def _propose(self, isr: tuple[int, ...]) -> Proposal:
-        self.pending = Proposal(isr, self.leader_epoch, self.partition_epoch)
+        # In their order because Apache Kafka's leaders propose them so, and tools show them as they were proposed.
+        self.pending = Proposal(tuple(sorted(isr)), self.leader_epoch, self.partition_epoch)
         return self.pending
 
     def take_back(self, proposal: Proposal) -> None:

@@ -113,6 +113,15 @@ def test_an_answer_of_another_time_decides_nothing(given: m.AlterPartitionRespon
     assert state.maximal == (1, 2, 3)
 
 
+def test_a_proposal_names_replicas_in_their_order() -> None:
+    state = IsrState(LEADER, registration(isr=(2, 1)))
+    proposal = state.expand(3)
+    assert proposal is not None
+    assert proposal.isr == (1, 2, 3)
+    state.take_back(proposal)
+    assert state.isr == (2, 1)
+
+
 def test_the_metadata_may_be_first() -> None:
     state, proposal = pending_expansion()
     assert state.on_registration(registration(isr=(1, 3), partition_epoch=1))
