@@ -45,6 +45,24 @@ static void wait_for_wake(pb_thread *thread)
     pthread_mutex_unlock(&thread->mutex);
 }
 
+enum disk_class { DISK_CLASS_NONE = 0, DISK_CLASS_BEST_EFFORT = 2, DISK_CLASS_IDLE = 3 }; /* of ioprio_set(2) */
+
+/* A wish: not every I/O scheduler looks at it. */
+static void set_disk_class(enum disk_class class, int level)
+{
+    enum { WHO_PROCESS = 1, CLASS_SHIFT = 13 };
+    (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, (int)class << CLASS_SHIFT | level);
+}
+
+/* A thread that goes before others on the CPU would by default do so on the disk: beside one that writes on and on,
+ * mq-deadline let nothing else through for a tenth of a second, not even the journal or the file system's own reads,
+ * for which the same thread waits next. */
+static void share_disk(void)
+{
+    enum { USUAL_LEVEL = 4 };
+    set_disk_class(DISK_CLASS_BEST_EFFORT, USUAL_LEVEL);
+}
+
 /* A short slice gives the thread an early deadline, so the scheduler lets it in when it wakes although others are busy.
  * Needs no privilege. A kernel that refuses leaves latency to chance. More weight (a nice value of -10) does harm: the
  * thread breaks into clients on the same machine at every wake, and a fetch costs 1.5 times as much. */
@@ -71,6 +89,7 @@ static void step_behind(void)
 static void go_before(void)
 {
     const struct sched_param lowest = {.sched_priority = 1};
+    share_disk();
     if (sched_setscheduler(0, SCHED_RR, &lowest) < 0)
         shorten_slice();
 }
@@ -157,9 +176,7 @@ void pb_posix_nap(pb_io *io, int64_t ns)
 void pb_posix_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;
-    enum { WHO_PROCESS = 1, CLASS_SHIFT = 13, CLASS_NONE = 0, CLASS_IDLE = 3 }; /* of ioprio_set(2) */
-    /* A wish: not every I/O scheduler looks at it. */
-    (void)syscall(SYS_ioprio_set, WHO_PROCESS, 0, (yield ? CLASS_IDLE : CLASS_NONE) << CLASS_SHIFT);
+    set_disk_class(yield ? DISK_CLASS_IDLE : DISK_CLASS_NONE, 0);
 }
 
 /* Threads of this process that go first. Each may hold a CPU for as long as it has work. */
@@ -183,6 +200,8 @@ int pb_posix_thread_go_first(pb_io *io, bool first)
         return 0;
     }
     int result = atomic_fetch_add(&first_count, 1) + 1 < cpu_count() ? 0 : -EAGAIN;
+    if (result == 0)
+        share_disk();
     const struct sched_param lowest = {.sched_priority = 1};
     if (result == 0 && sched_setscheduler(0, SCHED_RR, &lowest) < 0)
         result = -errno;
