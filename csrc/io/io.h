@@ -176,6 +176,9 @@ typedef struct pb_io_ops {
     /* Names. */
     int (*rename)(pb_io *io, const char *from, const char *to);
     int (*unlink)(pb_io *io, const char *path);
+    /* Before a large file is unlinked: give most of its blocks back, so slowly that others hardly notice. -EBUSY: not
+     * while somebody has it open, or by another name. May take seconds. */
+    int (*path_drain)(pb_io *io, const char *path);
     int (*directory_make)(pb_io *io, const char *path);
     int (*directory_remove)(pb_io *io, const char *path); /* must be empty */
     int (*directory_sync)(pb_io *io, const char *path);

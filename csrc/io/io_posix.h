@@ -133,6 +133,7 @@ pb_residency pb_posix_residency(void);
 void pb_posix_force_residency(pb_residency residency);
 int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
+int pb_posix_path_drain(pb_io *io, const char *path);
 int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
 int pb_posix_filesystem_open(pb_io *io, const char *path);
@@ -174,16 +175,17 @@ const struct sockaddr *pb_posix_sockaddr(const pb_address *address);
     .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                                    \
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
-    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
-    .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                          \
-    .filesystem_holds = pb_posix_filesystem_holds, .directory_sync = pb_posix_directory_sync,                          \
-    .directory_list = pb_posix_directory_list, .store_directory = pb_posix_store_directory,                            \
-    .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .store_stands = pb_posix_store_stands, \
-    .boot_id = pb_posix_boot_id, .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start,                       \
-    .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
-    .thread_join = pb_posix_thread_join, .nap = pb_posix_nap, .thread_read_mode = pb_posix_thread_read_mode,           \
-    .file_bring_in = pb_posix_file_bring_in, .thread_yield_disk = pb_posix_thread_yield_disk,                          \
-    .thread_go_first = pb_posix_thread_go_first, .socket_listen = pb_posix_socket_listen,                              \
-    .socket_peer = pb_posix_socket_peer, .address_find = pb_posix_address_find
+    .path_drain = pb_posix_path_drain, .directory_make = pb_posix_directory_make,                                      \
+    .directory_remove = pb_posix_directory_remove, .filesystem_open = pb_posix_filesystem_open,                        \
+    .filesystem_sync = pb_posix_filesystem_sync, .filesystem_holds = pb_posix_filesystem_holds,                        \
+    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \
+    .store_directory = pb_posix_store_directory, .store_create = pb_posix_store_create,                                \
+    .store_close = pb_posix_store_close, .store_stands = pb_posix_store_stands, .boot_id = pb_posix_boot_id,           \
+    .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,               \
+    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join, .nap = pb_posix_nap,       \
+    .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                            \
+    .thread_yield_disk = pb_posix_thread_yield_disk, .thread_go_first = pb_posix_thread_go_first,                      \
+    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer,                                      \
+    .address_find = pb_posix_address_find
 
 #endif

@@ -68,6 +68,15 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
     return rc;
 }
 
+/* So that the disk is not kept from everybody else while its blocks become free. A reader that is still at it keeps the
+ * file whole. */
+static void drain_removed(const pb_log *log, const pb_removed *removed)
+{
+    char path[PB_LOG_PATH_BYTES];
+    if (pb_segment_path(path, log->directory, removed->base_offset, PB_FILE_LOG, ".deleted") == 0)
+        (void)log->io->ops->path_drain(log->io, path);
+}
+
 int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure)
 {
     int rc = pb_log_begin_maintenance(log, guard);
@@ -77,6 +86,7 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, 
         pb_removed *removed = PB_CONTAINER(log->removed.next, pb_removed, link);
         if (removed->removed_ms >= older_than_ms)
             break;
+        drain_removed(log, removed);
         rc = pb_log_unlink_segment_files(log, removed->base_offset, ".deleted");
         if (rc != 0) {
             rc = pb_log_fail(log, failure, rc, "cannot unlink the files of a deleted segment");

@@ -1,0 +1,50 @@
+/*
+ * Giving the blocks of a large file back bit by bit. A file system that tells the disk what is free (mounted with
+ * `discard`) does so for all of a file when it goes, and the disk does nothing else meanwhile: beside the end of a
+ * segment of 256 MiB writes took 25 to 50 ms instead of 1.5. Beside one that goes in pieces they take what they always
+ * do.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/io_posix.h"
+
+enum { DRAIN_BYTES = 8 << 20 }; /* at once */
+
+/* Has nobody else opened the file? That is what the kernel grants a lease for. Whoever opens it in the moment in which
+ * we have one sends a signal, which must be one that is ignored. */
+static bool is_alone(int file)
+{
+    if (fcntl(file, F_SETSIG, SIGURG) < 0 || fcntl(file, F_SETLEASE, F_WRLCK) < 0)
+        return false;
+    return fcntl(file, F_SETLEASE, F_UNLCK) == 0;
+}
+
+/* Cut it in pieces, and leave the disk to others as long as each of them took. */
+static int drain(pb_io *io, int file, int64_t size)
+{
+    int result = 0;
+    for (int64_t left = size - DRAIN_BYTES; result == 0 && left > 0; left -= DRAIN_BYTES) {
+        int64_t began_ns = pb_posix_monotonic_ns(io);
+        result = pb_posix_file_truncate(io, file, left);
+        pb_posix_nap(io, pb_posix_monotonic_ns(io) - began_ns);
+    }
+    return result;
+}
+
+int pb_posix_path_drain(pb_io *io, const char *path)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0)
+        return -errno;
+    struct stat status;
+    int result = fstat(file, &status) < 0 ? -errno : 0;
+    if (result == 0 && status.st_size > DRAIN_BYTES)
+        result = S_ISREG(status.st_mode) && status.st_nlink == 1 && is_alone(file) ? drain(io, file, status.st_size)
+                                                                                   : -EBUSY;
+    (void)close(file);
+    return result;
+}
