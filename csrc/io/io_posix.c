@@ -20,6 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
+enum {
+    PAGE_BYTES = 4096,
+    ONE_SEGMENT_BYTES = 64 * 1024, /* of a device that takes as much, as loopback and those that cut segments do */
+};
+
 int64_t pb_posix_monotonic_ns(pb_io *io)
 {
     (void)io;
@@ -286,38 +291,82 @@ static int64_t send_part(int fd, struct iovec *iov, int count, bool *all)
 }
 
 /* sendfile has no per-call "do not wait", so a blocking socket is made non-blocking around the call. */
-static int64_t send_range(const pb_op *op, bool socket_blocks)
+static int64_t send_range(const pb_op *op, int64_t position, size_t length, bool socket_blocks)
 {
     int fd = op->socket->fd, on = 1, off = 0;
     if (socket_blocks && ioctl(fd, FIONBIO, &on) < 0)
         return -errno;
-    off_t offset = op->position;
-    int64_t sent = RETRY(sendfile(fd, op->file, &offset, op->length));
+    off_t offset = position;
+    int64_t sent = RETRY(sendfile(fd, op->file, &offset, length));
     if (socket_blocks && ioctl(fd, FIONBIO, &off) < 0)
         return -errno;
     return sent;
 }
 
+/* What is sent: memory, a range of the file, memory. The buffers hold what was copied of the file. */
+typedef struct send_plan {
+    struct iovec before[PB_IO_MAX_IOVECS + 1];
+    struct iovec after[PB_IO_MAX_IOVECS + 1];
+    int before_count;
+    int after_count;
+    int64_t position;
+    size_t length;
+    uint8_t first_page[PAGE_BYTES];
+    uint8_t last_page[PAGE_BYTES];
+} send_plan;
+
+static void plan_all(send_plan *plan, const pb_op *op)
+{
+    plan->before_count = op->iov_count - op->tail_count;
+    plan->after_count = op->tail_count;
+    memcpy(plan->before, op->iov, (size_t)plan->before_count * sizeof *op->iov);
+    memcpy(plan->after, op->iov + plan->before_count, (size_t)plan->after_count * sizeof *op->iov);
+    plan->position = op->position;
+    plan->length = op->length;
+}
+
+/* TCP puts no more than 17 pieces of memory into a segment. A page of a file is one of them, and so is what was copied
+ * at a time, so 64 KiB from anywhere in a file, with a header, would leave as two segments, and each wakes its reader.
+ * On loopback the second one costs as much as all the rest. With the pages at both ends copied it leaves as one. */
+static void copy_ends(send_plan *plan, const pb_op *op)
+{
+    int64_t begin = op->position, end = op->position + (int64_t)op->length;
+    int64_t whole_begin = (begin + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    int64_t whole_end = end / PAGE_BYTES * PAGE_BYTES;
+    size_t first_bytes = (size_t)(whole_begin - begin), last_bytes = (size_t)(end - whole_end);
+    if (op->length > ONE_SEGMENT_BYTES || whole_begin >= whole_end ||
+        (first_bytes > 0 && pread(op->file, plan->first_page, first_bytes, begin) != (ssize_t)first_bytes) ||
+        (last_bytes > 0 && pread(op->file, plan->last_page, last_bytes, whole_end) != (ssize_t)last_bytes))
+        return; /* sendfile meets the same error */
+    plan->before[plan->before_count++] = (struct iovec){plan->first_page, first_bytes};
+    memmove(plan->after + 1, plan->after, (size_t)plan->after_count * sizeof *plan->after);
+    plan->after[0] = (struct iovec){plan->last_page, last_bytes};
+    plan->after_count++;
+    plan->position = whole_begin;
+    plan->length = (size_t)(whole_end - whole_begin);
+}
+
 /* The first failure ends it; after something was sent it is told when it comes again with the rest. */
 static int64_t send_parts(const pb_op *op, bool socket_blocks)
 {
-    int head_count = op->iov_count - op->tail_count;
+    send_plan plan;
     bool all;
-    int64_t head = send_part(op->socket->fd, op->iov, head_count, &all);
+    plan_all(&plan, op);
+    copy_ends(&plan, op);
+    int64_t head = send_part(op->socket->fd, plan.before, plan.before_count, &all);
     if (!all)
         return head;
-    int64_t sent = send_range(op, socket_blocks);
+    int64_t sent = send_range(op, plan.position, plan.length, socket_blocks);
     if (sent < 0)
         return head > 0 ? head : sent;
-    int64_t tail =
-        sent < (int64_t)op->length ? 0 : send_part(op->socket->fd, op->iov + head_count, op->tail_count, &all);
+    int64_t tail = sent < (int64_t)plan.length ? 0 : send_part(op->socket->fd, plan.after, plan.after_count, &all);
     return head + sent + (tail > 0 ? tail : 0);
 }
 
 int64_t pb_posix_sendfile(const pb_op *op, bool socket_blocks)
 {
     if (op->iov_count == 0)
-        return send_range(op, socket_blocks);
+        return send_range(op, op->position, op->length, socket_blocks);
     /* Corked, so that head, range and tail leave in as few packets as they fit in, and wake their reader once. */
     int fd = op->socket->fd, on = 1, off = 0;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);

@@ -259,6 +259,41 @@ TEST(files_leave_by_sendfile_between_head_and_tail_and_end_where_they_end)
     }
 }
 
+TEST(ranges_of_any_length_leave_byte_for_byte_from_anywhere_in_a_file)
+{
+    enum { EDGE_BYTES = 16 };
+    static const size_t lengths[] = {33000, 1, 65049, 4095, 61440, 4096, 65536, 4097, 40000, 65537, 8191, 8192, 100000};
+    rig it;
+    char path[64];
+    fill_large();
+    FOR_EACH_BACKEND(it)
+    {
+        int file = temporary_file(&it, path);
+        struct iovec iov = {large, sizeof large};
+        CHECK_INT(pb_io_write_all(it.io, file, &iov, 1, 0), 0);
+        pthread_t reader;
+        CHECK_INT(pthread_create(&reader, NULL, read_all, &it), 0);
+        size_t done = 0;
+        for (size_t i = 0; done < sizeof large; i++) {
+            int before = it.sent;
+            size_t length = lengths[i % (sizeof lengths / sizeof lengths[0])];
+            struct iovec parts[2] = {{large + done, EDGE_BYTES}, {large + done + EDGE_BYTES + length, EDGE_BYTES}};
+            if (sizeof large - done >= length + 2 * EDGE_BYTES) {
+                it.io->ops->socket_sendfile(it.loop, &it.socket, parts, 2, 1, file, (int64_t)done + EDGE_BYTES, length);
+            } else {
+                parts[0].iov_len = sizeof large - done;
+                it.io->ops->socket_send(it.loop, &it.socket, parts, 1);
+            }
+            turn_until(&it, &it.sent, before + 1);
+            CHECK(it.send_result > 0); /* it may be less than all, and the next begins there */
+            done += (size_t)it.send_result;
+        }
+        CHECK_INT(pthread_join(reader, NULL), 0);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
+}
+
 TEST(head_file_and_tail_leave_at_once_where_there_is_room)
 {
     rig it;
