@@ -22,6 +22,7 @@ from bench.peers.control import control_plane
 from bench.peers.durable import durable
 from bench.peers.log_sections import LOG_SECTIONS, LogBench
 from bench.peers.peer import Peer, Site
+from bench.peers.replication import replication
 from bench.peers.report import Row, Section, save, text_table, verdict
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
@@ -40,6 +41,7 @@ OWN_SECTIONS: Mapping[str, tuple[str, Callable[[LogBench], list[Row]]]] = {
     "durable": ("against", durable),
     "catch-up": ("without", catch_up),
     "targets": ("against", targets),
+    "replication": ("kafka", replication),
 }
 ALL_SECTIONS = [*SECTIONS, *OWN_SECTIONS]
 

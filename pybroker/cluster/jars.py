@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.cluster.errors import KafkaMissing, ProcessFailed
@@ -31,6 +32,17 @@ _ARTIFACTS = (
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 )
 JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """How a JVM is started: the most that its heap takes, in MiB, and further options. The defaults start soon and take
+    little; what is to be measured wants others."""
+
+    heap_megabytes: int = 256
+    options: Sequence[str] = JAVA_OPTIONS
+
+
 _LOG4J = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.out.ref = out

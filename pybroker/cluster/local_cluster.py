@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pybroker.cluster.errors import ClusterError, ProcessFailed
 from pybroker.cluster.formatting import format_broker, format_controllers
-from pybroker.cluster.jars import JAVA_OPTIONS, java_command
+from pybroker.cluster.jars import Jvm, java_command
 from pybroker.cluster.layout import FIRST_CONTROLLER_ID, ClusterFile, Layout, Node, NodeKind
 from pybroker.cluster.network import Network, make_network
 from pybroker.cluster.node_process import NodeProcess
@@ -27,7 +27,6 @@ from pybroker.protocol.uuids import random_uuid, uuid_to_text
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
-_HEAP_MEGABYTES = 256
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 20
 _LOOPBACK = "127.0.0.1"
@@ -35,13 +34,14 @@ _NAMESPACE_PORT = 9092
 
 
 class LocalCluster:
-    """The nodes of one directory."""
+    """The nodes of one directory. `jvm` is how brokers of Apache Kafka are started from here."""
 
     def __init__(self, directory: Path, layout: Layout, processes: Mapping[int, NodeProcess]) -> None:
         self.directory = directory
         self.layout = layout
         #: What nodes get into their environments, by node id, when this object starts them.
         self.environments: dict[int, dict[str, str]] = {}
+        self.jvm = Jvm()
         self._file = ClusterFile(directory)
         self._processes = dict(processes)
 
@@ -114,7 +114,8 @@ class LocalCluster:
         if node.kind is NodeKind.BROKER:
             command = [sys.executable, "-m", "pybroker", "serve", str(properties_path)]
         else:
-            command = [*java_command("kafka.Kafka", _HEAP_MEGABYTES, "INFO", JAVA_OPTIONS), str(properties_path)]
+            jvm = self.jvm if node.is_broker else Jvm()
+            command = [*java_command("kafka.Kafka", jvm.heap_megabytes, "INFO", jvm.options), str(properties_path)]
         if self.layout.network is not None:
             command = self.layout.network.command_prefix(self._index(node_id)) + command
         self._processes[node_id] = NodeProcess.start(

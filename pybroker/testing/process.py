@@ -17,10 +17,18 @@ from typing import TypeVar
 from pybroker.cluster.errors import ProcessFailed
 from pybroker.cluster.ports import free_port
 
-__all__ = ["ChildProcess", "ProcessFailed", "free_port"]
+__all__ = ["ChildProcess", "ProcessFailed", "cpu_seconds", "free_port"]
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.01
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process used so far, in seconds, kernel threads of its own (io-wq) included and
+    children it has not. FileNotFoundError when it has gone."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class ChildProcess:
@@ -115,6 +123,4 @@ class ChildProcess:
 
     def cpu_seconds(self) -> float:
         """User and system time the child used so far (not that of children it has)."""
-        with open(f"/proc/{self.pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
