@@ -89,7 +89,7 @@ test: venv ## everything that is quick: C tests plain, ASan+UBSan and TSan, fuzz
 
 # Builds side by side take what is generated as it is.
 generated: venv
-	+@$(CSRC) wire/generated/stamp.mk
+	+@$(CSRC) generated
 
 test-c asan tsan fuzz-smoke lint-c: | generated
 
