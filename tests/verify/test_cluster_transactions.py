@@ -28,7 +28,7 @@ WAIT_SECONDS = 60.0
 VERIFICATION = "transaction.partition.verification.enable"
 #: Led by one broker each, which has them alone.
 TOPICS = {"ours": OURS, "kafkas": KAFKAS}
-PARTITIONS = 4
+PARTITIONS = 5
 #: A broker that starts again waits for its last session to end.
 _SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
@@ -107,8 +107,9 @@ class Zombie:
 
         self._coordinate(ask)
 
-    def end(self, *, commit: bool) -> None:
-        """EndTxn, as a producer does that knows version 4 at most."""
+    def end(self, topic: str, partition: int, *, commit: bool) -> None:
+        """EndTxn, as a producer does that knows version 4 at most, and until its marker is in the partition: before,
+        what comes late is still of the transaction."""
 
         def ask() -> int:
             request = m.EndTxnRequest(
@@ -121,6 +122,22 @@ class Zombie:
             return answer.error_code
 
         self._coordinate(ask)
+        until(
+            lambda: self._end_offset(topic, partition, committed=True) == self._end_offset(topic, partition),
+            "the marker is there",
+        )
+
+    def _end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
+        """The high watermark, or the last stable offset."""
+        rows = [m.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)]
+        request = m.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=rows)],
+        )
+        answer: m.ListOffsetsResponse = self._ask(TOPICS[topic], request, 7)
+        offset: int = answer.topics[0].partitions[0].offset
+        return offset
 
     def write(self, topic: str, partition: int, sequence: int, version: int = 9) -> int:
         """One record; the error code. Again while the coordinator could not be asked."""
@@ -207,12 +224,12 @@ def story(cluster: LocalCluster, topic: str) -> list[tuple[str, int]]:
     told.append(("added", one.write(topic, 1, 0)))
     told.append(("another one", one.write(topic, 1, 1)))
     told.append(("another partition", one.write(topic, 2, 0)))
-    one.end(commit=False)
+    one.end(topic, 1, commit=False)
     told.append(("after its end", one.write(topic, 1, 2)))
     one.add(topic, 1)
     told.append(("in the next one", one.write(topic, 1, 2)))
     told.append(("again", one.write(topic, 1, 2)))
-    one.end(commit=True)
+    one.end(topic, 1, commit=True)
     one.add(topic, 1)
     other = Zombie(cluster, one.transactional_id)
     other.begin()
@@ -220,7 +237,7 @@ def story(cluster: LocalCluster, topic: str) -> list[tuple[str, int]]:
     told.append(("as a zombie elsewhere", one.write(topic, 2, 0)))
     other.add(topic, 1)
     told.append(("in the zombie's place", other.write(topic, 1, 0)))
-    other.end(commit=True)
+    other.end(topic, 1, commit=True)
     told.append(("what was there before its end", other.write(topic, 1, 0)))
     other.add(topic, 1)
     told.append(("behind what was refused", other.write(topic, 1, 1)))
@@ -273,10 +290,10 @@ def test_whether_it_is_verified_changes_while_it_serves(cluster: LocalCluster) -
 def test_it_waits_for_a_coordinator_that_was_away(cluster: LocalCluster) -> None:
     one = Zombie(cluster, "patient")
     one.begin()
-    one.add("ours", 3)
+    one.add("ours", 4)
     assert cluster.stop(KAFKAS) is not None
-    assert one.try_to_write("ours", 3, 0) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert one.try_to_write("ours", 4, 0) == ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.start(KAFKAS)
     wait_until_healthy(cluster)
-    assert one.write("ours", 3, 0) == ErrorCode.NONE
-    one.end(commit=True)
+    assert one.write("ours", 4, 0) == ErrorCode.NONE
+    one.end("ours", 4, commit=True)

@@ -36,7 +36,7 @@ static void tear_down(void)
 {
     CHECK_INT(unlink(path), 0);
     CHECK_INT(rmdir(directory), 0);
-    memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
+    memcpy(directory + sizeof directory - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
     io->ops->close(io);
 }
 
