@@ -89,11 +89,11 @@ static int64_t append_verified(fixture *f, batch_spec spec, int64_t guard)
     append->must_be_verified = true;
     append->verification_guard = guard;
     int rc = pb_log_append(f->log, append);
+    int64_t offset = append->base_offset;
     if (rc != 0) {
         append_free(append);
-        return -rc;
+        return rc == PB_LOG_DUPLICATE ? offset : -rc;
     }
-    int64_t offset = append->base_offset;
     log_write(f);
     return offset;
 }
