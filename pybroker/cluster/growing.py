@@ -195,7 +195,7 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
             stack.enter_context(DirectoryLock(path))
         metadata_log = config.metadata_log_dir / PARTITION_DIRECTORY
         before = replay(PartitionFiles.of(metadata_log))
-        before = dataclasses.replace(before, image=_of_cluster(before, config))
+        before = before.replace(image=_of_cluster(before, config))
         image = to_quorum(before, [each.voter for each in controllers], config.get_int("min.insync.replicas"), now_ms)
         output.parent.mkdir(parents=True, exist_ok=True)
         scratch = output.with_name(output.name + ".part")
@@ -220,7 +220,7 @@ def _of_cluster(before: Replayed, config: BrokerConfig) -> MetadataImage:
     properties = MetaProperties.read(config.metadata_log_dir)
     if properties is None:
         raise ClusterError(f"{config.metadata_log_dir} has no meta.properties")
-    return dataclasses.replace(before.image, cluster_id=properties.cluster_id)
+    return before.image.replace(cluster_id=properties.cluster_id)
 
 
 def _controller_file(directory: Path, node: ControllerNode) -> Path:

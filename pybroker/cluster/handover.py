@@ -7,7 +7,6 @@ that log for the beginning of what follows, whatever it has of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from pybroker.metadata import features
 from pybroker.metadata.delta import MetadataDelta
@@ -54,10 +53,9 @@ def _led_by(delta: MetadataDelta, before: Replayed, voters: Sequence[Voter], now
     delta.replay_control(voters_record(voters))
     image = delta.apply(Provenance(before.image.provenance.end_offset + 1, before.epoch + 1, now_ms))
     # Controllers register when they start; no record takes the registration of one away.
-    return replace(
-        image,
-        cluster=replace(image.cluster, controllers={}),
-        quorum=replace(image.quorum, leader_id=NO_LEADER),
+    return image.replace(
+        cluster=image.cluster.replace(controllers={}),
+        quorum=image.quorum.replace(leader_id=NO_LEADER),
     )
 
 

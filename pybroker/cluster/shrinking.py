@@ -150,7 +150,7 @@ def shrink(config: BrokerConfig, controller_dirs: Sequence[Path], now_ms: int) -
         if identity is None:
             raise ClusterError(f"{directory} has no meta.properties")
         before = newest(controller_dirs)
-        before = dataclasses.replace(before, image=dataclasses.replace(before.image, cluster_id=identity.cluster_id))
+        before = before.replace(image=before.image.replace(cluster_id=identity.cluster_id))
         listener = config.controller_listener
         voter = voter_of(config.node_id, identity.directory_id, listener.name, listener.host, listener.port)
         target = directory / PARTITION_DIRECTORY

@@ -154,7 +154,6 @@ _IDLE: Mapping[str, str] = {
     ),
     "replica.socket.receive.buffer.bytes": _KERNEL,
     "replication.quota.": "A throttle is kept over a second.",
-    "request.timeout.ms": _NODES,
     "sasl.": _SASL,
     "security.providers": _TLS,
     "server.max.startup.time.ms": "The service manager bounds how long a start may take.",
