@@ -187,10 +187,11 @@ int pb_log_begin_verification(pb_log *log, const pb_verified_batch *batch, int64
  * Kafka's. */
 static int check_verification(const pb_log *log, const pb_append *append, int result)
 {
-    if (append->is_control || result == PB_INVALID_PRODUCER_EPOCH)
+    const pb_verification *found = pb_verifications_find(&log->verifications, append->producer_id);
+    bool concerns_it = append->is_transactional || found != NULL; /* seldom: an idempotent producer alone does not */
+    if (!concerns_it || append->is_control || result == PB_INVALID_PRODUCER_EPOCH)
         return result;
     const pb_producer *producer = pb_producers_find(&log->producers, append->producer_id);
-    const pb_verification *found = pb_verifications_find(&log->verifications, append->producer_id);
     if (append->is_transactional && !is_in_transaction(producer, append->producer_epoch) && append->must_be_verified &&
         (found == NULL || found->guard != append->verification_guard))
         return PB_INVALID_TXN_STATE;
