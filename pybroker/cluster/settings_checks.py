@@ -15,8 +15,6 @@ from pybroker.config.definition import ConfigError
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.storage.meta_properties import MetaProperties
 
-_VERIFICATION = "transaction.partition.verification.enable"
-
 
 def settings(path: Path, properties: dict[Path, MetaProperties]) -> Iterator[Finding]:
     """What is wrong with the file itself, and with it beside these log dirs."""
@@ -47,15 +45,6 @@ def settings(path: Path, properties: dict[Path, MetaProperties]) -> Iterator[Fin
 
 
 def _beside(config: BrokerConfig, path: Path, properties: dict[Path, MetaProperties]) -> Iterator[Finding]:
-    if config.get_bool(_VERIFICATION):
-        yield Finding(
-            Severity.WARNING,
-            "settings",
-            f"{path}: {_VERIFICATION}",
-            "it is true, as it is where nothing is said",
-            "pybroker asks no coordinator whether a transaction is open, so it refuses records of transactions then",
-            "set it to false if producers with transactions write to this cluster",
-        )
     for log_dir, identity in properties.items():
         if identity.node_id != config.node_id:
             yield Finding(

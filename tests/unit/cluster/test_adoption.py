@@ -298,7 +298,6 @@ def properties(tmp_path: Path, **settings: str) -> Path:
         "node.id": str(NODE),
         "controller.quorum.bootstrap.servers": "c:9093",
         "log.dirs": str(tmp_path / "data"),
-        "transaction.partition.verification.enable": "false",
         **{key.replace("_", "."): value for key, value in settings.items()},
     }
     path.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
@@ -315,7 +314,6 @@ def properties(tmp_path: Path, **settings: str) -> Path:
         ({"super_users": "User:admin"}, "super.users"),
         ({"of_tomorrow": "1"}, "of.tomorrow"),
         ({"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"}, "CONTROLLER"),
-        ({"transaction_partition_verification_enable": "true"}, "refuses records of transactions"),
         ({"log_dirs": "/elsewhere"}, "not in log.dirs"),
         ({"node_id": "77"}, "node.id=77"),
     ],
