@@ -21,12 +21,9 @@ def examine_adoption(log_dirs: Sequence[Path], server_properties: Path | None = 
     """What is wrong with these log dirs, all of them one broker's, and with its server.properties."""
     found: list[Finding] = []
     properties: dict[Path, MetaProperties] = {}
-    for path in log_dirs:
-        identity = log_dir_checks.identity(path, found)
-        if identity is not None:
-            properties[path] = identity
-            found += log_dir_checks.in_use(path)
-            found += log_dir_checks.unclean(path)
+    for path, identity in log_dir_checks.identified(log_dirs, found):
+        properties[path] = identity
+        found += log_dir_checks.unclean(path)
     if server_properties is not None:
         found += settings(server_properties, properties)
     if not properties:

@@ -7,7 +7,6 @@ Blocks on the disk. Fails with `ClusterError`, `StorageError`, `MetadataError` o
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import uuid
@@ -55,15 +54,10 @@ class Grown:
 def examine_growth(config: BrokerConfig, controllers: Sequence[ControllerNode]) -> list[Finding]:
     """What keeps that broker from becoming one of a cluster, and what to know beforehand. Errors are in the way."""
     found: list[Finding] = []
-    properties: dict[Path, MetaProperties] = {}
-    for path in _directories(config):
-        identity = log_dir_checks.identity(path, found)
-        if identity is not None:
-            properties[path] = identity
-            found += log_dir_checks.in_use(path)
+    properties = dict(log_dir_checks.identified(log_dir_checks.of_broker(config), found))
     for path in config.log_dirs if properties else ():
         # Here it is no matter of time: what a killed broker left is mended by its next start, as a single one.
-        found += [dataclasses.replace(each, severity=Severity.ERROR) for each in log_dir_checks.unclean(path)]
+        found += log_dir_checks.unclean(path, Severity.ERROR)
     found += _nodes(config, controllers)
     found += _addresses(config)
     if not properties:
@@ -79,10 +73,6 @@ def examine_growth(config: BrokerConfig, controllers: Sequence[ControllerNode]) 
         found += metadata_checks.without_effect(before.image)
         found += metadata_checks.tiered(before.image, partitions)
     return found
-
-
-def _directories(config: BrokerConfig) -> list[Path]:
-    return list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
 
 
 def _nodes(config: BrokerConfig, controllers: Sequence[ControllerNode]) -> Iterator[Finding]:
@@ -191,11 +181,11 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
     if output.exists():
         raise ClusterError(f"{output} is there already: name another directory, or remove it")
     with ExitStack() as stack:
-        for path in _directories(config):
+        for path in log_dir_checks.of_broker(config):
             stack.enter_context(DirectoryLock(path))
         metadata_log = config.metadata_log_dir / PARTITION_DIRECTORY
         before = replay(PartitionFiles.of(metadata_log))
-        before = before.replace(image=_of_cluster(before, config))
+        before = with_cluster_id(before, own_identity(config))
         image = to_quorum(before, [each.voter for each in controllers], config.get_int("min.insync.replicas"), now_ms)
         output.parent.mkdir(parents=True, exist_ok=True)
         scratch = output.with_name(output.name + ".part")
@@ -215,12 +205,17 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
     )
 
 
-def _of_cluster(before: Replayed, config: BrokerConfig) -> MetadataImage:
-    """With the cluster's id, which is not in the log but beside it."""
+def own_identity(config: BrokerConfig) -> MetaProperties:
+    """Whose the directory of the broker's metadata is."""
     properties = MetaProperties.read(config.metadata_log_dir)
     if properties is None:
         raise ClusterError(f"{config.metadata_log_dir} has no meta.properties")
-    return before.image.replace(cluster_id=properties.cluster_id)
+    return properties
+
+
+def with_cluster_id(before: Replayed, identity: MetaProperties) -> Replayed:
+    """With the cluster's id, which is not in the log but beside it."""
+    return before.replace(image=before.image.replace(cluster_id=identity.cluster_id))
 
 
 def _controller_file(directory: Path, node: ControllerNode) -> Path:

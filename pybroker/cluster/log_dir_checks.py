@@ -4,9 +4,10 @@ them, how they were left, and what lies in them. Reads only. Blocks. Fails with 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pybroker.config.broker import BrokerConfig
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.storage import clean_shutdown, directory_lock
 from pybroker.storage.errors import StorageError
@@ -16,6 +17,20 @@ from pybroker.storage.offline.layout import PartitionFiles
 
 #: Where a batch has its magic, whatever it is; and the one that is served.
 _MAGIC_POSITION, _MAGIC = 16, 2
+
+
+def of_broker(config: BrokerConfig) -> list[Path]:
+    """All that a broker of these settings opens, each once."""
+    return list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+
+
+def identified(paths: Iterable[Path], found: list[Finding]) -> Iterator[tuple[Path, MetaProperties]]:
+    """Those that say whose they are, in turn. Which do not, and which are in use, goes to `found` as it is met."""
+    for path in paths:
+        properties = identity(path, found)
+        if properties is not None:
+            found += in_use(path)
+            yield path, properties
 
 
 def identity(path: Path, found: list[Finding]) -> MetaProperties | None:
@@ -47,11 +62,11 @@ def in_use(path: Path) -> Iterator[Finding]:
         )
 
 
-def unclean(path: Path) -> Iterator[Finding]:
-    """Whether its broker has ended without closing it."""
+def unclean(path: Path, severity: Severity = Severity.WARNING) -> Iterator[Finding]:
+    """Whether its broker has ended without closing it; how bad that is depends on what is to come."""
     if directory_lock.holder(path) is None and clean_shutdown.read(path) is None:
         yield Finding(
-            Severity.WARNING,
+            severity,
             "unclean",
             str(path),
             "the broker was not stopped in order",

@@ -6,7 +6,6 @@ stay as they are. Blocks on the disk. Fails with `ClusterError`, `StorageError`,
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,8 +13,7 @@ from pathlib import Path
 
 from pybroker.cluster import log_dir_checks, metadata_checks
 from pybroker.cluster.controller_dirs import voter_of, write_metadata_log
-from pybroker.cluster.errors import ClusterError
-from pybroker.cluster.growing import set_aside_name
+from pybroker.cluster.growing import own_identity, set_aside_name, with_cluster_id
 from pybroker.cluster.handover import to_single
 from pybroker.config.broker import BrokerConfig
 from pybroker.doctor.finding import Finding, Severity
@@ -33,18 +31,15 @@ def examine_shrinking(config: BrokerConfig, controller_dirs: Sequence[Path]) -> 
     """What keeps the broker of these settings, which are those of one alone, from going on alone. `controller_dirs` are
     log dirs of more than half of the voters."""
     found: list[Finding] = []
-    properties: dict[Path, MetaProperties] = {}
-    for path in [*dict.fromkeys([*config.log_dirs, config.metadata_log_dir]), *controller_dirs]:
-        identity = log_dir_checks.identity(path, found)
-        if identity is not None:
-            properties[path] = identity
-            found += log_dir_checks.in_use(path)
+    directories = [*log_dir_checks.of_broker(config), *controller_dirs]
+    properties = dict(log_dir_checks.identified(directories, found))
     found += _settings(config)
-    if len(properties) < len({*config.log_dirs, config.metadata_log_dir, *controller_dirs}):
+    if len(properties) < len(set(directories)):
         return found
     own = {path: properties[path] for path in config.log_dirs}
     found += log_dir_checks.one_broker(own)
-    found += _stop(config)
+    for path in config.log_dirs:
+        found += log_dir_checks.unclean(path, Severity.ERROR)
     partitions = [partition for path in own for partition in LogDirFiles.of(path).partitions]
     before = newest(controller_dirs)
     found += metadata_checks.coordinators(before.image, config.node_id, partitions)
@@ -81,12 +76,6 @@ def _settings(config: BrokerConfig) -> Iterator[Finding]:
             "it is the broker's own, or of what Apache Kafka's broker followed",
             "move it away if it is old",
         )
-
-
-def _stop(config: BrokerConfig) -> Iterator[Finding]:
-    for path in config.log_dirs:
-        for each in log_dir_checks.unclean(path):
-            yield dataclasses.replace(each, severity=Severity.ERROR)
 
 
 def _voters(image: MetadataImage, given: Sequence[MetaProperties], own: MetaProperties) -> Iterator[Finding]:
@@ -144,13 +133,10 @@ def shrink(config: BrokerConfig, controller_dirs: Sequence[Path], now_ms: int) -
     """Give the broker a metadata log of its own. `examine_shrinking` has found no errors."""
     directory = config.metadata_log_dir
     with ExitStack() as stack:
-        for path in dict.fromkeys([*config.log_dirs, directory, *controller_dirs]):
+        for path in dict.fromkeys([*log_dir_checks.of_broker(config), *controller_dirs]):
             stack.enter_context(DirectoryLock(path))
-        identity = MetaProperties.read(directory)
-        if identity is None:
-            raise ClusterError(f"{directory} has no meta.properties")
-        before = newest(controller_dirs)
-        before = before.replace(image=before.image.replace(cluster_id=identity.cluster_id))
+        identity = own_identity(config)
+        before = with_cluster_id(newest(controller_dirs), identity)
         listener = config.controller_listener
         voter = voter_of(config.node_id, identity.directory_id, listener.name, listener.host, listener.port)
         target = directory / PARTITION_DIRECTORY
