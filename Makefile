@@ -122,7 +122,7 @@ bench-quick: bootstrap-verify venv build ## every section of the comparisons onc
 	@$(BIN)/python -m bench.peers.engines --quick
 	@$(BIN)/python -m bench.peers.compare --quick $(ARGS)
 
-bench-peers: bootstrap-test venv build ## the README's table: pybroker beside Apache Kafka (root; 20 minutes)
+bench-peers: bootstrap-test venv build ## the README's table: pybroker beside Apache Kafka (root; up to half an hour)
 	@$(BIN)/python -m pybroker.testing.kafka fetch
 	@$(BIN)/python -m bench.peers.table $(ARGS)
 
