@@ -6,6 +6,8 @@ producer runs: a broker that keeps the promised rate must keep the data plane's 
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +62,18 @@ def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, run: Run) -
     return float(producer.finish()["latency_us"]["p99"])
 
 
+def _produce_p99s(peer: Peer, shape: ControlShape, rate: float, run: Run) -> tuple[float, float]:
+    """p99 of the quiet producer beside the control load and without it: medians of turns, as one stall of the disk
+    decides the p99 of one turn."""
+    under_us, quiet_us = [], []
+    for _ in range(run.effort.repetitions):
+        os.sync()
+        quiet = run.note(peer, "quiet producer", peer.load(*_quiet_producer(run.effort.seconds)))
+        quiet_us.append(quiet.latency_us("p99"))
+        under_us.append(_produce_p99_under(peer, shape, rate, run))
+    return statistics.median(under_us), statistics.median(quiet_us)
+
+
 def _load(arguments: tuple[str, ...], peer: Peer) -> Measurement:
     return peer.load(*arguments)
 
@@ -79,7 +93,6 @@ def control_plane(run: Run) -> list[Row]:
         costs = [median(side, lambda one: one.cpu_us_per_request) for side in sides]
         rows.append(Row(shape.name, "requests/s", rates[0], rates[1], RATE_LIMIT, at_least=True))
         rows.append(Row(shape.name, "CPU us/request", costs[0], costs[1], CPU_LIMIT))
-        quiet = run.note(ours, "quiet producer", ours.load(*_quiet_producer(run.effort.seconds)))
-        under = _produce_p99_under(ours, shape, rates[1] * RATE_LIMIT, run)
-        rows.append(Row(shape.name, "produce p99 us", under, quiet.latency_us("p99"), PRODUCE_P99_LIMIT))
+        under_us, quiet_us = _produce_p99s(ours, shape, rates[1] * RATE_LIMIT, run)
+        rows.append(Row(shape.name, "produce p99 us", under_us, quiet_us, PRODUCE_P99_LIMIT))
     return rows
