@@ -16,7 +16,6 @@
 #include "io/linux_compat.h"
 
 enum {
-    PAGE_BYTES = 4096,
     SAMPLE_BYTES = 256 * 1024, /* reads come in large pieces, so one byte tells of many */
     SCRATCH_BYTES = 64 * 1024, /* small enough to stay in the CPU's cache */
     SCRATCH_USES = 16,
@@ -30,7 +29,7 @@ static atomic_int found_residency = -1;
 
 static pb_residency probe(void)
 {
-    struct pb_cachestat_range range = {0, PAGE_BYTES};
+    struct pb_cachestat_range range = {0, PB_POSIX_PAGE_BYTES};
     struct pb_cachestat found;
     /* Without a file to ask about, a kernel that has the call says so by a bad descriptor. A filter may refuse it. */
     bool known = syscall(SYS_cachestat, -1, &range, &found, 0) < 0 && errno == EBADF;
@@ -56,19 +55,19 @@ void pb_posix_force_residency(pb_residency residency)
 
 static int resident_by_mincore(int file, int64_t position, int64_t length)
 {
-    int64_t begin = position - position % PAGE_BYTES;
+    int64_t begin = position - position % PB_POSIX_PAGE_BYTES;
     size_t mapped_bytes = (size_t)(position + length - begin);
     void *mapping = mmap(NULL, mapped_bytes, PROT_READ, MAP_SHARED, file, begin);
     if (mapping == MAP_FAILED)
         return -errno;
     int result = 1;
-    for (size_t at = 0; at < mapped_bytes && result == 1; at += (size_t)MINCORE_PAGES * PAGE_BYTES) {
+    for (size_t at = 0; at < mapped_bytes && result == 1; at += (size_t)MINCORE_PAGES * PB_POSIX_PAGE_BYTES) {
         unsigned char pages[MINCORE_PAGES];
         size_t left = mapped_bytes - at;
-        size_t part = left < sizeof pages * PAGE_BYTES ? left : sizeof pages * PAGE_BYTES;
+        size_t part = left < sizeof pages * PB_POSIX_PAGE_BYTES ? left : sizeof pages * PB_POSIX_PAGE_BYTES;
         if (mincore((char *)mapping + at, part, pages) < 0)
             result = -errno;
-        for (size_t i = 0; result == 1 && i < (part + PAGE_BYTES - 1) / PAGE_BYTES; i++)
+        for (size_t i = 0; result == 1 && i < (part + PB_POSIX_PAGE_BYTES - 1) / PB_POSIX_PAGE_BYTES; i++)
             result = pages[i] & 1;
     }
     munmap(mapping, mapped_bytes);
@@ -91,7 +90,7 @@ static int present(int file, int64_t position, int64_t length)
     struct pb_cachestat found;
     if (syscall(SYS_cachestat, file, &range, &found, 0) < 0)
         return -errno;
-    int64_t pages = (position + length - 1) / PAGE_BYTES - position / PAGE_BYTES + 1;
+    int64_t pages = (position + length - 1) / PB_POSIX_PAGE_BYTES - position / PB_POSIX_PAGE_BYTES + 1;
     return found.cached_pages >= (uint64_t)pages;
 }
 

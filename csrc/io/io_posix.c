@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 enum {
-    PAGE_BYTES = 4096,
     ONE_SEGMENT_BYTES = 64 * 1024, /* of a device that takes as much, as loopback and those that cut segments do */
 };
 
@@ -311,8 +310,8 @@ typedef struct send_plan {
     int after_count;
     int64_t position;
     size_t length;
-    uint8_t first_page[PAGE_BYTES];
-    uint8_t last_page[PAGE_BYTES];
+    uint8_t first_page[PB_POSIX_PAGE_BYTES];
+    uint8_t last_page[PB_POSIX_PAGE_BYTES];
 } send_plan;
 
 static void plan_all(send_plan *plan, const pb_op *op)
@@ -331,8 +330,8 @@ static void plan_all(send_plan *plan, const pb_op *op)
 static void copy_ends(send_plan *plan, const pb_op *op)
 {
     int64_t begin = op->position, end = op->position + (int64_t)op->length;
-    int64_t whole_begin = (begin + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    int64_t whole_end = end / PAGE_BYTES * PAGE_BYTES;
+    int64_t whole_begin = (begin + PB_POSIX_PAGE_BYTES - 1) / PB_POSIX_PAGE_BYTES * PB_POSIX_PAGE_BYTES;
+    int64_t whole_end = end / PB_POSIX_PAGE_BYTES * PB_POSIX_PAGE_BYTES;
     size_t first_bytes = (size_t)(whole_begin - begin), last_bytes = (size_t)(end - whole_end);
     if (op->length > ONE_SEGMENT_BYTES || whole_begin >= whole_end ||
         (first_bytes > 0 && pread(op->file, plan->first_page, first_bytes, begin) != (ssize_t)first_bytes) ||

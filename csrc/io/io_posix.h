@@ -12,6 +12,8 @@
 
 #include "io/io.h"
 
+enum { PB_POSIX_PAGE_BYTES = 4096 }; /* of the page cache */
+
 /* Run a system call until it is not interrupted; its result or -errno. */
 #define RETRY(call)                                        \
     ({                                                     \
