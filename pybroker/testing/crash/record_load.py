@@ -25,6 +25,7 @@ from pybroker.testing.crash.client_settings import PRODUCING, RECONNECTING
 _NUMBER = struct.Struct(">IQ")
 _FILLER = os.urandom(4096)
 _CODECS = ("none", "lz4", "zstd", "gzip")
+SILENCE_SECONDS = 120
 Place = tuple[str, int]
 
 
@@ -234,15 +235,24 @@ class RecordCheck:
             consumer.close()
 
     def _read_to(self, consumer: Consumer, ends: Mapping[Place, int]) -> int:
+        """Each partition to its end of before, and no further: those that others still write to have no other end."""
         count = 0
-        deadline = time.monotonic() + 120
-        while any(self._positions[place].next_offset < ends[place] for place in self._places):
-            assert time.monotonic() < deadline, f"not read to {ends}: {self._positions}"
-            for message in consumer.consume(2000, timeout=0.5):
+        left = {place for place in self._places if self._positions[place].next_offset < ends[place]}
+        heard = time.monotonic()
+        while left:
+            messages = consumer.consume(2000, timeout=0.5)
+            now = time.monotonic()
+            heard = now if messages else heard
+            assert now < heard + SILENCE_SECONDS, f"nothing came, and not read to {ends}: {self._positions}"
+            for message in messages:
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 self._take(message)
                 count += 1
+            read = {place for place in left if self._positions[place].next_offset >= ends[place]}
+            if read:
+                consumer.pause([TopicPartition(*place) for place in read])
+                left -= read
         return count
 
     def _take(self, message: Any) -> None:
