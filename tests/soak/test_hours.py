@@ -1,7 +1,7 @@
 """Runs that find what a short one cannot: kills, simulated machines and fuzzing, each for as long as it is given.
 
-`PYBROKER_SOAK_MINUTES` says how long each of them goes on (default 60). Every run begins with seeds of its own, which
-are printed, so that a failure can be played again.
+`PYBROKER_SOAK_MINUTES` says how long each of them goes on (default 60). Every round has a seed of its own, which is in
+its line of `build/rounds/test_hours.jsonl`, so that a failure can be played again.
 """
 
 from __future__ import annotations
@@ -12,28 +12,22 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from pybroker.testing.crash.kills import AIMS, COMPACTION_AIMS, KillRun
 from pybroker.testing.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
 from pybroker.testing.fixtures import backends
 from pybroker.testing.log_dirs import findings
+from pybroker.testing.rounds import Rounds, soak_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
-MINUTES = float(os.environ.get("PYBROKER_SOAK_MINUTES", "60"))
-SIMULATIONS_PER_RUN = 500
+SIMULATIONS_PER_ROUND = 500
 KILLS_PER_RUN = 200
+COMPACTION_KILLS = 1000
+#: Of each target in a round.
+FUZZ_SECONDS = 10
 COMPACTED = (COMPACTED_TOPIC, "__consumer_offsets")
-
-
-def _deadline() -> float:
-    return time.monotonic() + MINUTES * 60
-
-
-def _seed() -> int:
-    seed = random.SystemRandom().randrange(1, 1 << 31)
-    print(f"seed {seed}")
-    return seed
 
 
 def _make(*arguments: str, **environment: str) -> None:
@@ -44,43 +38,47 @@ def _make(*arguments: str, **environment: str) -> None:
     assert done.returncode == 0, (arguments, environment, done.stdout[-4000:], done.stderr[-4000:])
 
 
-def test_kills() -> None:
-    """Nothing acknowledged is lost or doubled, however often and whenever the broker is killed."""
-    until = _deadline()
+def test_kills(rounds: Rounds) -> None:
+    """Nothing acknowledged is lost or doubled, however often and whenever the broker is killed. Logs grow all the time,
+    so a broker has only so many kills."""
+    until = time.monotonic() + soak_seconds()
     while time.monotonic() < until:
-        seed = _seed()
-        aims = random.Random(seed)
-        with KillRun(seed, backends()) as run:
-            for _ in range(KILLS_PER_RUN):
-                run.kill(aims.choice(list(AIMS)))
-                if time.monotonic() >= until:
-                    break
-            print(run.finish())
+        with KillRun(random.SystemRandom().randrange(1, 1 << 31), backends()) as run:
+            for each in islice(rounds.without_end(until), KILLS_PER_RUN):
+                with each:
+                    each.facts |= run.kill(random.Random(each.seed).choice(list(AIMS)), seed=each.seed)
+            with rounds.closing():
+                print(run.finish())
 
 
-def test_a_thousand_kills_of_compaction_and_retention() -> None:
+def test_a_thousand_kills_of_compaction_and_retention(rounds: Rounds) -> None:
     """What the cleaner and retention write is hit most; Apache Kafka's tool reads the files every 50 kills."""
-    seed = _seed()
-    aims = random.Random(seed)
-    with KillRun(seed, backends()) as run:
-        for number in range(1000):
-            run.kill(aims.choice(COMPACTION_AIMS if number % 3 else list(AIMS)))
-            if number % 50 == 49:
-                assert run.stop_and_look(partial(findings, compacted=COMPACTED)) == []
-        print(run.finish())
+    with KillRun(1000, backends()) as run:
+        for each in rounds.left(COMPACTION_KILLS, seed=1000, until=time.monotonic() + soak_seconds()):
+            with each:
+                aims = COMPACTION_AIMS if each.number % 3 else list(AIMS)
+                each.facts |= run.kill(random.Random(each.seed).choice(aims), each.number, each.seed)
+                if each.number % 50 == 49:
+                    assert run.stop_and_look(partial(findings, compacted=COMPACTED)) == []
+        with rounds.closing():
+            print(run.finish())
+    rounds.require_all()
 
 
-def test_simulated_machines() -> None:
+def test_simulated_machines(rounds: Rounds) -> None:
     """The data plane under seeded faults, kills and power cuts, with AddressSanitizer watching."""
-    until = _deadline()
-    while time.monotonic() < until:
-        for name in ("broker_sim", "leader_sim", "replication_sim"):
-            settings = {"PB_SIM_SEED": str(_seed()), "PB_SIM_RUNS": str(SIMULATIONS_PER_RUN)}
-            _make(f"run-test_{name}", "SAN=asan", **settings)
+    for each in rounds.without_end(time.monotonic() + soak_seconds()):
+        with each:
+            each.facts["seeds"] = SIMULATIONS_PER_ROUND
+            for name in ("broker_sim", "leader_sim", "replication_sim"):
+                settings = {"PB_SIM_SEED": str(each.seed), "PB_SIM_RUNS": str(SIMULATIONS_PER_ROUND)}
+                _make(f"run-test_{name}", "SAN=asan", **settings)
 
 
-def test_fuzzing() -> None:
-    """Every fuzz target gets its share of the time."""
+def test_fuzzing(rounds: Rounds) -> None:
+    """Every fuzz target gets its share of the time, some seconds at a time."""
     targets = len(list((ROOT / "csrc" / "fuzz").glob("fuzz_*.c")))
-    seconds = max(1, int(MINUTES * 60 / targets))
-    _make("fuzz-smoke", f"FUZZ_SECONDS={seconds}", "FUZZ_RUNS=-1", f"FUZZ_SEED={_seed()}")
+    for each in rounds.without_end(time.monotonic() + soak_seconds()):
+        with each:
+            each.facts["targets"] = targets
+            _make("fuzz-smoke", f"FUZZ_SECONDS={FUZZ_SECONDS}", "FUZZ_RUNS=-1", f"FUZZ_SEED={each.seed}")

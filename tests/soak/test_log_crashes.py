@@ -1,23 +1,24 @@
 """The log through simulated crashes: 100,000 seeds, then every crash point of as many seeds as the time allows.
 
-A run of one seed has some five hundred disk operations, so every point of all seeds would take most of a day: they are
-taken from a seed that is printed on, for `PYBROKER_SOAK_MINUTES` (default 60), on all CPUs.
+A run of one seed has some five hundred disk operations, so every point of all seeds would take most of a day: a round
+takes some seeds, on all CPUs, and rounds go on for `PYBROKER_SOAK_MINUTES` (default 60).
 """
 
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
+from pybroker.testing.rounds import Rounds, soak_seconds
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-MINUTES = float(os.environ.get("PYBROKER_SOAK_MINUTES", "60"))
 SEEDS = 100_000
-SEEDS_PER_RUN = 5_000
-EVERY_POINT_SEEDS_PER_RUN = 50
+SEEDS_PER_ROUND = 5_000
+EVERY_POINT_SEEDS_PER_ROUND = 50
 
 
 def _simulate(first_seed: int, seeds: int, **settings: str) -> int:
@@ -40,29 +41,28 @@ def _build() -> None:
     )
 
 
-def test_a_hundred_thousand_seeds() -> None:
+def _on_all_cpus(first_seed: int, seeds: int, **settings: str) -> int:
+    """As `_simulate`, a slice per CPU."""
+    cpus = os.cpu_count() or 1
+    edges = [first_seed + seeds * lane // cpus for lane in range(cpus + 1)]
+    with ThreadPoolExecutor(cpus) as pool:
+        runs = [pool.submit(_simulate, low, high - low, **settings) for low, high in pairwise(edges) if high > low]
+        return sum(each.result() for each in runs)
+
+
+def test_a_hundred_thousand_seeds(rounds: Rounds) -> None:
     _build()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        runs = [
-            pool.submit(_simulate, first, SEEDS_PER_RUN, PB_SIM_LIVES="4") for first in range(1, SEEDS, SEEDS_PER_RUN)
-        ]
-        assert sum(each.result() for each in runs) == 4 * SEEDS
+    for each in rounds.left(SEEDS // SEEDS_PER_ROUND, seed=0):
+        with each:
+            first = 1 + each.number * SEEDS_PER_ROUND
+            each.facts["crashes"] = _on_all_cpus(first, SEEDS_PER_ROUND, PB_SIM_LIVES="4")
+            assert each.facts["crashes"] == 4 * SEEDS_PER_ROUND
+    rounds.require_all()
 
 
-def test_every_crash_point() -> None:
+def test_every_crash_point(rounds: Rounds) -> None:
     _build()
-    until = time.monotonic() + MINUTES * 60
-    first = random.SystemRandom().randrange(1, 1 << 31)
-    print(f"seeds from {first}")
-
-    def work(lane: int) -> int:
-        crash_count, seed = 0, first + (lane << 32)
-        while time.monotonic() < until:
-            crash_count += _simulate(seed, EVERY_POINT_SEEDS_PER_RUN, PB_SIM_EVERY_POINT="1")
-            seed += EVERY_POINT_SEEDS_PER_RUN
-        return crash_count
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        crash_count = sum(pool.map(work, range(os.cpu_count() or 1)))
-    print(f"{crash_count} crashes")
-    assert crash_count > 0
+    for each in rounds.without_end(time.monotonic() + soak_seconds()):
+        with each:
+            each.facts["crashes"] = _on_all_cpus(each.seed, EVERY_POINT_SEEDS_PER_ROUND, PB_SIM_EVERY_POINT="1")
+            assert each.facts["crashes"] > EVERY_POINT_SEEDS_PER_ROUND

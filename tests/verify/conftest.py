@@ -11,7 +11,10 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import DIRECT, PACED, EngineTurns
 from pybroker.testing.fixtures import backends, started_broker
 from pybroker.testing.kafka import KafkaBroker
+from pybroker.testing.rounds import rounds
 from pybroker.testing.sanitizer import Sanitized
+
+__all__ = ["rounds"]
 
 _ASAN = "-asan"
 

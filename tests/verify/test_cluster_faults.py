@@ -19,6 +19,7 @@ from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import Load, read_everything
 from pybroker.testing.cluster.rounds import Composition, play_rounds
 from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
+from pybroker.testing.rounds import Rounds
 
 ROUNDS = 3
 SESSION_SECONDS = 6.0
@@ -38,19 +39,32 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(("brokers", "jvm_brokers"), [(3, 0), (2, 2), (0, 3)], ids=["pybroker", "mixed", "JVM"])
-def test_nothing_promised_is_broken(brokers: int, jvm_brokers: int, tmp_path: Path) -> None:
+def test_nothing_promised_is_broken(brokers: int, jvm_brokers: int, tmp_path: Path, rounds: Rounds) -> None:
+    """Each round on a cluster of its own."""
     composition = Composition(brokers, jvm_brokers)
-    report = play_rounds(
-        tmp_path / "cluster", composition, rounds=ROUNDS, seed=1, on_round=lambda done: print(done, flush=True)
-    )
-    print(report)
-    assert report.violations == []
-    for node_ids in ({1, 2, 3, 4}, {100, 101, 102}):
-        happened = Counter(name for each in report.rounds for name, node_id in each.happenings if node_id in node_ids)
-        assert happened == dict.fromkeys(FAULTS, ROUNDS)
-    assert report.acknowledged_count > 40 * len(report.rounds)
-    assert report.group_read_count >= report.acknowledged_count
-    assert (report.committed_count > 0 and report.aborted_count > 0) is composition.has_coordinators
+    for each in rounds.left(ROUNDS, seed=1):
+        with each:
+            report = play_rounds(
+                tmp_path / f"cluster-{each.number}",
+                composition,
+                rounds=1,
+                seed=each.seed,
+                on_round=lambda done: print(done, flush=True),
+            )
+            print(report)
+            each.facts |= {
+                "acknowledged": report.acknowledged_count,
+                "committed": report.committed_count,
+                "aborted": report.aborted_count,
+            }
+            assert report.violations == []
+            for node_ids in ({1, 2, 3, 4}, {100, 101, 102}):
+                happenings = [one for done in report.rounds for one in done.happenings]
+                assert Counter(name for name, node_id in happenings if node_id in node_ids) == dict.fromkeys(FAULTS, 1)
+            assert report.acknowledged_count > 40 * len(report.rounds)
+            assert report.group_read_count >= report.acknowledged_count
+    rounds.require_all()
+    assert (rounds.total("committed") > 0 and rounds.total("aborted") > 0) is composition.has_coordinators
 
 
 @pytest.mark.parametrize(("brokers", "jvm_brokers"), [(2, 0), (0, 2)], ids=["pybroker", "JVM"])

@@ -4,6 +4,7 @@ no key loses its last promised value, nothing above a log start offset is lost, 
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from pybroker.testing.crash.kills import COMPACTION_AIMS, KillRun
@@ -11,21 +12,24 @@ from pybroker.testing.crash.trimmed_load import COMPACTED as COMPACTED_TOPIC
 from pybroker.testing.fixtures import backends
 from pybroker.testing.kafka import fetch
 from pybroker.testing.log_dirs import findings
+from pybroker.testing.rounds import Rounds
 
 KILLS = 50
+SEED = 50
 AIMS = (*COMPACTION_AIMS, "restart")
 COMPACTED = (COMPACTED_TOPIC, "__consumer_offsets")
 
 
-def test_compaction_and_retention_survive_50_kills() -> None:
+def test_compaction_and_retention_survive_50_kills(rounds: Rounds) -> None:
     fetch()
-    with KillRun(seed=50, backends=backends()) as run:
-        for number in range(KILLS):
-            run.kill(AIMS[number % len(AIMS)])
-            if number % 25 == 24:
-                assert run.stop_and_look(partial(findings, compacted=COMPACTED)) == []
-        report = run.finish()
-    print(report)
-    missed = [aim for aim in AIMS if report.kills.get(aim, 0) < 3]
+    with KillRun(seed=SEED, backends=backends()) as run:
+        for each in rounds.left(KILLS, SEED):
+            with each:
+                each.facts |= run.kill(AIMS[each.number % len(AIMS)], each.number, each.seed)
+        with rounds.closing():
+            assert run.stop_and_look(partial(findings, compacted=COMPACTED)) == []
+            print(run.finish())
+    hits = Counter(row["facts"]["aim"] for row in rounds.require_all())
+    missed = [aim for aim in AIMS if hits[aim] < 3]
     assert not missed, f"too few kills came right after a change of: {missed}"
-    assert report.compacted_count > 1000 and report.deleted_count > 1000, str(report)
+    assert rounds.total("compacted") > 1000 and rounds.total("deleted") > 1000

@@ -16,25 +16,37 @@ import pytest
 from offline_dirs import copy_of_kafka_dir, faults, flips, is_unprotected
 from test_repair import repair_flipped_bits
 
-COUNT = 10_000
+from pybroker.testing.rounds import Rounds
+
+ROUNDS, FLIPS = 50, 200
+REPAIR_ROUNDS, REPAIRS = 20, 50
 # Bytes without protection are few; a check that stopped looking would find far less.
 MOST_MISSED = 50
 
 
-def test_ten_thousand_flipped_bits(tmp_path: Path) -> None:
+def test_ten_thousand_flipped_bits(tmp_path: Path, rounds: Rounds) -> None:
     log_dir = copy_of_kafka_dir(tmp_path)
-    missed: Counter[str] = Counter()
-    wrong: list[str] = []
-    for path, bit in flips(log_dir, COUNT, seed=4):
-        if not faults(log_dir):
-            missed[path.name] += 1
-            if not is_unprotected(path, bit):
-                wrong.append(f"{path}, bit {bit}")
-    print(f"{COUNT - missed.total()} of {COUNT} found; the others: {dict(missed)}")
-    assert wrong == []
-    assert missed.total() <= MOST_MISSED
+    for each in rounds.left(ROUNDS, seed=4):
+        with each:
+            missed: Counter[str] = Counter()
+            wrong: list[str] = []
+            for path, bit in flips(log_dir, FLIPS, each.seed):
+                if not faults(log_dir):
+                    missed[path.name] += 1
+                    if not is_unprotected(path, bit):
+                        wrong.append(f"{path}, bit {bit}")
+            each.facts |= {"missed": missed.total(), "files": dict(missed)}
+            assert wrong == []
+    rounds.require_all()
+    assert rounds.total("missed") <= MOST_MISSED
 
 
-def test_repair_keeps_all_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_keeps_all_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: Rounds) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    repair_flipped_bits(copy_of_kafka_dir(tmp_path), tmp_path, 1000, seed=5)
+    log_dir = copy_of_kafka_dir(tmp_path)
+    for each in rounds.left(REPAIR_ROUNDS, seed=5):
+        with each:
+            work_dir = tmp_path / f"round-{each.number}"
+            work_dir.mkdir()
+            repair_flipped_bits(log_dir, work_dir, REPAIRS, each.seed)
+    rounds.require_all()

@@ -15,6 +15,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.protocol_client import ProtocolClient
+from pybroker.testing.rounds import Rounds
 
 KILLS = 20
 VALUE_BYTES = 50_000
@@ -30,7 +31,6 @@ class Story:
         self._broker = broker
         self._paths = paths
         self._acknowledged: dict[int, bytes] = {}
-        self.moved_count = 0
 
     def produce(self, client: ProtocolClient) -> None:
         """One record, which has to be taken."""
@@ -83,7 +83,6 @@ class Story:
         while not (target / "t-0").is_dir() or list(target.glob("t-0.*-future")):
             assert time.monotonic() < deadline, f"the move to {target} does not end"
             time.sleep(0.02)
-        self.moved_count += 1
 
 
 def throttle(client: ProtocolClient) -> None:
@@ -94,8 +93,24 @@ def throttle(client: ProtocolClient) -> None:
     assert client.call(request(resources=[resource]), 1).responses[0].error_code == ErrorCode.NONE
 
 
-def test_kills_lose_no_record_of_a_log_that_moves(tmp_path: Path) -> None:
-    choice = random.Random(SEED)
+def kill_in_a_move(broker: BrokerProcess, story: Story, choice: random.Random) -> None:
+    """Ask for a move, kill while records come, and see the move made in the end."""
+    with ProtocolClient(broker.port) as client:
+        target = story.alter(client)
+        until = time.monotonic() + choice.uniform(0.0, 0.6)
+        while time.monotonic() < until:
+            story.produce(client)
+        broker.kill()
+    broker.start()
+    with ProtocolClient(broker.port) as client:
+        story.check(client)
+        if choice.random() < 0.5:
+            story.forget_before(client, 60)
+        story.wait_for(target)
+        story.check(client)
+
+
+def test_kills_lose_no_record_of_a_log_that_moves(tmp_path: Path, rounds: Rounds) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     overrides = {
         "log.dirs": ",".join(map(str, paths)),
@@ -112,22 +127,13 @@ def test_kills_lose_no_record_of_a_log_that_moves(tmp_path: Path) -> None:
             throttle(client)
             for _ in range(100):
                 story.produce(client)
-        for _ in range(KILLS):
-            with ProtocolClient(broker.port) as client:
-                target = story.alter(client)
-                until = time.monotonic() + choice.uniform(0.0, 0.6)
-                while time.monotonic() < until:
-                    story.produce(client)
-                broker.kill()
-            broker.start()
-            with ProtocolClient(broker.port) as client:
-                story.check(client)
-                if choice.random() < 0.5:
-                    story.forget_before(client, 60)
-                story.wait_for(target)
-                story.check(client)
-        assert story.moved_count == KILLS
-        output = broker.output_path.read_text()
+        for each in rounds.left(KILLS, SEED):
+            with each:
+                before = broker.output_path.read_text()
+                kill_in_a_move(broker, story, random.Random(each.seed))
+                said = broker.output_path.read_text()[len(before) :]
+                each.facts["begun again"] = said.count("begins again")
+                assert "offline" not in said and "could not be moved" not in said
+    rounds.require_all()
     # The kills must have met moves in the middle, and some after the decision.
-    assert output.count("begins again") > KILLS // 5
-    assert "offline" not in output and "could not be moved" not in output
+    assert rounds.total("begun again") > KILLS // 5

@@ -10,18 +10,20 @@ import pytest
 from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.crash.kills import AIMS, KillRun
 from pybroker.testing.fixtures import backends
+from pybroker.testing.rounds import Rounds
 
 KILLS = 100
+SEED = 100
 
 
 @pytest.mark.parametrize("engines", [(PACED,), (DIRECT,), (DIRECT, PACED)], ids="-".join)
-def test_nothing_acknowledged_is_lost_or_doubled_in_100_kills(engines: tuple[str, ...]) -> None:
+def test_nothing_acknowledged_is_lost_or_doubled_in_100_kills(engines: tuple[str, ...], rounds: Rounds) -> None:
     aims = list(AIMS)
-    with KillRun(seed=100, backends=backends(), engines=engines) as run:
-        for number in range(KILLS):
-            run.kill(aims[number % len(aims)])
-        report = run.finish()
-    print(report)
-    assert sum(report.kills.values()) == KILLS
-    missed = [aim for aim in aims if report.kills.get(aim, 0) == 0]
-    assert not missed, f"no kill came right after a change of: {missed}"
+    with KillRun(seed=SEED, backends=backends(), engines=engines) as run:
+        for each in rounds.left(KILLS, SEED):
+            with each:
+                each.facts |= run.kill(aims[each.number % len(aims)], each.number, each.seed)
+        with rounds.closing():
+            print(run.finish())
+    hit = {row["facts"]["aim"] for row in rounds.require_all()}
+    assert hit == set(aims), f"no kill came right after a change of: {set(aims) - hit}"

@@ -14,13 +14,15 @@ from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.crash.power_cuts import PowerRun
 from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.fixtures import backends
+from pybroker.testing.rounds import Rounds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CUTS = 50
+SEED = 50
 
 
 @pytest.mark.parametrize("engines", [(PACED,), (DIRECT,)], ids="-".join)
-def test_what_was_synced_survives_50_power_cuts(tmp_path: Path, engines: tuple[str, ...]) -> None:
+def test_what_was_synced_survives_50_power_cuts(tmp_path: Path, engines: tuple[str, ...], rounds: Rounds) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
@@ -28,16 +30,17 @@ def test_what_was_synced_survives_50_power_cuts(tmp_path: Path, engines: tuple[s
         ["make", "-C", str(REPOSITORY / "tests" / "crash" / "powerfs")], check=True, stdout=subprocess.DEVNULL
     )
     with PowerDisk(REPOSITORY / "build" / "powerfs" / "powerfs") as disk:
-        with PowerRun(disk, tmp_path, seed=50, backends=backends(), engines=engines) as run:
-            for _ in range(CUTS):
-                run.cut()
+        with PowerRun(disk, tmp_path, seed=SEED, backends=backends(), engines=engines) as run:
+            for each in rounds.left(CUTS, SEED):
+                with each:
+                    each.facts |= run.cut(each.number, each.seed)
         print(run.report)
-        disk.unmount()
-        disk.check_file_system()
-        report = run.report
-    assert len(report.cuts) == CUTS
+        with rounds.closing():
+            disk.unmount()
+            disk.check_file_system()
+    rounds.require_all()
     # The cuts must have bitten, and the syncs must have saved something.
-    assert sum(cut.unflushed_count - cut.kept_count for cut in report.cuts) > 1000
-    assert report.compacted_count > 1000 and report.deleted_count > 1000
-    assert report.lost_count > 0 and report.synced_count > 1000
-    assert report.promised_count > 1000 and report.seen_count > 1000
+    assert rounds.total("unflushed") - rounds.total("kept") > 1000
+    for each_count in ("compacted", "deleted", "synced", "promised", "seen"):
+        assert rounds.total(each_count) > 1000, each_count
+    assert rounds.total("lost") > 0

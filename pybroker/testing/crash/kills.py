@@ -143,8 +143,13 @@ class KillRun:
         self._broker.__exit__(kind, error, trace)
         self._turns.close()
 
-    def kill(self, aim: str) -> None:
-        """Kill at the next change that `aim` names (or soon, when there is none), restart, check."""
+    def kill(self, aim: str, number: int | None = None, seed: int | None = None) -> dict[str, str | int]:
+        """Kill at the next change that `aim` names (or soon, when there is none), restart, check. `number`, by default
+        of this run's kills, says whose turn is next; with a `seed` the moment is that of every kill with that seed.
+        What came of it, for a line about this kill."""
+        if seed is not None:
+            self._random.seed(seed)
+        before = self._counts()
         self._load.wait_for_progress(60)
         hit = self._wait_for(aim)
         records = self._load.ledger.counts()
@@ -154,8 +159,9 @@ class KillRun:
         label = aim if hit else "random"
         self.report.kills[label] = self.report.kills.get(label, 0) + 1
         kill_count = sum(self.report.kills.values())
-        self._broker.set_override("pybroker.io.backend", self._backends[kill_count % len(self._backends)])
-        self._turns.begin(self._broker, kill_count)
+        life = kill_count if number is None else number + 1
+        self._broker.set_override("pybroker.io.backend", self._backends[life % len(self._backends)])
+        self._turns.begin(self._broker, life)
         if aim == "restart":
             self._broker.start_and_kill(self._random.uniform(0.2, 0.9))
         started = time.monotonic()
@@ -164,6 +170,17 @@ class KillRun:
         self._control.check(promised)
         self.report.checked_count += self._check.run(records, whole=kill_count % 10 == 0)
         self._check_trimmed(trimmed)
+        after = self._counts()
+        facts = {name: after[name] - before[name] for name in before}
+        return {"aim": label, "restart_ms": self.report.restart_ms[-1], **facts}
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "checked": self.report.checked_count,
+            "acknowledged": self._load.ledger.total() + self._trimmed_ledger.total(),
+            "compacted": self.report.compacted_count,
+            "deleted": self.report.deleted_count,
+        }
 
     def _check_trimmed(self, promised: Mapping[trimmed_load.Place, int]) -> None:
         self.report.checked_count += self._trimmed_check.run(promised)

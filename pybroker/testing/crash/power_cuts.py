@@ -80,11 +80,25 @@ class PowerReport:
     compacted_count: int = 0
     deleted_count: int = 0
 
+    def counts(self) -> dict[str, int]:
+        """Everything that is counted, so far."""
+        return {
+            "unflushed": sum(cut.unflushed_count for cut in self.cuts),
+            "kept": sum(cut.kept_count for cut in self.cuts),
+            "lost": self.lost_count,
+            "acknowledged": self.acknowledged_count,
+            "checked": self.checked_count,
+            "synced": self.synced_count,
+            "promised": self.promised_count,
+            "seen": self.seen_count,
+            "compacted": self.compacted_count,
+            "deleted": self.deleted_count,
+        }
+
     def __str__(self) -> str:
-        unflushed = sum(cut.unflushed_count for cut in self.cuts)
-        kept = sum(cut.kept_count for cut in self.cuts)
+        counts = self.counts()
         return (
-            f"{len(self.cuts)} power cuts, {unflushed} sectors not flushed, {kept} of them kept; "
+            f"{len(self.cuts)} power cuts, {counts['unflushed']} sectors not flushed, {counts['kept']} of them kept; "
             f"{self.acknowledged_count} records acknowledged, {self.synced_count} of them below a recovery point and "
             f"all there, {self.lost_count} others lost as their durability allows; {self.checked_count} read; of "
             f"durable acks {self.promised_count} acknowledged and {self.seen_count} seen by a reader, all there; "
@@ -144,9 +158,17 @@ class PowerRun:
         self._broker.__exit__(kind, error, trace)
         self._turns.close()
 
-    def cut(self) -> None:
-        """Load, cut, restore, check."""
-        number = len(self.report.cuts)
+    def cut(self, number: int | None = None, seed: int | None = None) -> dict[str, int]:
+        """Load, cut, restore, check. `number`, by default of this run's cuts, says whose turn is next; with a `seed`
+        the moment is that of every cut with that seed. What came of it, for a line about this cut."""
+        if seed is not None:
+            self._random.seed(seed)
+        before = self.report.counts()
+        self._cut(len(self.report.cuts), number)
+        return {name: count - before[name] for name, count in self.report.counts().items()}
+
+    def _cut(self, number: int, turn: int | None) -> None:
+        """`number` is of this run, and so are those of producers, whose records are told apart by them."""
         calm = self._calm
         load = RecordLoad(
             self._broker.bootstrap,
@@ -174,7 +196,7 @@ class PowerRun:
             promised = self._control.promises()
             seen = reader.seen()
             self._note_promised(first_number=number * _PRODUCERS)
-            cut = self._disk.cut(self._seed + number, self._random.choice(_KEPT_PERCENTS))
+            cut = self._disk.cut(self._random.randrange(1 << 31), self._random.choice(_KEPT_PERCENTS))
         finally:
             self._broker.kill()
             self._turns.lose_power()
@@ -185,7 +207,7 @@ class PowerRun:
             trimmed.abandon()
         self.report.cuts.append(cut)
         self._control.forget_since(promised)
-        self._restore(number)
+        self._restore(number if turn is None else turn)
         self._control.check(promised)
         self._check(seen)
 

@@ -62,6 +62,35 @@ def missing() -> str | None:
     return f"a power disk needs {', '.join(absent)}" if absent else None
 
 
+def _holders(directory: Path) -> list[str]:
+    """Processes that have something below it open, and those of other mount namespaces that have it mounted."""
+    found, own = [], os.readlink("/proc/self/ns/mnt")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+            links = [
+                *process.glob("fd/*"),
+                *process.glob("map_files/*"),
+                *map(process.joinpath, ("cwd", "root", "exe")),
+            ]
+            opened = {target for link in links if (target := _target(link)).startswith(str(directory))}
+            elsewhere = os.readlink(process / "ns/mnt") != own
+            mounted = elsewhere and str(directory) in (process / "mountinfo").read_text()
+        except OSError:
+            continue  # it has ended, or is the kernel's
+        if opened or mounted:
+            where = ", ".join(sorted(opened)[:5]) or "mounted in its namespace"
+            found.append(f"{process.name} {command}({where})")
+    return found
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""  # closed meanwhile
+
+
 class PowerDisk:
     """`path` is the mounted file system. After `cut` it is mounted again only by `restore`."""
 
@@ -161,9 +190,11 @@ class PowerDisk:
             try:
                 _run(*command)
                 return
-            except ProcessFailed:
+            except ProcessFailed as error:
                 if time.monotonic() > deadline:
-                    raise
+                    raise ProcessFailed(
+                        f"{error}; held by: {'; '.join(_holders(self._directory)) or 'nobody'}"
+                    ) from error
                 time.sleep(0.02)
 
     def check_file_system(self) -> None:

@@ -1,0 +1,38 @@
+"""Fifty rounds of every fault of a broker and of a controller, on clusters of pybroker's brokers and of both kinds.
+
+They need not be played in one go: each round has a cluster of its own and is a line of
+`build/rounds/test_cluster_faults_for_hours.jsonl`. A run goes on for `PYBROKER_SOAK_MINUTES` (default 60), and the next
+one does what is left of the fifty.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pybroker.testing.cluster.rounds import Composition, play_rounds
+from pybroker.testing.rounds import Rounds, soak_seconds
+
+ROUNDS = 50
+
+
+@pytest.mark.parametrize("composition", [Composition(3, 0), Composition(2, 2)], ids=["pybroker", "mixed"])
+def test_nothing_promised_is_broken(composition: Composition, tmp_path: Path, rounds: Rounds) -> None:
+    for each in rounds.left(ROUNDS, seed=2, until=time.monotonic() + soak_seconds()):
+        with each:
+            directory = tmp_path / f"cluster-{each.number}"
+            report = play_rounds(
+                directory,
+                composition,
+                rounds=1,
+                seed=each.seed,
+                on_round=lambda done: print(done, flush=True),
+            )
+            each.facts |= {
+                "silence_seconds": round(max(done.silence_seconds for done in report.rounds), 1),
+                "acknowledged": report.acknowledged_count,
+            }
+            assert report.violations == [], f"everything is in {directory}"
+    rounds.require_all()
