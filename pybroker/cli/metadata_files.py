@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pybroker.cli.metadata_tree import DEFAULT_NAME, Node, config_nodes, directory, leaf
+from pybroker.cli.metadata_tree import DEFAULT_NAME, Node, client_nodes, config_nodes, directory, leaf
+from pybroker.client.quotas import MECHANISMS
 from pybroker.metadata import features
 from pybroker.metadata.image import (
     RESOURCE_BROKER,
@@ -88,7 +89,11 @@ def _configs(image: MetadataImage) -> Node:
     kinds: dict[str, dict[str, Node]] = {name: {} for name in sorted(_KINDS.values())}
     for (kind, name), settings in sorted(image.configs.items()):
         kinds.setdefault(_KINDS.get(kind, str(kind)), {})[name or DEFAULT_NAME] = config_nodes(settings)
-    return directory({name: directory(resources) for name, resources in kinds.items()})
+    credentials: dict[str, dict[str, int]] = {}
+    for (mechanism, user), credential in image.scram_credentials.items():
+        credentials.setdefault(user, {})[MECHANISMS.get(mechanism, str(mechanism))] = credential.iterations
+    nodes = {name: directory(resources) for name, resources in kinds.items()}
+    return directory(dict(sorted({**nodes, **client_nodes(image.client_quotas, credentials)}.items())))
 
 
 def _topic(topic: TopicImage) -> Node:

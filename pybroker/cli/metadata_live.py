@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from pybroker import __version__
-from pybroker.cli.metadata_tree import DEFAULT_NAME, Children, Node, config_nodes, directory, leaf
-from pybroker.client import configs, groups, topics
+from pybroker.cli.metadata_tree import DEFAULT_NAME, Children, Node, client_nodes, config_nodes, directory, leaf
+from pybroker.client import configs, groups, quotas, topics
 from pybroker.client.cluster import Cluster
 from pybroker.client.errors import NotServed, check
 from pybroker.protocol import messages as m
@@ -86,7 +86,15 @@ def _topic(topic: topics.Topic) -> Node:
 
 
 def _configs(cluster: Cluster) -> Children:
-    return {name: Node(children=partial(_resources, cluster, kind)) for name, kind in _KINDS.items()}
+    nodes = {name: Node(children=partial(_resources, cluster, kind)) for name, kind in _KINDS.items()}
+    nodes |= {name: Node(children=partial(_clients, cluster, name)) for name in ("clients", "ips", "users")}
+    return dict(sorted(nodes.items()))
+
+
+def _clients(cluster: Cluster, kind: str) -> Children:
+    nodes = client_nodes(quotas.describe(cluster), quotas.credentials(cluster) if kind == "users" else {})
+    listed = nodes[kind].children
+    return listed() if listed is not None else {}
 
 
 def _resources(cluster: Cluster, kind: configs.ResourceType) -> Children:

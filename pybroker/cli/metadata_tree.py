@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+
+from pybroker.metadata.client_quotas import CLIENT_ID, IP, USER
+from pybroker.metadata.image import QuotaEntity
 
 Children = Mapping[str, "Node"]
 
@@ -39,6 +43,55 @@ def config_nodes(settings: Mapping[str, str | None]) -> Node:
     return directory({name: leaf(value) for name, value in sorted(settings.items())}, dict(sorted(settings.items())))
 
 
+def client_nodes(
+    quotas: Mapping[QuotaEntity, Mapping[str, float]], credentials: Mapping[str, Mapping[str, int]]
+) -> dict[str, Node]:
+    """Users, client ids and addresses: their quotas, and iterations of users' credentials by mechanism. A user's quotas
+    with a client id are below the user, as in ZooKeeper."""
+    clients: dict[str, Node] = {}
+    addresses: dict[str, Node] = {}
+    settings: dict[str | None, dict[str, Any]] = {
+        user: {mechanism: f"iterations={count}" for mechanism, count in sorted(each.items())}
+        for user, each in credentials.items()
+    }
+    below: dict[str | None, dict[str, Node]] = {}
+    for entity, values in quotas.items():
+        names = dict(entity)
+        if IP in names:
+            addresses[_escaped(names[IP])] = _values(values)
+        elif USER not in names:
+            clients[_escaped(names.get(CLIENT_ID))] = _values(values)
+        elif CLIENT_ID in names:
+            below.setdefault(names[USER], {})[_escaped(names[CLIENT_ID])] = _values(values)
+        else:
+            settings.setdefault(names[USER], {}).update(sorted(values.items()))
+    users = {}
+    for user in {**settings, **below}:
+        own = settings.get(user, {})
+        children = {name: leaf(value) for name, value in own.items()}
+        if user in below:
+            children["clients"] = directory(_sorted(below[user]))
+        users[_escaped(user)] = directory(children, own)
+    return {
+        "clients": directory(_sorted(clients)),
+        "ips": directory(_sorted(addresses)),
+        "users": directory(_sorted(users)),
+    }
+
+
+def _values(values: Mapping[str, float]) -> Node:
+    return directory({name: leaf(value) for name, value in sorted(values.items())}, dict(sorted(values.items())))
+
+
+def _escaped(name: str | None) -> str:
+    """Client ids and users may hold slashes: those and the like are written as in an URL."""
+    return DEFAULT_NAME if name is None else quote(name, safe=" @:=+,")
+
+
+def _sorted(nodes: Mapping[str, Node]) -> dict[str, Node]:
+    return dict(sorted(nodes.items()))
+
+
 class NoSuchPath(Exception):
     """The text says how far the path could be followed."""
 
@@ -55,7 +108,7 @@ def find(root: Node, path: str) -> Node:
 
 
 def parts(path: str) -> list[str]:
-    """The names of a path. A client id may hold slashes, but nothing listed here does."""
+    """The names of a path."""
     return [part for part in path.split("/") if part]
 
 

@@ -29,6 +29,18 @@ from pybroker.storage.offline.layout import PartitionFiles
 
 LISTENER = "CONTROLLER"
 _KRAFT_VERSIONS = (0, 1)
+#: Of an image, what must be read as it was written.
+_PARTS = (
+    "provenance",
+    "feature_levels",
+    "cluster",
+    "topics",
+    "configs",
+    "next_producer_id",
+    "client_quotas",
+    "scram_credentials",
+    "retained",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,7 @@ def write_metadata_log(directory: Path, image: MetadataImage, voter_ids: Sequenc
 def _check(directory: Path, snapshot_id: SnapshotId, image: MetadataImage) -> None:
     (written,) = PartitionFiles.of(directory).metadata_snapshots
     found = read_snapshot(written)
-    for part in ("provenance", "feature_levels", "cluster", "topics", "configs", "next_producer_id", "retained"):
+    for part in _PARTS:
         if getattr(found, part) != getattr(image, part):
             raise MetadataError(f"{directory}/{snapshot_id.file_name} was written, and its {part} read differently")
     if found.quorum.voters != image.quorum.voters:

@@ -11,7 +11,7 @@ from pybroker.config.broker_keys import find_key
 from pybroker.config.support import Support, support_of
 from pybroker.config.topic import TOPIC_KEYS
 from pybroker.doctor.finding import Finding, Severity
-from pybroker.metadata import features
+from pybroker.metadata import client_quotas, features
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage, is_online
 from pybroker.metadata.offline import Replayed, replay
@@ -32,9 +32,7 @@ _RESOURCES = {
 }
 _NOT_SERVED = {
     "AccessControlEntryRecord": ("access control lists", "this broker would let everybody do everything"),
-    "UserScramCredentialRecord": ("SCRAM credentials", "nobody can authenticate with them at this broker"),
     "DelegationTokenRecord": ("delegation tokens", "nobody can authenticate with them at this broker"),
-    "ClientQuotaRecord": ("client quotas", "this broker does not hold clients to them"),
 }
 _TIERED = "remote.storage.enable"
 
@@ -246,14 +244,22 @@ def without_effect(image: MetadataImage) -> Iterator[Finding]:
     """What the cluster keeps that has no effect on a broker of pybroker."""
     for kind in sorted({str(key[0]) for key in image.retained}):
         what, why = _NOT_SERVED.get(kind, (f"{kind}s", "they have no effect on this broker"))
-        yield Finding(
-            Severity.WARNING, "not-served", what, "the cluster has some", why, "see that nothing relies on them here"
-        )
+        yield _not_served(what, why)
+    if image.scram_credentials:
+        yield _not_served("SCRAM credentials", "nobody can authenticate with them at this broker")
+    for key in client_quotas.not_enforced(image):
+        yield _not_served(f"client quotas {key}", "this broker does not hold clients to them")
     for kind_id, (what, why) in _RESOURCES.items():
         if any(kind == kind_id for kind, _ in image.configs):
             yield Finding(
                 Severity.NOTE, "not-served", what, "the cluster has some", why, "see that nothing relies on them here"
             )
+
+
+def _not_served(what: str, why: str) -> Finding:
+    return Finding(
+        Severity.WARNING, "not-served", what, "the cluster has some", why, "see that nothing relies on them here"
+    )
 
 
 def tiered(image: MetadataImage, partitions: Sequence[PartitionFiles]) -> Iterator[Finding]:

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller import register_broker as registrations
 from pybroker.controller.allocate_producer_ids import allocate_producer_ids
+from pybroker.controller.alter_client_quotas import addresses, alter_client_quotas
 from pybroker.controller.alter_configs import alter_configs, incremental_alter_configs
+from pybroker.controller.alter_user_scram_credentials import alter_user_scram_credentials
 from pybroker.controller.assign_directories import assign_directories
 from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
@@ -123,6 +125,17 @@ class Controller:
     ) -> m.IncrementalAlterConfigsResponse:
         """IncrementalAlterConfigs."""
         return await self._run(lambda state: incremental_alter_configs(state, request))
+
+    async def alter_client_quotas(self, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse:
+        """AlterClientQuotas."""
+        unknown_hosts = {each for each in addresses(request) if not await _is_host(each)}
+        return await self._run(lambda state: alter_client_quotas(state, request, unknown_hosts))
+
+    async def alter_user_scram_credentials(
+        self, request: m.AlterUserScramCredentialsRequest
+    ) -> m.AlterUserScramCredentialsResponse:
+        """AlterUserScramCredentials."""
+        return await self._run(lambda state: alter_user_scram_credentials(state, request))
 
     async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
         """A block of producer ids above `known_id` for this broker, which must be registered."""
@@ -270,6 +283,16 @@ class Controller:
         await self._log.close()
 
 
+async def _is_host(name: str) -> bool:
+    """Whether it is an IP address, or a name that can be resolved."""
+    address = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    try:
+        await asyncio.get_running_loop().getaddrinfo(address, None)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 _OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable[Any]]] = {
     m.CreateTopicsRequest: Controller.create_topics,
     m.DeleteTopicsRequest: Controller.delete_topics,
@@ -280,5 +303,9 @@ _OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable
     m.AddRaftVoterRequest: lambda controller, request, _: controller.add_raft_voter(request),
     m.RemoveRaftVoterRequest: lambda controller, request, _: controller.remove_raft_voter(request),
     m.AlterConfigsRequest: lambda controller, request, _: controller.alter_configs(request),
+    m.AlterClientQuotasRequest: lambda controller, request, _: controller.alter_client_quotas(request),
+    m.AlterUserScramCredentialsRequest: (
+        lambda controller, request, _: controller.alter_user_scram_credentials(request)
+    ),
     m.IncrementalAlterConfigsRequest: lambda controller, request, _: controller.incremental_alter_configs(request),
 }

@@ -21,15 +21,18 @@ from pybroker.metadata.image import (
     MetadataImage,
     Provenance,
     QuorumImage,
+    QuotaEntity,
+    ScramCredential,
     TopicImage,
     Voter,
+    quota_entity,
 )
 from pybroker.protocol import messages as m
 
 
 class MetadataDelta:
     """Changes on top of `base`. What publishers look at: `topics_changed`, `configs_changed`, `cluster.changed`,
-    `feature_levels_changed`, `retained_kinds`."""
+    `feature_levels_changed`, `client_quotas_changed`, `retained_kinds`."""
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
@@ -40,6 +43,8 @@ class MetadataDelta:
         self._configs: dict[ConfigResource, Mapping[str, str]] | None = None
         self._feature_levels: dict[str, int] | None = None
         self._next_producer_id = base.next_producer_id
+        self._client_quotas: dict[QuotaEntity, Mapping[str, float]] | None = None
+        self._scram_credentials: dict[tuple[int, str], ScramCredential] | None = None
         self._retained: dict[tuple[Any, ...], tuple[Any, int]] | None = None
         self._quorum = base.quorum
 
@@ -54,6 +59,11 @@ class MetadataDelta:
         return self._feature_levels is not None
 
     @property
+    def client_quotas_changed(self) -> bool:
+        """Whether a client quota was set or removed."""
+        return self._client_quotas is not None
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was changed."""
         return (
@@ -61,6 +71,8 @@ class MetadataDelta:
             and not self.cluster.is_changed
             and not self.configs_changed
             and not self.feature_levels_changed
+            and not self.client_quotas_changed
+            and self._scram_credentials is None
             and self._retained is None
             and self._next_producer_id == self.base.next_producer_id
             and self._quorum is self.base.quorum
@@ -99,6 +111,8 @@ class MetadataDelta:
             topics=self.topics.apply(),
             configs=base.configs if self._configs is None else self._configs,
             next_producer_id=self._next_producer_id,
+            client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,
+            scram_credentials=base.scram_credentials if self._scram_credentials is None else self._scram_credentials,
             retained=base.retained if self._retained is None else self._retained,
             quorum=self._quorum,
         )
@@ -172,11 +186,18 @@ class MetadataDelta:
     def _replay_remove_acl(self, record: m.RemoveAccessControlEntryRecord, _version: int) -> None:
         self._forget(("AccessControlEntryRecord", record.id))
 
-    def _replay_scram(self, record: m.UserScramCredentialRecord, version: int) -> None:
-        self._retain(("UserScramCredentialRecord", record.name, record.mechanism), record, version)
+    def _replay_scram(self, record: m.UserScramCredentialRecord, _version: int) -> None:
+        self._writable_scram_credentials()[record.mechanism, record.name] = ScramCredential(
+            record.salt, record.stored_key, record.server_key, record.iterations
+        )
 
     def _replay_remove_scram(self, record: m.RemoveUserScramCredentialRecord, _version: int) -> None:
-        self._forget(("UserScramCredentialRecord", record.name, record.mechanism))
+        self._writable_scram_credentials().pop((record.mechanism, record.name), None)
+
+    def _writable_scram_credentials(self) -> dict[tuple[int, str], ScramCredential]:
+        if self._scram_credentials is None:
+            self._scram_credentials = dict(self.base.scram_credentials)
+        return self._scram_credentials
 
     def _replay_token(self, record: m.DelegationTokenRecord, version: int) -> None:
         self._retain(("DelegationTokenRecord", record.token_id), record, version)
@@ -184,15 +205,19 @@ class MetadataDelta:
     def _replay_remove_token(self, record: m.RemoveDelegationTokenRecord, _version: int) -> None:
         self._forget(("DelegationTokenRecord", record.token_id))
 
-    def _replay_quota(self, record: m.ClientQuotaRecord, version: int) -> None:
-        entity = tuple(sorted((part.entity_type, part.entity_name or "") for part in record.entity))
-        # The default entity (name null) and an entity named "" are different things.
-        defaults = tuple(sorted(part.entity_type for part in record.entity if part.entity_name is None))
-        key = ("ClientQuotaRecord", entity, defaults, record.key)
+    def _replay_quota(self, record: m.ClientQuotaRecord, _version: int) -> None:
+        if self._client_quotas is None:
+            self._client_quotas = dict(self.base.client_quotas)
+        entity = quota_entity({part.entity_type: part.entity_name for part in record.entity})
+        values = dict(self._client_quotas.get(entity, {}))
         if record.remove:
-            self._forget(key)
+            values.pop(record.key, None)
         else:
-            self._retain(key, record, version)
+            values[record.key] = record.value
+        if values:
+            self._client_quotas[entity] = values
+        else:
+            self._client_quotas.pop(entity, None)
 
     def _replay_register_broker(self, record: m.RegisterBrokerRecord, _version: int) -> None:
         self.cluster.register_broker(record)

@@ -27,6 +27,15 @@ RESOURCE_BROKER = 4
 ConfigResource = tuple[int, str]
 """(resource type, resource name); the name "" of a broker resource is the cluster-wide default."""
 
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Who has a client quota: (entity type, name) pairs in the order of the types. No name is the default of the type,
+which is something else than an entity named ""."""
+
+
+def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
+    """The entity that these names by type make."""
+    return tuple(sorted(names.items(), key=lambda part: part[0]))
+
 
 class Provenance(Value):
     """An image holds all records below `end_offset`; the last of them was written in `epoch` at `time_ms`."""
@@ -143,8 +152,18 @@ class QuorumImage(Value):
     leader_id: int = NO_LEADER
 
 
+class ScramCredential(Value):
+    """What a user's password is checked against (KIP-554); it cannot be told from it."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
 class MetadataImage(Value):
-    """All of it. `retained` holds the records of features that are not served, by what identifies them, so that a
+    """All of it. `client_quotas` has values by quota key; `scram_credentials` are by mechanism, as the protocol numbers
+    them, and user. `retained` holds the records of features that are not served, by what identifies them, so that a
     snapshot written here loses nothing: values are (record, version)."""
 
     cluster_id: str
@@ -154,6 +173,8 @@ class MetadataImage(Value):
     topics: TopicsImage = TopicsImage()
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    scram_credentials: Mapping[tuple[int, str], ScramCredential] = field(default_factory=dict)
     retained: Mapping[tuple[Any, ...], tuple[Any, int]] = field(default_factory=dict)
     quorum: QuorumImage = QuorumImage()
 

@@ -103,6 +103,8 @@ def warn_of_unserved(image: MetadataImage) -> list[str]:
     ]
     kinds = sorted({str(key[0]) for key in image.retained})
     lines += [f"the metadata log holds {kind}s; they are kept, but have no effect on this broker" for kind in kinds]
+    if image.scram_credentials:
+        lines.append("the metadata log holds SCRAM credentials; no listener of this broker asks for them")
     for line in lines:
         logger.warning("%s", line)
     return lines
@@ -127,6 +129,13 @@ def replacing_delta(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
     for (kind, name), values in old.configs.items():
         for key in values if kind != RESOURCE_TOPIC else ():
             delta.replay(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=None), 0)
+    for entity, quotas in old.client_quotas.items():
+        part = m.ClientQuotaRecord.EntityData
+        for key in quotas:
+            named = [part(entity_type=kind, entity_name=name) for kind, name in entity]
+            delta.replay(m.ClientQuotaRecord(entity=named, key=key, remove=True), 0)
+    for mechanism, user in old.scram_credentials:
+        delta.replay(m.RemoveUserScramCredentialRecord(name=user, mechanism=mechanism), 0)
     for broker in old.cluster.brokers.values():
         delta.replay(m.UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch), 0)
     for record, version in image_records(new):

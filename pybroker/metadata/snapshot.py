@@ -44,6 +44,8 @@ def image_records(image: MetadataImage) -> Iterator[VersionedRecord]:
     if image.next_producer_id > 0:
         producer_ids = m.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
         yield VersionedRecord(producer_ids, 0)
+    yield from _client_quota_records(image)
+    yield from _scram_records(image)
     for retained, version in image.retained.values():
         yield VersionedRecord(retained, version)
 
@@ -112,6 +114,27 @@ def _topic_records(topic: TopicImage, level: int) -> Iterator[VersionedRecord]:
             last_known_elr=last_known if last_known and version >= 2 else None,
         )
         yield VersionedRecord(record, version)
+
+
+def _client_quota_records(image: MetadataImage) -> Iterator[VersionedRecord]:
+    part = m.ClientQuotaRecord.EntityData
+    for entity, values in image.client_quotas.items():
+        for key, value in values.items():
+            named = [part(entity_type=kind, entity_name=name) for kind, name in entity]
+            yield VersionedRecord(m.ClientQuotaRecord(entity=named, key=key, value=value, remove=False), 0)
+
+
+def _scram_records(image: MetadataImage) -> Iterator[VersionedRecord]:
+    for (mechanism, name), credential in image.scram_credentials.items():
+        record = m.UserScramCredentialRecord(
+            name=name,
+            mechanism=mechanism,
+            salt=credential.salt,
+            stored_key=credential.stored_key,
+            server_key=credential.server_key,
+            iterations=credential.iterations,
+        )
+        yield VersionedRecord(record, 0)
 
 
 def _endpoint_fields(endpoint: Endpoint) -> dict[str, Any]:

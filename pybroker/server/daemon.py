@@ -40,6 +40,7 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import start_append_engine
+from pybroker.server.client_quotas import ClientQuotas
 from pybroker.server.clock import SystemClock
 from pybroker.server.directory_assignments import DirectoryAssignments
 from pybroker.server.event_pump import EventPump
@@ -296,6 +297,7 @@ class Daemon:
         services.replicas.add_reopening_listener(groups.on_reopened)
         services.replicas.add_follower(RackSelector(self.native, lambda: controller.config))
         services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
+        services.replicas.add_follower(ClientQuotas())
         if services.transactions is not None:
             services.replicas.add_follower(services.transactions)
         controller.subscribe(services.replicas)

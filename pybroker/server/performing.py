@@ -26,8 +26,6 @@ def forwarded() -> dict[int, Api[Any, Any]]:
         for each in (
             m.AlterPartitionReassignmentsRequest,
             m.ListPartitionReassignmentsRequest,
-            m.AlterClientQuotasRequest,
-            m.AlterUserScramCredentialsRequest,
             m.DescribeQuorumRequest,
             m.UpdateFeaturesRequest,
             m.UnregisterBrokerRequest,

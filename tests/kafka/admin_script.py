@@ -5,6 +5,7 @@ Each step is sent to a broker of its own and answered from the state that the st
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ def comparable(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         items = [comparable(item, name) for item in value]
         return items if name == "synonyms" else sorted((item for item in items if item is not None), key=repr)
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
     if name in ("error_message", "documentation", "log_dir"):
         return "text" if value else value
     if name in ("topic_id", "replica_directory_id"):

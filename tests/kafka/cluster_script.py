@@ -3,7 +3,8 @@ sent as `admin_script` sends its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from admin_script import NODE_ID, Session, Step
@@ -84,7 +85,7 @@ def reassignments() -> Iterator[Step]:
 
 
 def quotas() -> Iterator[Step]:
-    """There are none; what is asked is checked all the same."""
+    """What is asked is checked also when there are none."""
 
     def step(name: str, version: int, *parts: tuple[str, int, str | None], strict: bool = False) -> Step:
         row = m.DescribeClientQuotasRequest.ComponentData
@@ -115,6 +116,111 @@ def credentials() -> Iterator[Step]:
             users = [m.DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
         request = m.DescribeUserScramCredentialsRequest(users=users)
         yield Step(f"credentials: {names}", 0, _always(request), reads=True)
+
+
+def altered_quotas() -> Iterator[Step]:
+    """Good and bad alterations, each followed by what there is then."""
+
+    def entry(entity: Iterable[tuple[str, str | None]], *ops: tuple[str, float | None]) -> Any:
+        part, op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+        return m.AlterClientQuotasRequest.EntryData(
+            entity=[part(entity_type=kind, entity_name=name) for kind, name in entity],
+            ops=[op(key=key, value=value or 0.0, remove=value is None) for key, value in ops],
+        )
+
+    def steps(name: str, *entries: Any, version: int = 1, validate: bool = False) -> Iterator[Step]:
+        request = m.AlterClientQuotasRequest(entries=list(entries), validate_only=validate)
+        yield Step(f"alter quotas: {name}, {version}", version, _always(request))
+        described = m.DescribeClientQuotasRequest(components=[], strict=False)
+        yield Step(f"quotas after: {name}", 1, _always(described), reads=True)
+
+    ann, everyone = [("user", "ann")], [("user", None)]
+    app, home = [("client-id", "app")], [("ip", "127.0.0.1")]
+    rates = [("producer_byte_rate", 1000.0), ("consumer_byte_rate", 2000.0)]
+    own = [("request_percentage", 0.5), ("controller_mutation_rate", 1.25)]
+    for version in range(2):
+        yield from steps("a user", entry(ann, *rates), version=version)
+        yield from steps("all of a user", entry(ann, *rates, *own), version=version)
+        yield from steps("validated", entry(app, *rates), version=version, validate=True)
+        yield from steps("a client", entry(app, *own), version=version)
+    yield from steps("a user's client", entry([*ann, *app], *rates), entry([("client-id", None), *ann], *own))
+    yield from steps("defaults", entry(everyone, *rates), entry([("client-id", None)], *rates))
+    yield from steps("both defaults", entry([("client-id", None), *everyone], *rates))
+    yield from steps("default and a name", entry([*app, *everyone], rates[0]))
+    yield from steps("addresses", entry(home, ("connection_creation_rate", 7.0)), entry([("ip", None)]))
+    yield from steps("default address", entry([("ip", None)], ("connection_creation_rate", 2.0**31 - 1)))
+    for address in ("::1", "[::1]", "localhost", "nowhere.invalid", "127.1", "1.2.3.999", " ", "10.0.0.0/8"):
+        yield from steps(f"address {address}", entry([("ip", address)], ("connection_creation_rate", 7.0)))
+    yield from steps("nothing")
+    yield from steps("no changes", entry(ann))
+    yield from steps("no entity", entry([], *rates))
+    yield from steps("unknown kind", entry([("group", "g")], *rates), entry([*ann, ("group", "g")], *rates))
+    for kind in ("user", "client-id", "ip"):
+        yield from steps(f"empty {kind}", entry([(kind, "")], *rates), entry([(kind, "")]))
+    yield from steps("address and user", entry([*home, *ann], *rates), entry([*home, *app], *rates))
+    yield from steps("a kind twice", entry([("user", "bob"), ("user", "eve")], *rates))
+    yield from steps("an entity twice", entry([("user", "zoe")], rates[0]), entry([("user", "zoe")], rates[1]))
+    yield from steps("a refused entity twice", entry([("user", "z")], ("x", 1.0)), entry([("user", "z")], *rates))
+    yield from steps("a key twice", entry([("user", "kim")], rates[0], rates[0]))
+    for key in ("producer_byte_rate", "request_percentage", "controller_mutation_rate"):
+        for value in (0.0, -0.0, -1.0, 0.4, 1.0000001, 1.1, 2.0**63, 1e19, math.inf, -math.inf, math.nan):
+            yield from steps(f"{key} {value}", entry([("user", "num")], (key, value), rates[1]))
+    for value in (0.0, -1.0, 1.5, 2.0**31 - 1, 2.0**31, 1.0):
+        yield from steps(f"connections {value}", entry(home, ("connection_creation_rate", value)))
+    yield from steps("unknown keys", entry(ann, ("no.such.key", 1.0)), entry(home, ("", 1.0)), entry(app, *rates))
+    yield from steps("of others", entry(ann, ("connection_creation_rate", 1.0)), entry(home, *rates))
+    yield from steps(
+        "unknown key removed", entry(ann, ("no.such.key", None)), entry(home, ("consumer_byte_rate", None))
+    )
+    yield from steps("removed", entry(ann, (rates[0][0], None)), entry(app, (own[0][0], None), (own[1][0], None)))
+    yield from steps("removed again", entry(ann, (rates[0][0], None)), entry([("user", "nobody")], (own[0][0], None)))
+    yield from steps("odd names", entry([("user", "a/b %<default>"), ("client-id", "\u00e9\u4e2d")], *rates))
+
+
+def altered_credentials() -> Iterator[Step]:
+    """Good and bad alterations, each followed by what there is then."""
+    deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+
+    def drop(name: str, mechanism: int = 1) -> Any:
+        return deletion(name=name, mechanism=mechanism)
+
+    def put(name: str, mechanism: int = 1, iterations: int = 4096, **fields: bytes) -> Any:
+        secret = {"salt": b"salt", "salted_password": b"secret", **fields}
+        return upsertion(name=name, mechanism=mechanism, iterations=iterations, **secret)
+
+    def steps(name: str, *alterations: Any) -> Iterator[Step]:
+        request = m.AlterUserScramCredentialsRequest(
+            deletions=[each for each in alterations if isinstance(each, deletion)],
+            upsertions=[each for each in alterations if isinstance(each, upsertion)],
+        )
+        yield Step(f"alter credentials: {name}", 0, _always(request))
+        yield Step(f"credentials after: {name}", 0, _always(m.DescribeUserScramCredentialsRequest()), reads=True)
+
+    yield from steps("nothing")
+    yield from steps("two users", put("ann"), put("bob", 2, 16384))
+    yield from steps("another mechanism", put("ann", 2))
+    yield from steps("more iterations", put("ann", 1, 5000))
+    for iterations in (-1, 0, 4095, 16385, 2**31 - 1):
+        yield from steps(f"{iterations} iterations", put("cid", 1, iterations), put("cid2", 2, iterations))
+    for mechanism in (-1, 0, 3, 127):
+        yield from steps(f"mechanism {mechanism}", put("dan", mechanism), drop("ann", mechanism))
+    yield from steps("empty name", put(""), drop(""))
+    yield from steps("odd names", put("a,b=c/d"), put("\u00e9\u4e2d"))
+    yield from steps("no salt", put("eve", salt=b""))
+    yield from steps("no password", put("fay", salted_password=b""), put("gil"))
+    yield from steps("a user twice", put("ann"), put("ann", 2))
+    yield from steps("deleted and set", drop("ann"), put("ann", 2))
+    yield from steps("deleted twice", drop("ann"), drop("ann", 2))
+    yield from steps("deleted twice and set", drop("ann"), drop("ann", 2), put("ann"))
+    yield from steps("refused and set", put("hal", 9), put("hal"))
+    yield from steps("deletion refused and set", drop("nobody"), put("nobody"))
+    yield from steps("deleted", drop("ann"), drop("bob", 2), drop("bob", 1), drop("nobody"))
+    yield from steps("deleted alone", drop("bob", 2))
+    for names in (["ann"], ["ann", "bob"], ["ann", "ann", "gil"]):
+        users = [m.DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
+        request = m.DescribeUserScramCredentialsRequest(users=users)
+        yield Step(f"credentials of {names}", 0, _always(request), reads=True)
 
 
 def feature_updates() -> Iterator[Step]:
@@ -183,12 +289,15 @@ def registrations() -> Iterator[Step]:
 
 
 def cluster_script() -> Iterator[Step]:
-    """All steps; after the first, nothing of what they ask changes anything."""
+    """All steps."""
     yield from prepare()
     yield from elections()
     yield from reassignments()
     yield from quotas()
+    yield from altered_quotas()
+    yield from quotas()
     yield from credentials()
+    yield from altered_credentials()
     yield from feature_updates()
     yield from voters()
     yield from registrations()

@@ -194,9 +194,20 @@ def leader_election(tools: Tools) -> None:
 
 
 def entities(tools: Tools) -> None:
-    """Nobody has a quota or credentials."""
     for kind in ("users", "clients", "ips"):
         assert tools.run(CONFIGS, "--describe", "--entity-type", kind).strip() == ""
+    client = ("--entity-type", "clients", "--entity-name", "app")
+    tools.run(CONFIGS, *client, "--alter", "--add-config", "producer_byte_rate=1000000")
+    said = "Quota configs for client-id 'app' are producer_byte_rate=1000000.0"
+    assert tools.run(CONFIGS, *client, "--describe").strip() == said
+    tools.run(CONFIGS, *client, "--alter", "--delete-config", "producer_byte_rate")
+    user = ("--entity-type", "users", "--entity-name", "ann")
+    tools.run(CONFIGS, *user, "--alter", "--add-config", "SCRAM-SHA-256=[password=secret]")
+    said = "SCRAM credential configs for user-principal 'ann' are SCRAM-SHA-256=iterations=4096"
+    assert tools.run(CONFIGS, *user, "--describe").strip() == said
+    address = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
+    refused = tools.run(CONFIGS, *address, "--alter", "--add-config", "connection_creation_rate=0", status=1)
+    assert "InvalidRequestException" in refused
 
 
 @pytest.mark.skipif(

@@ -97,6 +97,15 @@ def _settings(lines: list[str]) -> list[str]:
     return sorted(line for name, line in names if name not in OWN_SETTINGS and not name.startswith("pybroker."))
 
 
+def _client_lines(lines: list[str]) -> list[str]:
+    """Entities and their values, both of which come in the order of a hash table."""
+    ordered = []
+    for line in lines:
+        entity, are, values = line.partition(" are ")
+        ordered.append(entity + are + ", ".join(sorted(values.split(", "))))
+    return sorted(ordered)
+
+
 def _rates(lines: list[str]) -> list[str]:
     """The last line, because a slow run writes others before. Numbers after the first are rates and times."""
     first, comma, rest = lines[-1].partition(",")
@@ -200,6 +209,68 @@ def configs() -> Iterator[Step]:
     yield _reads(f"{TOOLS}ClientMetricsCommand", "--describe")
 
 
+def clients() -> Iterator[Step]:
+    """Quotas of users, client ids and addresses, and credentials of users."""
+
+    def of(*words: str) -> tuple[str, ...]:
+        """Entities in the tool's words: users ann clients app; a name - is the default."""
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return tuple(
+            each
+            for kind, name in pairs
+            for each in ("--entity-type", kind, *(("--entity-default",) if name == "-" else ("--entity-name", name)))
+        )
+
+    def add(entity: tuple[str, ...], values: str) -> Step:
+        return _of_broker(CONFIGS, *entity, "--alter", "--add-config", values)
+
+    def delete(entity: tuple[str, ...], names: str) -> Step:
+        return _of_broker(CONFIGS, *entity, "--alter", "--delete-config", names)
+
+    rates = "producer_byte_rate=1000000,consumer_byte_rate=2000000"
+    ann, app, home = of("users", "ann"), of("clients", "app"), of("ips", "127.0.0.1")
+    everyone, anns_app = of("users", "-"), of("users", "ann", "clients", "app")
+    yield add(ann, f"{rates},request_percentage=150.5")
+    yield add(app, "controller_mutation_rate=2.5")
+    for entity in (everyone, of("clients", "-"), anns_app, of("users", "ann", "clients", "-")):
+        yield add(entity, rates)
+    yield add(of("users", "-", "clients", "-"), rates)
+    yield add(home, "connection_creation_rate=7")
+    yield add(of("ips", "-"), "connection_creation_rate=70")
+    for sha in ("SCRAM-SHA-256=[iterations=8192,password=secret]", "SCRAM-SHA-512=[password=secret]"):
+        yield add(ann, sha)
+    yield add(of("users", "bob"), "SCRAM-SHA-256=[password=other]")
+    for kinds in (("users",), ("clients",), ("ips",), ("users", "clients")):
+        words = [word for kind in kinds for word in ("--entity-type", kind)]
+        yield _reads(CONFIGS, *words, "--describe", view=_client_lines)
+    for entity in (ann, app, anns_app, everyone, of("clients", "-"), home, of("ips", "-"), of("users", "nobody")):
+        yield _reads(CONFIGS, *entity, "--describe", view=_client_lines)
+    yield _reads(CONFIGS, "--user", "ann", "--client", "app", "--describe", view=_client_lines)
+    yield _refused(CONFIGS, *ann, "--alter", "--add-config", "producer_byte_rate=0")
+    yield _refused(CONFIGS, *ann, "--alter", "--add-config", "producer_byte_rate=1.5")
+    yield _refused(CONFIGS, *ann, "--alter", "--add-config", "no_such_rate=1")
+    yield _refused(CONFIGS, *home, "--alter", "--add-config", "connection_creation_rate=0")
+    yield _refused(CONFIGS, *ann, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=9,password=secret]")
+    yield _refused(CONFIGS, *ann, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=16385,password=secret]")
+    yield _refused(CONFIGS, *of("users", "nobody"), "--alter", "--delete-config", "SCRAM-SHA-256")
+    yield _refused(CONFIGS, *ann, "--alter", "--delete-config", "never_set")
+    yield delete(ann, "producer_byte_rate,SCRAM-SHA-256")
+    yield delete(ann, "consumer_byte_rate,request_percentage")
+    yield delete(ann, "SCRAM-SHA-256")
+    yield _reads(CONFIGS, *ann, "--describe", view=_client_lines)
+    yield delete(ann, "SCRAM-SHA-512")
+    yield delete(of("users", "bob"), "SCRAM-SHA-256")
+    yield delete(home, "connection_creation_rate")
+    yield delete(of("ips", "-"), "connection_creation_rate")
+    yield delete(app, "controller_mutation_rate")
+    both = "producer_byte_rate,consumer_byte_rate"
+    for entity in (everyone, of("clients", "-"), anns_app, of("users", "ann", "clients", "-")):
+        yield delete(entity, both)
+    yield delete(of("users", "-", "clients", "-"), both)
+    for kind in ("users", "clients", "ips"):
+        yield _reads(CONFIGS, "--entity-type", kind, "--describe", view=_client_lines)
+
+
 def records() -> Iterator[Step]:
     parsed = [word for each in ("parse.key=true", "key.separator=:") for word in ("--reader-property", each)]
     keyed = ("--topic", "one", "--sync", "--timeout", "0", *parsed)
@@ -294,5 +365,5 @@ def cluster() -> Iterator[Step]:
 
 def tool_script() -> Iterator[Step]:
     """All steps, in their order."""
-    for part in (topics, configs, records, groups, cluster):
+    for part in (topics, configs, clients, records, groups, cluster):
         yield from part()

@@ -62,7 +62,7 @@ def test_tools_say_the_same_of_both(tmp_path: Path) -> None:
         for side in (ours, kafkas):
             write_inputs(side)
         found = [_difference(tools, step, ours, kafkas) for step in tool_script()]
-        assert len(found) > 70
+        assert len(found) > 120
         differences = [each for each in found if each is not None]
         assert not differences, "\n".join(differences)
         for command, pattern in ((_VERSIONS, _SERVED), (_FEATURES, _FEATURE)):

@@ -17,6 +17,7 @@ def command() -> None:
     /brokers/1                       a broker, its address
     /cluster                         the cluster's id, its controller
     /configs/topics/NAME/SETTING     what was set; also of brokers, groups
+    /configs/users/NAME/QUOTA        quotas; also of clients and ips
     /features/metadata.version       levels of features
     /groups/NAME                     a group that is there, with its offsets
     /quorum                          who leads the metadata log

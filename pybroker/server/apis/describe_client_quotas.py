@@ -1,16 +1,14 @@
-"""DescribeClientQuotas (48): the quotas in the metadata (KIP-546). They can come from Apache Kafka's; none are set
-here, and none are enforced."""
+"""DescribeClientQuotas (48): the quotas in the metadata (KIP-546)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pybroker.metadata.image import MetadataImage
+from pybroker.metadata.client_quotas import CLIENT_ID, IP, USER
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
-_USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 _Entry = m.DescribeClientQuotasResponse.EntryData
@@ -33,19 +31,10 @@ async def handle(
             entity=[_Entity(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[_Value(key=key, value=value) for key, value in values.items()],
         )
-        for entity, values in _quotas(broker.metadata.image).items()
+        for entity, values in broker.metadata.image.client_quotas.items()
         if _matches(dict(entity), exact, present, request.strict)
     ]
     return m.DescribeClientQuotasResponse(error_message="", entries=entries)
-
-
-def _quotas(image: MetadataImage) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-    found: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
-    for record, _version in image.retained.values():
-        if isinstance(record, m.ClientQuotaRecord):
-            entity = tuple((part.entity_type, part.entity_name) for part in record.entity)
-            found.setdefault(entity, {})[record.key] = record.value
-    return found
 
 
 def _matches(entity: _EntityNames, exact: _EntityNames, present: set[str], is_strict: bool) -> bool:
@@ -65,7 +54,7 @@ def _filter(request: m.DescribeClientQuotasRequest) -> tuple[dict[str, str | Non
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity type is empty")
         if kind in exact or kind in present:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"entity type {kind!r} is named more than once")
-        if kind not in (_USER, _CLIENT_ID, _IP):
+        if kind not in (USER, CLIENT_ID, IP):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"entities of type {kind!r} have no quotas")
         if each.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"match type {each.match_type} is unknown")
@@ -76,7 +65,7 @@ def _filter(request: m.DescribeClientQuotasRequest) -> tuple[dict[str, str | Non
         else:
             exact[kind] = each.match
     asked = exact.keys() | present
-    if _IP in asked and len(asked) > 1:
+    if IP in asked and len(asked) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "an address has quotas of its own, not with a user or a client id")
     return exact, present
 

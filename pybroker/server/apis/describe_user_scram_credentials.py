@@ -1,5 +1,5 @@
-"""DescribeUserScramCredentials (50): which users have SCRAM credentials in the metadata (KIP-554). They can come from
-Apache Kafka's; listeners here ask for none."""
+"""DescribeUserScramCredentials (50): which users have SCRAM credentials in the metadata (KIP-554). Listeners here ask
+for none."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeUserScramCredentialsRequest
 ) -> m.DescribeUserScramCredentialsResponse:
     known: dict[str, list[m.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
-    for record, _version in broker.metadata.image.retained.values():
-        if isinstance(record, m.UserScramCredentialRecord):
-            known.setdefault(record.name, []).append(
-                _Credential(mechanism=record.mechanism, iterations=record.iterations)
-            )
+    for (mechanism, user), credential in broker.metadata.image.scram_credentials.items():
+        known.setdefault(user, []).append(_Credential(mechanism=mechanism, iterations=credential.iterations))
     # An empty list means all of them, like null.
     counts = Counter(each.name for each in request.users) if request.users else Counter(dict.fromkeys(known, 1))
     answer = m.DescribeUserScramCredentialsResponse(error_message="")

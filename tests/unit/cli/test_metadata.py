@@ -11,8 +11,10 @@ from click.testing import Result
 
 from pybroker.cli.metadata_files import read_image
 from pybroker.metadata.snapshot import write_image
+from pybroker.protocol import messages as m
 from pybroker.testing import Broker
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.protocol_client import ProtocolClient
 
 Run = Callable[..., Result]
 
@@ -33,6 +35,48 @@ def test_a_running_broker(run: Run, kafka_broker: Broker) -> None:
     assert json.loads(run("metadata", "cat", "/cluster", "--json").stdout)["brokers"] == [1]
     assert "/topics/cli-tree/1" in run("metadata", "ls", "-R", "/topics").stdout.splitlines()
     assert "<default>/" in run("metadata", "ls", "/configs/brokers").stdout.splitlines()
+
+
+def test_quotas_and_credentials(run: Run, tmp_path: Path) -> None:
+    paths = ("users/ann/request_percentage", "users/ann/SCRAM-SHA-256", "users/<default>/clients/a%2Fb", "ips/10.0.0.1")
+    with BrokerProcess(tmp_path) as broker, ProtocolClient(broker.port) as client:
+        part, op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+        entries = [
+            m.AlterClientQuotasRequest.EntryData(
+                entity=[part(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+                ops=[op(key=key, value=value, remove=False)],
+            )
+            for entity, key, value in (
+                ({"user": "ann"}, "request_percentage", 50.0),
+                ({"user": None, "client-id": "a/b"}, "producer_byte_rate", 2.0),
+                ({"client-id": None}, "consumer_byte_rate", 3.0),
+                ({"ip": "10.0.0.1"}, "connection_creation_rate", 4.0),
+            )
+        ]
+        assert not any(row.error_code for row in client.call(m.AlterClientQuotasRequest(entries=entries), 1).entries)
+        upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name="ann", mechanism=1, iterations=4096, salt=b"salt", salted_password=b"secret"
+        )
+        client.call(m.AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
+        where = ("--bootstrap", broker.bootstrap)
+        listed = run("metadata", "ls", "-R", *where, "/configs/users").stdout.splitlines()
+        live = [run("metadata", "cat", *where, f"/configs/{path}").stdout for path in paths]
+        everybody = run("metadata", "ls", *where, "/configs/clients").stdout
+    assert listed == [
+        "/configs/users/<default>/",
+        "/configs/users/<default>/clients/",
+        "/configs/users/<default>/clients/a%2Fb/",
+        "/configs/users/<default>/clients/a%2Fb/producer_byte_rate",
+        "/configs/users/ann/",
+        "/configs/users/ann/SCRAM-SHA-256",
+        "/configs/users/ann/request_percentage",
+    ]
+    assert everybody == "<default>/\n"
+    assert live[:2] == ["50.0\n", "iterations=4096\n"]
+    assert [json.loads(each) for each in live[2:]] == [{"producer_byte_rate": 2.0}, {"connection_creation_rate": 4.0}]
+    files = ("--snapshot", str(tmp_path))
+    assert run("metadata", "ls", "-R", *files, "/configs/users").stdout.splitlines() == listed
+    assert [run("metadata", "cat", *files, f"/configs/{path}").stdout for path in paths] == live
 
 
 def test_groups_are_there_while_it_runs(run: Run, kafka_broker: Broker) -> None:

@@ -135,6 +135,17 @@ def test_records_without_effect_here(tmp_path: Path) -> None:
     assert (found.kind, found.subject) == ("not-served", "access control lists")
 
 
+def test_credentials_and_quotas_without_effect_here(tmp_path: Path) -> None:
+    scram: Any = m.UserScramCredentialRecord(name="ann", mechanism=1, iterations=4096)
+    part = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name="ann")
+    quota: Any = m.ClientQuotaRecord(entity=[part], key="request_percentage", value=200.0)
+    found = examine_adoption([make(tmp_path / "data", VersionedRecord(scram, 0), VersionedRecord(quota, 0))])
+    assert [(each.kind, each.subject) for each in found] == [
+        ("not-served", "SCRAM credentials"),
+        ("not-served", "client quotas request_percentage"),
+    ]
+
+
 def test_a_tiered_topic(tmp_path: Path) -> None:
     topic_id = random_uuid()
     records = [

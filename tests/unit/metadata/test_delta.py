@@ -8,7 +8,7 @@ import pytest
 from pybroker.metadata import delta as delta_module
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.errors import MetadataError
-from pybroker.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, Provenance
+from pybroker.metadata.image import UNASSIGNED_DIRECTORY, MetadataImage, Provenance, ScramCredential
 from pybroker.protocol import messages as m
 from pybroker.protocol.loader import record_classes
 
@@ -136,25 +136,74 @@ def test_configs_features_and_producer_ids(image: MetadataImage, replay: Replay)
 
 
 def test_records_of_unserved_features_are_kept_until_removed(replay: Replay) -> None:
-    entity = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)
-    named = m.ClientQuotaRecord.EntityData(entity_type="user", entity_name="")
-    records = [
-        m.AccessControlEntryRecord(id=b"a" * 16),
-        m.UserScramCredentialRecord(name="bob", mechanism=1),
-        m.DelegationTokenRecord(token_id="token"),
-        m.ClientQuotaRecord(entity=[entity], key="k", value=1.0),
-        m.ClientQuotaRecord(entity=[named], key="k", value=2.0),
-    ]
+    records = [m.AccessControlEntryRecord(id=b"a" * 16), m.DelegationTokenRecord(token_id="token")]
     kept = replay(empty_image("cluster"), *records)
     assert [record for record, _ in kept.retained.values()] == records
-    removed = replay(
-        kept,
-        m.RemoveAccessControlEntryRecord(id=b"a" * 16),
-        m.RemoveUserScramCredentialRecord(name="bob", mechanism=1),
-        m.RemoveDelegationTokenRecord(token_id="token"),
-        m.ClientQuotaRecord(entity=[entity], key="k", value=0.0, remove=True),
+    removed = replay(kept, m.RemoveAccessControlEntryRecord(id=b"a" * 16))
+    assert [record for record, _ in removed.retained.values()] == records[1:]
+    assert not replay(removed, m.RemoveDelegationTokenRecord(token_id="token")).retained
+
+
+def _quota(key: str, value: float, remove: bool = False, **entity: str | None) -> m.ClientQuotaRecord:
+    parts = [
+        m.ClientQuotaRecord.EntityData(entity_type=kind.replace("_", "-"), entity_name=name)
+        for kind, name in entity.items()
+    ]
+    return m.ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove)
+
+
+def test_client_quotas(replay: Replay) -> None:
+    image = replay(
+        empty_image("cluster"),
+        _quota("a", 1.0, user=None),
+        _quota("a", 2.0, user=""),
+        _quota("a", 3.0, user="ann", client_id="app"),
+        _quota("b", 4.0, client_id="app", user="ann"),
+        _quota("a", 5.0, ip="10.0.0.1"),
+        _quota("a", 6.0, ip="10.0.0.1"),
     )
-    assert [record for record, _ in removed.retained.values()] == records[4:]
+    everyone, nameless = (("user", None),), (("user", ""),)
+    anns_app, home = (("client-id", "app"), ("user", "ann")), (("ip", "10.0.0.1"),)
+    assert image.client_quotas == {
+        everyone: {"a": 1.0},
+        nameless: {"a": 2.0},
+        anns_app: {"a": 3.0, "b": 4.0},
+        home: {"a": 6.0},
+    }
+    removed = replay(
+        image,
+        _quota("a", 0.0, remove=True, user=None),
+        _quota("a", 0.0, remove=True, user="ann", client_id="app"),
+        _quota("absent", 0.0, remove=True, user="nobody"),
+    )
+    assert removed.client_quotas == {nameless: {"a": 2.0}, anns_app: {"b": 4.0}, home: {"a": 6.0}}
+    assert image.client_quotas[everyone] == {"a": 1.0}, "an image never changes"
+
+
+def test_scram_credentials(replay: Replay) -> None:
+    def record(name: str, mechanism: int, iterations: int) -> m.UserScramCredentialRecord:
+        return m.UserScramCredentialRecord(
+            name=name, mechanism=mechanism, salt=b"s", stored_key=b"k", server_key=b"v", iterations=iterations
+        )
+
+    image = replay(empty_image("cluster"), record("bob", 1, 4096), record("bob", 2, 5000), record("bob", 1, 6000))
+    assert image.scram_credentials == {
+        (1, "bob"): ScramCredential(b"s", b"k", b"v", 6000),
+        (2, "bob"): ScramCredential(b"s", b"k", b"v", 5000),
+    }
+    gone = [m.RemoveUserScramCredentialRecord(name=name, mechanism=1) for name in ("bob", "nobody")]
+    assert list(replay(image, *gone).scram_credentials) == [(2, "bob")]
+
+
+def test_a_delta_says_whether_quotas_were_touched(image: MetadataImage) -> None:
+    delta = MetadataDelta(image)
+    delta.replay(m.RemoveUserScramCredentialRecord(name="bob", mechanism=1), 0)
+    assert not delta.client_quotas_changed
+    assert not delta.is_empty
+    delta = MetadataDelta(image)
+    delta.replay(_quota("a", 1.0, user="ann"), 0)
+    assert delta.client_quotas_changed
+    assert not delta.is_empty
 
 
 def test_records_without_effect(image: MetadataImage) -> None:

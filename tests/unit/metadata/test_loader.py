@@ -94,7 +94,7 @@ def test_a_directory_of_apache_kafka(kafka_dir: Path, tmp_path: Path, caplog: py
     with caplog.at_level(logging.WARNING, logger=loader.__name__):
         lines = warn_of_unserved(image)
     assert [record.message for record in caplog.records] == lines
-    assert sum("ClientQuotaRecord" in line for line in lines) == 1
+    assert image.client_quotas == {(("client-id", "c1"),): {"consumer_byte_rate": 1024.0}}
     assert sum("share.version=1" in line for line in lines) == 1
 
 
@@ -112,6 +112,7 @@ def test_kafkas_snapshot_and_log_say_the_same(kafka_dir: Path, tmp_path: Path) -
     assert first.topics == second.topics
     assert first.configs == second.configs
     assert first.retained == second.retained
+    assert first.client_quotas == second.client_quotas
     assert first.feature_levels == second.feature_levels
     assert first.next_producer_id == second.next_producer_id
     registered, replayed = first.cluster.brokers[1], second.cluster.brokers[1]

@@ -17,9 +17,15 @@ Replay = Callable[..., MetadataImage]
 
 
 def test_image_survives_a_snapshot_file(tmp_path: Path, image: MetadataImage, replay: Replay) -> None:
-    quota = m.ClientQuotaRecord(entity=[], key="k", value=1.0)
+    part = m.ClientQuotaRecord.EntityData
+    parts = [part(entity_type="user", entity_name=None), part(entity_type="client-id", entity_name="app")]
+    quota = m.ClientQuotaRecord(entity=parts, key="k", value=1.5)
+    credential = m.UserScramCredentialRecord(
+        name="ann", mechanism=2, salt=b"salt", stored_key=b"stored", server_key=b"server", iterations=4096
+    )
+    token = m.DelegationTokenRecord(token_id="token")
     ids = m.ProducerIdsRecord(next_producer_id=1000)
-    image = replay(image, quota, ids, m.RegisterControllerRecord(controller_id=1))
+    image = replay(image, quota, credential, token, ids, m.RegisterControllerRecord(controller_id=1))
     voter = Voter(1, b"d" * 16, (("CONTROLLER", "127.0.0.1", 9093),), (0, 1))
     delta = MetadataDelta(image)
     for control in (m.KRaftVersionRecord(kraft_version=1),):
@@ -28,13 +34,13 @@ def test_image_survives_a_snapshot_file(tmp_path: Path, image: MetadataImage, re
     object.__setattr__(image, "quorum", QuorumImage(1, (voter,)))
     snapshot_id, size_bytes = write_image(tmp_path, image, 2000)
     path = tmp_path / snapshot_id.file_name
-    assert path.name == "00000000000000000009-0000000001.checkpoint"
+    assert path.name == "00000000000000000011-0000000001.checkpoint"
     assert path.stat().st_size == size_bytes
     assert path.stat().st_mode & 0o777 == 0o400
     replayer = BatchReplayer(empty_image("cluster"))
     for data in log_files.read_snapshot_batches(path):
         replayer.replay(records.decode_batch(data, "file"))
-    assert replayer.finish(9, 1).at(image.provenance) == image
+    assert replayer.finish(11, 1).at(image.provenance) == image
 
 
 def test_full_delta_makes_the_same_image(image: MetadataImage) -> None:
