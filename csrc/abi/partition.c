@@ -141,8 +141,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
     if (result != 0)
         return pb_abi_fail(failure, &inner, result);
     pb_partition_rules rules = rules_of(&options->config);
-    if (rules.durable_acks)
-        pb_syncer_watch(&broker->syncer, options->directory);
+    pb_syncer_watch(&broker->syncer, options->directory);
     /* What a killed process had written is read from the page cache, and would be lost with it. */
     if (rules.durable_acks && (result = pb_log_sync(log, NULL, &inner)) != 0) {
         (void)pb_log_close(log, false, NULL);
@@ -193,18 +192,32 @@ int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_fai
     pb_failure inner = {0};
     pb_registry_remove(&broker_of(partition)->registry, partition);
     pb_abi_end_following(partition);
-    pb_log *log = pb_partition_take_log(partition);
+    pb_log *log = partition->settled != NULL ? partition->settled : pb_partition_take_log(partition);
+    partition->settled = NULL;
     int result = log != NULL ? pb_log_close(log, clean != 0, &inner) : 0;
     pb_partition_release(partition);
     return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_settle(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_registry_remove(&broker_of(partition)->registry, partition);
+    pb_abi_end_following(partition);
+    partition->settled = pb_partition_take_log(partition);
+    int result = partition->settled != NULL ? pb_log_settle(partition->settled, &inner) : 0;
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t try_only)
+{
+    return pb_syncer_sync_directory(&broker->syncer, log_dir, try_only != 0);
 }
 
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config)
 {
     pb_log_config for_log = log_config(config);
     pb_partition_rules rules = rules_of(config);
-    if (rules.durable_acks)
-        pb_syncer_watch(&broker_of(partition)->syncer, pb_log_directory(partition->log));
     pb_partition_configure_log(partition, &for_log, &rules);
     return 0;
 }

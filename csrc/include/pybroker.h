@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 6
+#define PB_ABI_VERSION 7
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -259,6 +259,16 @@ int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* End the handle. After resign, whose error those are told who have found the partition before. clean: sync, write
  * indexes, epochs and a producer snapshot. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
+/*
+ * A clean stop of many: settle all in a log dir (after resign; a failure is that one's, which is closed unclean),
+ * pb_broker_sync_log_dir, close with `clean`, which syncs nothing then and is only for after a success of that, and
+ * pb_broker_sync_log_dir again. After that second success all is as after pb_partition_close with `clean`. What a power
+ * cut finds before is what any unclean stop leaves. Blocking.
+ */
+int32_t pb_partition_settle(pb_partition *partition, pb_native_failure *failure);
+/* Sync the file system of a log dir, of which partitions have been opened. Blocking. -ENOSYS: it would not tell, or
+ * partitions of the dir lie elsewhere, or a sync of it has failed; `try_only`: only look whether that is so. */
+int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t try_only);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
 /* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
  * upkeep of the log is under way. */

@@ -92,7 +92,7 @@ static int settle(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb
         return pb_log_fail(log, failure, rc, "cannot cut the active segment");
     rc = unlink_snapshots_above(log, end_offset, failure);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, guard, false, failure);
+        rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
     if (rc == 0)
         rc = pb_replay_producers(log, guard, end_offset, failure);
     if (rc != 0)

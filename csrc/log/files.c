@@ -174,13 +174,10 @@ static int small_path(const pb_log *log, char *path, const char *name, const cha
     return length < PB_LOG_PATH_BYTES ? 0 : -ENAMETOOLONG;
 }
 
-int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t length)
+int pb_log_write_aside(pb_log *log, const char *name, const char *text, size_t length, bool sync)
 {
-    char path[PB_LOG_PATH_BYTES];
     char temporary[PB_LOG_PATH_BYTES];
-    int rc = small_path(log, path, name, "");
-    if (rc == 0)
-        rc = small_path(log, temporary, name, ".tmp");
+    int rc = small_path(log, temporary, name, ".tmp");
     if (rc != 0)
         return rc;
     const pb_io_ops *ops = log->io->ops;
@@ -189,14 +186,28 @@ int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t 
         return file;
     struct iovec iov = {(void *)(uintptr_t)text, length};
     rc = pb_io_write_all(log->io, file, &iov, 1, 0);
-    if (rc == 0)
+    if (rc == 0 && sync)
         rc = ops->file_sync(log->io, file);
     int close_rc = ops->file_close(log->io, file);
+    return rc != 0 ? rc : close_rc;
+}
+
+int pb_log_put_in_place(pb_log *log, const char *name)
+{
+    char path[PB_LOG_PATH_BYTES];
+    char temporary[PB_LOG_PATH_BYTES];
+    int rc = small_path(log, path, name, "");
     if (rc == 0)
-        rc = close_rc;
+        rc = small_path(log, temporary, name, ".tmp");
+    return rc != 0 ? rc : log->io->ops->rename(log->io, temporary, path);
+}
+
+int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t length)
+{
+    int rc = pb_log_write_aside(log, name, text, length, true);
     if (rc == 0)
-        rc = ops->rename(log->io, temporary, path);
-    return rc != 0 ? rc : ops->directory_sync(log->io, log->directory);
+        rc = pb_log_put_in_place(log, name);
+    return rc != 0 ? rc : log->io->ops->directory_sync(log->io, log->directory);
 }
 
 int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length)

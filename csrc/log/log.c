@@ -106,42 +106,89 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
 }
 
 /* What a clean close adds to the derived files: the last time index entry, a snapshot at the end. */
-static int close_derived(pb_log *log, pb_failure *failure)
+static int close_derived(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
 {
     pb_segment *active = pb_log_active(log);
     int rc = pb_segment_seal_time_index(active);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, NULL, true, failure);
+        rc = pb_log_flush_derived(log, NULL, syncs, failure);
     if (rc != 0 || log->snapshot_offset >= log->written_end)
         return rc;
     size_t length;
     uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
     if (bytes == NULL)
         return pb_log_fail(log, failure, -ENOMEM, "cannot make the producer snapshot");
-    rc = pb_producer_snapshot_write(log->io, log->directory, log->written_end, bytes, length, true);
+    rc = pb_producer_snapshot_write(log->io, log->directory, log->written_end, bytes, length, syncs != PB_SYNC_LATER);
     free(bytes);
     log->directory_dirty = true;
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the producer snapshot");
 }
 
-int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
+/* Bring it out of its ring. */
+static int leave_ring(pb_log *log, pb_failure *failure)
 {
-    PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
     /* What a log that has failed still has in its ring comes into the file when it is opened again. */
     int rc = log->failed ? 0 : pb_log_cool_held(log, NULL, failure);
     pb_log_abandon_ring(log);
-    if (clean && rc == 0 && (log->broken || log->failed))
+    return rc;
+}
+
+/* A queued roll without a batch has made no file. */
+static int finish_files(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
+{
+    int rc = close_derived(log, syncs, failure);
+    pb_segment *active = pb_log_active(log);
+    if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
+        rc = pb_log_fail(log, failure, rc, "cannot cut the active segment to its length");
+    return rc;
+}
+
+int pb_log_settle(pb_log *log, pb_failure *failure)
+{
+    PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining && !log->syncing);
+    PB_ASSERT(!log->settled);
+    /* What is written past the page cache goes by its own sync: that of a file system need not flush a disk for it. */
+    bool was_hot = log->hot != NULL;
+    int rc = leave_ring(log, failure);
+    if (rc == 0 && (log->broken || log->failed))
         rc = pb_log_repair(log, NULL, failure);
-    if (clean && rc == 0) {
-        /* A queued roll without a batch has made no file. */
+    if (rc == 0 && was_hot)
         rc = pb_log_sync(log, NULL, failure);
-        if (rc == 0)
-            rc = close_derived(log, failure);
-        pb_segment *active = pb_log_active(log);
-        if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
-            rc = pb_log_fail(log, failure, rc, "cannot cut the active segment to its length");
-        if (rc == 0 && log->directory_dirty && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
-            rc = pb_log_fail(log, failure, rc, "cannot sync the directory");
+    if (rc == 0)
+        rc = finish_files(log, PB_SYNC_LATER, failure);
+    log->settled = rc == 0;
+    return rc;
+}
+
+/* A settled one, whose file system has been synced since if `clean`. */
+static int close_settled(pb_log *log, bool clean, pb_failure *failure)
+{
+    int rc = clean && log->epochs_aside ? pb_log_put_in_place(log, PB_EPOCH_CHECKPOINT) : 0;
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot put leader-epoch-checkpoint in place");
+}
+
+static int sync_and_close(pb_log *log, pb_failure *failure)
+{
+    int rc = log->broken || log->failed ? pb_log_repair(log, NULL, failure) : 0;
+    if (rc == 0)
+        rc = pb_log_sync(log, NULL, failure);
+    if (rc == 0)
+        rc = finish_files(log, PB_SYNC_ALL, failure);
+    if (rc == 0 && log->directory_dirty && (rc = log->io->ops->directory_sync(log->io, log->directory)) != 0)
+        rc = pb_log_fail(log, failure, rc, "cannot sync the directory");
+    return rc;
+}
+
+int pb_log_close(pb_log *log, bool clean, pb_failure *failure)
+{
+    PB_ASSERT(!log->writing && pb_list_empty(&log->queue) && !log->maintaining);
+    int rc = 0;
+    if (log->settled) {
+        rc = close_settled(log, clean, failure);
+    } else {
+        rc = leave_ring(log, failure);
+        if (clean && rc == 0)
+            rc = sync_and_close(log, failure);
     }
     log_free(log);
     return rc;

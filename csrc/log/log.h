@@ -177,8 +177,12 @@ typedef struct pb_segment_info {
 
 /* Open, and recover when needed. [quiet] Blocking: not on a reactor. */
 int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure);
+/* All that a clean close does, but for its syncs. What is here is durable, and known to be whole, when the file system
+ * was synced, the log closed, and the file system synced once more. Then, or after a failure, it is good for nothing
+ * but pb_log_close. [quiet] Nothing may be pinned or queued. Blocking. */
+int pb_log_settle(pb_log *log, pb_failure *failure);
 /* Flush indexes, epochs and, when `clean`, data and a producer snapshot; then free. [quiet] Nothing may be pinned or
- * queued. */
+ * queued. `clean` of one that is settled says that its file system has been synced since; nothing is synced then. */
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure);
 void pb_log_configure(pb_log *log, const pb_log_config *config); /* [lock] */
 

@@ -22,7 +22,7 @@
 #include "log/time_index.h"
 #include "log/transaction_index.h"
 
-static const char EPOCH_CHECKPOINT[] = "leader-epoch-checkpoint";
+static const char EPOCH_CHECKPOINT[] = PB_EPOCH_CHECKPOINT;
 static const int64_t PRODUCER_ID_LIMIT = INT64_C(1) << 62;
 
 typedef struct recovery {

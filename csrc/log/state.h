@@ -103,6 +103,8 @@ struct pb_log {
     bool maintaining;
     bool directory_dirty; /* a new segment's directory entry has not been synced */
     bool syncing;         /* a round is under way */
+    bool settled;         /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
+    bool epochs_aside;    /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
     uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
     pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
@@ -194,11 +196,16 @@ void pb_log_end_maintenance(pb_log *log, const pb_log_guard *guard);
 /* Both the write and the maintenance token, or -EBUSY: nothing is queued, written or maintained until they go back. */
 int pb_log_take_tokens(pb_log *log); /* [lock] */
 void pb_log_return_tokens(pb_log *log, const pb_log_guard *guard);
-/*
- * Bring due snapshots, pending index entries and the epoch checkpoint into their files; what belongs to sealed segments
- * is synced and marks them finished; `sync_active` syncs the active one's indexes too. Maintenance token.
- */
-int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_active, pb_failure *failure);
+/* What of the derived files is synced. */
+typedef enum pb_flush_syncs {
+    PB_SYNC_SEALED, /* what belongs to sealed segments, which are finished then */
+    PB_SYNC_ALL,    /* the active one's indexes too */
+    PB_SYNC_LATER,  /* nothing: the log is about to be closed, and its file system will be synced before and after */
+} pb_flush_syncs;
+
+/* Bring due snapshots, pending index entries and the epoch checkpoint into their files; with PB_SYNC_LATER the latter
+ * beside its place, see `epochs_aside`. Maintenance token. */
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure);
 /* pb_log_check_files under the maintenance token. */
 int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Give every file of a segment the suffix `.deleted`, or unlink them with the suffix `extra`; missing ones are fine. */
@@ -206,6 +213,9 @@ int pb_log_rename_segment_files(pb_log *log, int64_t base_offset);
 int pb_log_unlink_segment_files(pb_log *log, int64_t base_offset, const char *extra);
 /* Write leader-epoch-checkpoint or another small text: temporary file, sync, rename, directory sync. */
 int pb_log_replace_file(pb_log *log, const char *name, const char *text, size_t length);
+/* The temporary file alone, and its rename alone. */
+int pb_log_write_aside(pb_log *log, const char *name, const char *text, size_t length, bool sync);
+int pb_log_put_in_place(pb_log *log, const char *name);
 /* Read a small file of the directory whole; allocates (free()). -ENOENT when missing, -EFBIG above 64 MiB. */
 int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length);
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
@@ -214,5 +224,7 @@ int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *fail
 int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure);
 /* pb_fail with the log's directory in it: "<what> in <directory>". */
 int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what);
+
+#define PB_EPOCH_CHECKPOINT "leader-epoch-checkpoint"
 
 #endif

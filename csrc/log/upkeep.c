@@ -66,13 +66,13 @@ static int flush_index(const pb_log_guard *guard, pb_segment *segment, pb_file_k
 }
 
 /* The oldest segment whose indexes are due, with a reference; NULL when none is. [lock] inside */
-static pb_segment *next_unsaved(pb_log *log, const pb_log_guard *guard, bool sync_active, bool *sync)
+static pb_segment *next_unsaved(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, bool *sync)
 {
     pb_segment *found = NULL;
     pb_log_lock(guard);
     pb_segment *active = pb_log_active(log);
-    *sync = sync_active;
-    if (active->indexes < (sync_active ? PB_SYNCED : PB_SAVED))
+    *sync = syncs != PB_SYNC_SEALED;
+    if (active->indexes < (*sync ? PB_SYNCED : PB_SAVED))
         found = active;
     /* Unsaved ones are the newest: walk back until one that is synced. */
     for (uint32_t i = log->segment_count - 1; i > 0 && log->segments[i - 1]->indexes != PB_SYNCED; i--) {
@@ -91,16 +91,17 @@ static pb_segment *next_unsaved(pb_log *log, const pb_log_guard *guard, bool syn
     return found;
 }
 
-static int flush_indexes(pb_log *log, const pb_log_guard *guard, bool sync_active)
+static int flush_indexes(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs)
 {
-    bool sync;
+    bool sync; /* now or, with PB_SYNC_LATER, before anybody relies on it */
+    bool now = syncs != PB_SYNC_LATER;
     pb_segment *segment;
-    while ((segment = next_unsaved(log, guard, sync_active, &sync)) != NULL) {
+    while ((segment = next_unsaved(log, guard, syncs, &sync)) != NULL) {
         int rc = 0;
         for (int kind = PB_FILE_OFFSET_INDEX; rc == 0 && kind <= PB_FILE_TRANSACTION_INDEX; kind++)
-            rc = flush_index(guard, segment, (pb_file_kind)kind, sync);
+            rc = flush_index(guard, segment, (pb_file_kind)kind, sync && now);
         /* Recovery trusts a synced one that has no transaction index to have no aborted transactions. */
-        if (rc == 0 && sync)
+        if (rc == 0 && sync && now)
             rc = log->io->ops->directory_sync(log->io, log->directory);
         pb_log_lock(guard);
         bool again = rc != 0 || segment->indexes != PB_SAVING;
@@ -114,7 +115,7 @@ static int flush_indexes(pb_log *log, const pb_log_guard *guard, bool sync_activ
     return 0;
 }
 
-static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
+static int flush_snapshots(pb_log *log, const pb_log_guard *guard, bool sync)
 {
     for (;;) {
         pb_log_lock(guard);
@@ -124,7 +125,7 @@ static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
             return 0;
         pb_roll *roll = PB_CONTAINER(link, pb_roll, link);
         int rc = pb_producer_snapshot_write(log->io, log->directory, roll->base_offset, roll->snapshot,
-                                            roll->snapshot_length, true);
+                                            roll->snapshot_length, sync);
         /* A snapshot that could not be written is not missed: an older one and the batches after it say the same. */
         pb_roll_free(roll);
         if (rc != 0)
@@ -132,7 +133,7 @@ static int flush_snapshots(pb_log *log, const pb_log_guard *guard)
     }
 }
 
-static int flush_epochs(pb_log *log, const pb_log_guard *guard)
+static int flush_epochs(pb_log *log, const pb_log_guard *guard, bool aside)
 {
     pb_log_lock(guard);
     uint64_t version = log->epochs.version;
@@ -144,8 +145,13 @@ static int flush_epochs(pb_log *log, const pb_log_guard *guard)
         return 0;
     if (text == NULL)
         return -ENOMEM;
-    int rc = pb_log_replace_file(log, "leader-epoch-checkpoint", text, length);
+    int rc = aside ? pb_log_write_aside(log, PB_EPOCH_CHECKPOINT, text, length, false)
+                   : pb_log_replace_file(log, PB_EPOCH_CHECKPOINT, text, length);
     free(text);
+    if (aside) {
+        log->epochs_aside = rc == 0;
+        return rc;
+    }
     if (rc == 0) {
         pb_log_lock(guard);
         pb_leader_epochs_saved(&log->epochs, version);
@@ -154,16 +160,16 @@ static int flush_epochs(pb_log *log, const pb_log_guard *guard)
     return rc;
 }
 
-int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, bool sync_active, pb_failure *failure)
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure)
 {
     /* Snapshots and epochs first: a finished segment moves the recovery point past what they are derived from. */
-    int rc = flush_snapshots(log, guard);
+    int rc = flush_snapshots(log, guard, syncs != PB_SYNC_LATER);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot write a producer snapshot");
-    rc = flush_epochs(log, guard);
+    rc = flush_epochs(log, guard, syncs == PB_SYNC_LATER);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot write leader-epoch-checkpoint");
-    rc = flush_indexes(log, guard, sync_active);
+    rc = flush_indexes(log, guard, syncs);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
 }
 
@@ -241,7 +247,7 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
     pb_log_unlock(guard);
     rc = pb_log_look_at_files(log, guard, failure);
     if (rc == 0)
-        rc = pb_log_flush_derived(log, guard, false, failure);
+        rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
     if (rc != 0 && !pb_error_passes(rc)) {
         pb_log_lock(guard);
         log->failed = true;

@@ -152,7 +152,8 @@ struct pb_partition {
     pthread_mutex_t lock;
     pthread_cond_t quiet; /* a write or a reader has gone */
     /* Under the lock. */
-    pb_log *log; /* NULL: closed, or never open and only here to refuse */
+    pb_log *log;     /* NULL: closed, or never open and only here to refuse */
+    pb_log *settled; /* of its owner: about to be closed, and served no more */
     pb_partition_rules rules;
     int32_t leader_epoch;
     bool serving;

@@ -1,6 +1,7 @@
 /* The threads that sync. A partition that has more after its round goes back to the end of the queue. */
 #include "server/sync.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,23 @@ void pb_syncer_watch(pb_syncer *syncer, const char *directory)
     if (filesystem != NULL && !filesystem->unfit)
         filesystem->unfit = syncer->io->ops->filesystem_holds(syncer->io, filesystem->handle, directory) != 1;
     pthread_mutex_unlock(&syncer->lock);
+}
+
+int pb_syncer_sync_directory(pb_syncer *syncer, const char *log_dir, bool try_only)
+{
+    pthread_mutex_lock(&syncer->lock);
+    pb_sync_filesystem *filesystem = find_filesystem(syncer, log_dir, strlen(log_dir));
+    bool fit = filesystem != NULL && !filesystem->unfit;
+    pthread_mutex_unlock(&syncer->lock);
+    if (!fit || try_only)
+        return fit ? 0 : -ENOSYS;
+    int64_t started_ns = now_ns(syncer);
+    int result = syncer->io->ops->filesystem_sync(syncer->io, filesystem->handle);
+    pthread_mutex_lock(&syncer->lock);
+    pb_histogram_add(&syncer->filesystem_us, (now_ns(syncer) - started_ns) / 1000);
+    filesystem->unfit = filesystem->unfit || result != 0;
+    pthread_mutex_unlock(&syncer->lock);
+    return result;
 }
 
 /* Begin what is due, all of it up to MOST; how many. */

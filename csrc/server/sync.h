@@ -16,7 +16,7 @@
 #define PB_SYNC_FILESYSTEMS 32
 
 /*
- * A log dir as something to sync whole. Its handle is opened before anything there waits for a sync, so that no failure
+ * A log dir as something to sync whole. Its handle is opened before anything there is written, so that no failure
  * of an earlier write escapes it; as it tells a failure once, it is not used again after one. Nor is it where a
  * partition's directory lies on another file system.
  */
@@ -49,8 +49,11 @@ void pb_syncer_destroy(pb_syncer *syncer);
 int pb_syncer_start(pb_syncer *syncer, pb_failure *failure);
 /* Ends the threads when nothing is due any more. */
 void pb_syncer_stop(pb_syncer *syncer);
-/* A log with durable acks lies in this directory: remember the file system of the log dir above. Any thread. */
+/* A log lies in this directory: remember the file system of the log dir above. Any thread. */
 void pb_syncer_watch(pb_syncer *syncer, const char *directory);
+/* Sync the file system of a log dir, or only find out whether that can be done. 0 or -errno; -ENOSYS: it is not
+ * watched, or unfit. Any thread; blocks. */
+int pb_syncer_sync_directory(pb_syncer *syncer, const char *log_dir, bool try_only);
 /* Any thread. Before start and after stop it syncs at once, and blocks. */
 void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition);
 

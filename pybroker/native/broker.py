@@ -120,6 +120,15 @@ class NativeBroker:
         """Take over a file descriptor: `close` closes it last."""
         self._descriptors.append(descriptor)
 
+    def can_sync_log_dir(self, path: str) -> bool:
+        """Whether `sync_log_dir` is possible: partitions of that dir have been opened, all on its file system, and the
+        system tells of failures."""
+        return bool(lib.pb_broker_sync_log_dir(self.handle, path.encode(), True) == 0)
+
+    def sync_log_dir(self, path: str) -> None:
+        """Sync the whole file system of a log dir. NativeError: it failed, once and for all. Blocking."""
+        check(lib.pb_broker_sync_log_dir(self.handle, path.encode(), False))
+
     # ---- events ----------------------------------------------------------------------------------------------------
 
     @property

@@ -357,6 +357,12 @@ class NativePartition:
         """Answer clients with that Kafka error code from now on (0: unknown partition). Blocking."""
         check(lib.pb_partition_resign(self.handle, error))
 
+    def settle(self) -> None:
+        """After `resign`: write all that a clean `close` does, but sync nothing. `sync_log_dir` of the broker, `close`
+        with `clean` if that succeeded, and `sync_log_dir` again do what is missing. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_settle(self.handle, failure), failure)
+
     def close(self, *, clean: bool) -> None:
         """End the handle, after `resign`; `clean` syncs everything and writes a producer snapshot. Blocking."""
         failure = new_failure()

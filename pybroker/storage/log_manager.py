@@ -25,6 +25,7 @@ from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report
+from pybroker.storage.closing import close_in_order
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN
 from pybroker.storage.interrupted_moves import settle_moves
@@ -422,16 +423,12 @@ class LogManager:
         # Closing syncs everything, so the recovery points are the log ends; the logs are gone by then.
         synced = {key: state._replace(recovery_point=state.log_end_offset) for key, state in before.items()}
         placed = {log.key: (log.directory, synced[log.key]) for log in logs if log.key in synced}
-        outcomes = await asyncio.gather(
-            *(log.close(error=resigned_error, clean=True) for log in logs), return_exceptions=True
-        )
-        for log, outcome in zip(logs, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                logger.error("%s could not be closed in order: %s", log, outcome)
-                failed.add(log.directory)
-                # Only what was known to be synced before.
-                if log.key in before:
-                    placed[log.key] = (log.directory, before[log.key])
+        for log, error in (await close_in_order(self._broker, self.executor, logs, resigned_error)).items():
+            logger.error("%s could not be closed in order: %s", log, error)
+            failed.add(log.directory)
+            # Only what was known to be synced before.
+            if log.key in before:
+                placed[log.key] = (log.directory, before[log.key])
         failed.update(self._unopened.values())
         failed.update(each for each in self.directories if not _is_closed(each, placed))
         self.logs.clear()

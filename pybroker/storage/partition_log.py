@@ -104,8 +104,8 @@ class PartitionLog:
         if self._call_count == 0 and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
-    async def close(self, *, error: int, clean: bool) -> None:
-        """Take it away from clients, who are told `error`, wait for calls under way, end the handle. NativeError."""
+    async def end_service(self, error: int) -> None:
+        """Take it away from clients, who are told `error`, and wait for calls under way."""
         loop = asyncio.get_running_loop()
         self.closing = True
         if self.interrupt is not None:
@@ -115,7 +115,12 @@ class PartitionLog:
         if self._call_count > 0:
             self._idle = loop.create_future()
             await self._idle
-        await loop.run_in_executor(self._executor, partial(self.native.close, clean=clean))
+
+    async def close(self, *, error: int, clean: bool) -> None:
+        """`end_service`, and end the handle. NativeError."""
+        await self.end_service(error)
+        close = partial(self.native.close, clean=clean)
+        await asyncio.get_running_loop().run_in_executor(self._executor, close)
 
 
 async def completed(job: asyncio.Future[T], then: Callable[[], None]) -> T:

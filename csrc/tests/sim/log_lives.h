@@ -146,6 +146,15 @@ static int hooked_directory_sync(pb_io *io, const char *path)
     return crash.real->directory_sync(io, path);
 }
 
+/* A planted bug: the file system is not synced. */
+static bool lives_skip_filesystem_sync;
+
+static int hooked_filesystem_sync(pb_io *io, int filesystem)
+{
+    count_operation(io);
+    return lives_skip_filesystem_sync ? 0 : crash.real->filesystem_sync(io, filesystem);
+}
+
 static void hook(life *it, uint64_t seed, int64_t crash_point)
 {
     crash.of = it;
@@ -163,6 +172,7 @@ static void hook(life *it, uint64_t seed, int64_t crash_point)
     crash.hooked.rename = hooked_rename;
     crash.hooked.unlink = hooked_unlink;
     crash.hooked.directory_sync = hooked_directory_sync;
+    crash.hooked.filesystem_sync = hooked_filesystem_sync;
     it->f.io->ops = &crash.hooked;
 }
 
@@ -315,6 +325,36 @@ static void change_engine(life *it)
     CHECK(rc == 0 || rc == -EBUSY);
 }
 
+/* Alone, or as one of many, whose file system is synced. */
+static void close_in_order(life *it)
+{
+    pb_failure failure = {0};
+    if (draw(it, 2) == 0) {
+        CHECK_INT(pb_log_close(it->f.log, true, &failure), 0);
+        return;
+    }
+    const pb_io_ops *ops = it->f.io->ops;
+    int filesystem = ops->filesystem_open(it->f.io, "/log");
+    CHECK_INT(pb_log_settle(it->f.log, &failure), 0);
+    CHECK_INT(ops->filesystem_sync(it->f.io, filesystem), 0);
+    CHECK_INT(pb_log_close(it->f.log, true, &failure), 0);
+    it->f.log = NULL;
+    CHECK_INT(ops->filesystem_sync(it->f.io, filesystem), 0);
+    CHECK_INT(ops->file_close(it->f.io, filesystem), 0);
+}
+
+static void stop_and_start(life *it)
+{
+    close_in_order(it);
+    it->f.log = NULL;
+    it->now.synced_end = it->now.written_end;
+    it->now.checkpoint_recovery = it->now.written_end;
+    it->f.options.clean = true;
+    it->f.options.log_start_offset = it->now.start_offset;
+    fixture_open(&it->f);
+    it->f.options.clean = false;
+}
+
 static void operate(life *it)
 {
     pb_failure failure = {0};
@@ -337,16 +377,9 @@ static void operate(life *it)
     case 4:
         append(it, true);
         break;
-    case 5: {
-        CHECK_INT(pb_log_close(it->f.log, true, &failure), 0);
-        it->f.log = NULL;
-        it->now.synced_end = it->now.written_end;
-        it->f.options.clean = true;
-        it->f.options.log_start_offset = it->now.start_offset;
-        fixture_open(&it->f);
-        it->f.options.clean = false;
+    case 5:
+        stop_and_start(it);
         break;
-    }
     case 10:
         delete_some(it);
         break;

@@ -15,6 +15,7 @@ enum bug {
     NAMES_NOT_SYNCED,
     CUT_NOT_SYNCED,
     GAPS_NOT_KNOWN,
+    FILE_SYSTEM_NOT_SYNCED,
     BUG_COUNT,
 };
 static enum bug bug;
@@ -59,6 +60,7 @@ enum { SEEDS = 1500, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
 static void play_with(int planted)
 {
     bug = (enum bug)planted;
+    lives_skip_filesystem_sync = bug == FILE_SYSTEM_NOT_SYNCED;
     for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
         (void)live_through(seed, (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN});
 }

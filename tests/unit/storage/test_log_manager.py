@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from log_setup import NOT_LEADER, Setup, setup
 
 from pybroker.config.topic import TopicConfig
+from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition
 from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage.closing import TOGETHER
 from pybroker.storage.errors import StorageError
 
 
@@ -158,6 +161,44 @@ def test_a_clean_close_and_its_checkpoints(tmp_path: Path) -> None:
             log = await made.open(partition=2)
             assert log.native.state.log_end_offset == 1
             assert log.native.recovery.scanned_bytes == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("failing_call", [0, 1, 2])
+def test_many_logs_are_closed_with_two_syncs_of_their_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_call: int
+) -> None:
+    calls = []
+
+    def sync_log_dir(broker: NativeBroker, path: str) -> None:
+        calls.append(path)
+        if len(calls) == failing_call:
+            raise NativeError(-errno.EIO)
+        sync(broker, path)
+
+    sync = NativeBroker.sync_log_dir
+    monkeypatch.setattr(NativeBroker, "sync_log_dir", sync_log_dir)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            for index in range(TOGETHER):
+                log = await made.open(partition=index)
+                for epoch in (3, 4):
+                    log.native.lead(epoch)
+                    await made.append(log)
+        assert calls == [str(tmp_path / "d")] * 2
+        points = offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.RECOVERY_POINT)
+        assert set(points.values()) == {0 if failing_call else 2}
+        assert clean_shutdown.read(tmp_path / "d") == (None if failing_call else 5)
+        aside = list((tmp_path / "d").glob("t-*/leader-epoch-checkpoint.tmp"))
+        assert len(aside) == (TOGETHER if failing_call == 1 else 0)
+        async with setup(tmp_path) as made:
+            for index in range(TOGETHER):
+                log = await made.open(partition=index)
+                assert log.native.state.log_end_offset == 2
+                assert (log.native.recovery.scanned_bytes == 0) is (failing_call == 0)
+                assert log.native.epoch_end(3) == (3, 1)
 
     asyncio.run(run())
 
