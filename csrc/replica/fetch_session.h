@@ -93,4 +93,10 @@ void pb_fetch_session_end(pb_fetch_sessions *sessions, pb_fetch_session *session
 bool pb_session_partition_changed(pb_fetch_session *session, pb_session_partition *partition, bool has_records,
                                   int error, int64_t high_watermark, int64_t log_start_offset);
 
+/* Whoever was told the high watermark has not taken it. */
+static inline void pb_session_partition_tell_again(pb_session_partition *partition)
+{
+    partition->sent_high_watermark = -1;
+}
+
 #endif

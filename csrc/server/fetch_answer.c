@@ -151,7 +151,7 @@ static bool is_answered(fetch_state *fetch, fetch_item *item)
     bool changed = pb_session_partition_changed(fetch->session, item->cached, item->slice.segment != NULL, item->error,
                                                 item->ends.high_watermark, item->ends.log_start_offset);
     if (item->diverging.epoch >= 0) /* who has to cut its log takes nothing else of the answer, and needs it again */
-        item->cached->sent_high_watermark = -1;
+        pb_session_partition_tell_again(item->cached);
     return fetch->full || changed || item->diverging.epoch >= 0 || item->preferred_replica >= 0;
 }
 

@@ -85,6 +85,7 @@ void pb_followed_quit(pb_followed *follower)
     pb_timer_cancel(&fetcher->home->reactor.timers, &follower->timer);
     pb_partition *partition = follower->partition;
     follower->partition = NULL;
+    pb_list_remove(&follower->told_link);
     pb_followed_move(follower, PB_FOLLOW_GONE);
     if (partition != NULL) {
         pb_counter_add(&fetcher->counters.partitions, -1);
@@ -276,6 +277,7 @@ static void add_here(pb_task *task, pb_reactor *reactor)
         follower->leader_epoch = it->leader_epoch;
         follower->soon_count = 0;
         follower->asks_start = false;
+        pb_list_remove(&follower->told_link);
         pb_followed_settle(follower);
         pb_fetcher_go_on(fetcher);
     }
@@ -352,6 +354,7 @@ int pb_fetcher_create(pb_broker *broker, const pb_fetcher_settings *settings, in
     pb_list_init(&fetcher->changed);
     pb_list_init(&fetcher->absent);
     pb_list_init(&fetcher->asking);
+    pb_list_init(&fetcher->told);
     pb_list_init(&fetcher->answers);
     pb_fetcher_init_link(fetcher);
     *out = fetcher;

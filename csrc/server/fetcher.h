@@ -92,6 +92,8 @@ typedef struct pb_followed {
     pb_timer timer;          /* of DELAYED, and of CUTTING until it is tried again */
     pb_link link;            /* the fetcher's `changed` or `absent` */
     pb_link asking_link;     /* the fetcher's `asking` */
+    pb_link told_link;       /* the fetcher's `told` */
+    int64_t told_watermark;  /* the leader's, of the answer that sent it back; on that list */
     pb_fetch_position now;
     pb_fetch_position sent; /* what the session has, while in_session */
     uint64_t sent_ticket;
@@ -174,6 +176,7 @@ typedef struct pb_fetcher {
     pb_link changed; /* READY, and the session has something else of it */
     pb_link absent;  /* in the session, and not READY */
     pb_link asking;  /* ASKING */
+    pb_link told;    /* sent back by the leader, whose high watermark they take when it lets their logs be */
     int ready_count;
     int busy_count;    /* WRITING or CUTTING */
     bool handling;     /* an answer: nothing is sent before its end */

@@ -300,6 +300,7 @@ static void take_records(pb_followed *follower, pb_fetch_answer *answer, const p
 {
     parting it = {.fetched = {.high_watermark = data->high_watermark, .log_start_offset = data->log_start_offset}};
     follower->soon_count = 0;
+    pb_list_remove(&follower->told_link);
     pb_list_init(&it.fetched.appends);
     if (data->records.length > 0)
         it.writing = pb_arena_alloc(&answer->arena, sizeof *it.writing);
@@ -340,6 +341,34 @@ static void take_error(pb_followed *follower, int error)
     }
 }
 
+/* The high watermark of an answer that sends the follower back counts for the leader's log, not for ours before it is
+ * cut. A leader of Apache Kafka does not say it again in the session before it moves, so it is kept. */
+static void keep_watermark(pb_followed *follower, int64_t high_watermark)
+{
+    follower->told_watermark = high_watermark;
+    pb_list_remove(&follower->told_link);
+    pb_list_push_back(&pb_fetcher_of(follower)->told, &follower->told_link);
+}
+
+/* Those whose place the leader has just seen and said nothing of: their logs do not differ from its any more. */
+static void take_kept_watermarks(pb_fetcher *fetcher)
+{
+    pb_link left, *link;
+    pb_list_take(&left, &fetcher->told);
+    while ((link = pb_list_pop_front(&left)) != NULL) {
+        pb_followed *follower = PB_CONTAINER(link, pb_followed, told_link);
+        bool was_seen = follower->step == PB_FOLLOW_READY && follower->in_session &&
+                        follower->sent_ticket == follower->ticket && pb_list_empty(&follower->link);
+        if (!was_seen) {
+            pb_list_push_back(&fetcher->told, link);
+            continue;
+        }
+        parting it = {.fetched = {.high_watermark = follower->told_watermark, .log_start_offset = -1}};
+        pb_list_init(&it.fetched.appends);
+        learn(follower, &it);
+    }
+}
+
 static void take_partition(pb_followed *follower, pb_fetch_answer *answer, const partition_data *data)
 {
     if (follower == NULL || !follower->in_session || follower->sent_ticket != follower->ticket ||
@@ -350,10 +379,12 @@ static void take_partition(pb_followed *follower, pb_fetch_answer *answer, const
     } else if (data->diverging_epoch.epoch >= 0) {
         pb_follow_cut cut = {
             .kind = PB_CUT_DIVERGED, .epoch = data->diverging_epoch.epoch, .offset = data->diverging_epoch.end_offset};
-        if (cut.offset < 0)
+        if (cut.offset < 0) {
             complain_of_records(follower, follower->now.offset);
-        else
+        } else {
+            keep_watermark(follower, data->high_watermark);
             pb_followed_cut(follower, &cut);
+        }
     } else {
         take_records(follower, answer, data);
     }
@@ -394,6 +425,8 @@ int pb_fetcher_take_fetch(pb_fetcher *fetcher, pb_chunk *chunk, const uint8_t *b
                 pb_followed_find(&fetcher->topics, topic->topic_id.bytes, topic->partitions[j].partition_index), answer,
                 &topic->partitions[j]);
     }
+    if (result == 0)
+        take_kept_watermarks(fetcher);
     if (result == 0 && fetcher->session_id == 0) /* the leader keeps none: everything is named each time */
         pb_fetcher_reset_session(fetcher);
     drop_answer(answer);

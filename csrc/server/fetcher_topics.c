@@ -116,6 +116,7 @@ pb_followed *pb_followed_make(pb_fetcher *fetcher, const pb_partition *partition
     follower->step = PB_FOLLOW_GONE;
     pb_list_init(&follower->link);
     pb_list_init(&follower->asking_link);
+    pb_list_init(&follower->told_link);
     topic->followers[partition->index] = follower;
     topic->held++;
     return follower;
@@ -128,6 +129,7 @@ void pb_followed_free(pb_followed *follower)
     PB_ASSERT(topic->followers[follower->index] == follower && topic->held > 0);
     pb_list_remove(&follower->link);
     pb_list_remove(&follower->asking_link);
+    pb_list_remove(&follower->told_link);
     topic->followers[follower->index] = NULL;
     free(follower);
     if (--topic->held == 0)

@@ -20,11 +20,16 @@ static void answer_error(leader_rig *it, int16_t error)
     leader_answer(it, &data, 1);
 }
 
-static void answer_divergence(leader_rig *it, int32_t epoch, int64_t end_offset)
+static void answer_divergence_at(leader_rig *it, int32_t epoch, int64_t end_offset, int64_t high_watermark)
 {
-    pb_fetch_response_partition_data data = leader_data(0, 0);
+    pb_fetch_response_partition_data data = leader_data(0, high_watermark);
     data.diverging_epoch = (pb_fetch_response_epoch_end_offset){.epoch = epoch, .end_offset = end_offset};
     leader_answer(it, &data, 1);
+}
+
+static void answer_divergence(leader_rig *it, int32_t epoch, int64_t end_offset)
+{
+    answer_divergence_at(it, epoch, end_offset, 0);
 }
 
 /* The next Fetch asks for partition 0 there. */
@@ -148,6 +153,48 @@ TEST(a_log_is_cut_where_the_leaders_epoch_ends)
     CHECK_INT(leader_ends(&it, 0).high_watermark, 6);
     answer_records(&it, 6, 1, 2, 6);
     expect_at(&it, 8, 1);
+    leader_stop(&it);
+}
+
+/* Apache Kafka's leaders say a high watermark once, also to those that they send back, and nobody writes any more. */
+TEST(who_was_sent_back_takes_the_high_watermark_when_its_log_is_let_be)
+{
+    leader_rig it;
+    leader_start(&it, 3, false);
+    leader_follow(&it, 0, 1);
+    expect_at(&it, 0, -1);
+    answer_records(&it, 0, 1, 10, 2);
+    expect_at(&it, 10, 1);
+    answer_divergence_at(&it, 1, 8, 7);
+    expect_at(&it, 8, 1);
+    CHECK_INT(leader_ends(&it, 0).high_watermark, 2); /* it may be sent back further */
+    answer_divergence_at(&it, 1, 6, 5);
+    expect_at(&it, 6, 1);
+    CHECK_INT(leader_ends(&it, 0).high_watermark, 2);
+    leader_answer(&it, NULL, 0);
+    expect_as_before(&it);
+    CHECK_INT(leader_ends(&it, 0).high_watermark, 5);
+    leader_answer(&it, NULL, 0);
+    expect_as_before(&it);
+    leader_stop(&it);
+}
+
+TEST(a_kept_high_watermark_ends_with_its_leader_epoch)
+{
+    leader_rig it;
+    leader_start(&it, 3, false);
+    leader_follow(&it, 0, 1);
+    expect_at(&it, 0, -1);
+    answer_records(&it, 0, 1, 10, 2);
+    expect_at(&it, 10, 1);
+    answer_divergence_at(&it, 1, 8, 7);
+    expect_at(&it, 8, 1);
+    leader_follow(&it, 0, 2);
+    leader_answer(&it, NULL, 0);
+    expect_at(&it, 8, 1);
+    leader_answer(&it, NULL, 0);
+    expect_as_before(&it);
+    CHECK_INT(leader_ends(&it, 0).high_watermark, 2);
     leader_stop(&it);
 }
 
