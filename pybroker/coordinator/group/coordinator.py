@@ -81,9 +81,10 @@ class GroupCoordinator:
             self._timer = None
 
     def set_partition_count(self, partition_count: int) -> None:
-        """How many partitions `__consumer_offsets` has, once it exists; until then the setting counts."""
-        if partition_count > 0:
-            self._partition_count = partition_count
+        """How many partitions `__consumer_offsets` has, once it exists; until then the setting counts. All brokers have
+        to reckon with the same number, or each sends a group elsewhere."""
+        assert partition_count > 0
+        self._partition_count = partition_count
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """This broker leads that partition of `__consumer_offsets` now: load it in the background, unless `stop` was

@@ -7,13 +7,16 @@ before it can be loaded, and one that is not can only be given up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.delta import MetadataDelta
-from pybroker.metadata.image import MetadataImage, TopicsImage
+from pybroker.metadata.image import MetadataImage, TopicImage, TopicsImage
+
+logger = logging.getLogger(__name__)
 
 
 class GroupCoordinatorPublisher:
@@ -26,6 +29,7 @@ class GroupCoordinatorPublisher:
         self._groups = groups
         self._node_id = node_id
         self._topics = TopicsImage()
+        self._counted: TopicImage | None = None
         self._led: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -38,7 +42,7 @@ class GroupCoordinatorPublisher:
         offsets_topic = topics.by_name.get(OFFSETS_TOPIC)
         led: dict[int, int] = {}
         if offsets_topic is not None:
-            self._groups.set_partition_count(len(offsets_topic.partitions))
+            self._count(offsets_topic)
             led = {
                 index: partition.leader_epoch
                 for index, partition in offsets_topic.partitions.items()
@@ -53,6 +57,20 @@ class GroupCoordinatorPublisher:
             deleted = [(old.name, old.id) for old in self._topics.by_id.values() if old.id not in topics.by_id]
             self._in_background(self._groups.on_topics_deleted(deleted))
         self._topics = topics
+
+    def _count(self, topic: TopicImage) -> None:
+        """Take over how many partitions the topic has, when it is seen first. As brokers of Apache Kafka do, go on with
+        that when partitions are added: groups that have offsets would be looked for elsewhere, and by some brokers."""
+        before = self._counted
+        if before is None or before.id != topic.id:
+            self._groups.set_partition_count(len(topic.partitions))
+        elif len(topic.partitions) != len(before.partitions):
+            logger.warning(
+                "%s has %d partitions now; which one a group belongs to changes with the next start",
+                OFFSETS_TOPIC,
+                len(topic.partitions),
+            )
+        self._counted = topic
 
     def on_reopened(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Partitions of that name and index could not be read when they were to be loaded, and can be now."""

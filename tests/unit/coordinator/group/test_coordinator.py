@@ -16,6 +16,7 @@ from memory_writer import MemoryWriter
 from pybroker.config.broker import BrokerConfig
 from pybroker.coordinator.group import removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
+from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import ShardState
@@ -452,6 +453,30 @@ def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
         publisher.publish(NO_DELTA, _image())
         await settle()
         assert not broker.groups.is_active(0)
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_the_offsets_topic_says_which_partition_a_group_belongs_to() -> None:
+    """Not the setting; and not partitions that are added while the broker runs, as in Apache Kafka."""
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter(), offsets_topic_partition_count=7)
+        broker.groups.start()
+        publisher = GroupCoordinatorPublisher(broker.groups, 1)
+        names = [f"group {number}" for number in range(100)]
+
+        def is_reckoned_with(count: int) -> bool:
+            return all(broker.groups.partition_for(each) == group_partition(each, count) for each in names)
+
+        assert is_reckoned_with(7)
+        for topic_id, partition_count, expected in [(b"\2", 4, 4), (b"\2", 9, 4), (b"\2", 9, 4), (b"\3", 9, 9)]:
+            publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (topic_id * 16, partition_count)}))
+            assert is_reckoned_with(expected)
+        publisher.publish(NO_DELTA, _image())
+        assert is_reckoned_with(9)
+        await settle()
         await broker.groups.stop()
 
     run(test())
