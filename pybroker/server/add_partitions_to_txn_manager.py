@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError
+from pybroker.server.verification_statistics import VerificationStatistics
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class AddPartitionsToTxnManager:
         self._image: MetadataImage | None = None
         self._coordinators: dict[tuple[int, Address], _Coordinator] = {}
         self._closed = False
+        self.statistics = VerificationStatistics()
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """See `MetadataPublisher`. Nobody waits for a coordinator that is fenced, or that is elsewhere now."""
@@ -106,12 +108,12 @@ class AddPartitionsToTxnManager:
         """Have the coordinator of the transactional id asked, and the answer given."""
         node = None if self._closed else self._coordinator_of(verification.transactional_id)
         if node is None:
-            self._settle(verification, defaultdict(lambda: ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._settle(verification, _NOT_ANSWERED)
             return
         coordinator = self._coordinators.get(node)
         if coordinator is None:
-            coordinator = self._coordinators[node] = _Coordinator(node[1], self._open, self._timeout_s, self._settle)
-        coordinator.put(verification)
+            coordinator = self._coordinators[node] = _Coordinator(node[1], self._open, self._timeout_s, self._asked)
+        coordinator.put(_Waiting(verification, asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
         """Let all that waits be tried again elsewhere, or later."""
@@ -135,11 +137,25 @@ class AddPartitionsToTxnManager:
         address = self._image.endpoint(partition.leader, self._listener)
         return None if address is None else (partition.leader, address)
 
+    def _asked(self, waited: _Waiting, errors: Mapping[TopicPartition, int]) -> None:
+        """That is what became of asking a coordinator."""
+        verification = waited.verification
+        failed_count = sum(errors[each] != ErrorCode.NONE for each in dict.fromkeys(verification.partitions))
+        self.statistics.add(asyncio.get_running_loop().time() - waited.since_s, failed_count)
+        self._settle(verification, errors)
+
     def _settle(self, verification: Verification, errors: Mapping[TopicPartition, int]) -> None:
         version = verification.produce_version
         self._answer(
             verification.handle, [error_for_producer(errors[each], version) for each in verification.partitions]
         )
+
+
+class _Waiting(NamedTuple):
+    """A verification since it is to be asked about, by the loop's clock."""
+
+    verification: Verification
+    since_s: float
 
 
 class _Coordinator:
@@ -150,26 +166,29 @@ class _Coordinator:
         address: Address,
         open_connection: Callable[[Address], Awaitable[CoordinatorConnection]],
         timeout_s: float,
-        settle: Callable[[Verification, Mapping[TopicPartition, int]], None],
+        settle: Callable[[_Waiting, Mapping[TopicPartition, int]], None],
     ) -> None:
         self._address = address
         self._open = open_connection
         self._timeout_s = timeout_s
         self._settle = settle
-        self._waiting: dict[str, Verification] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        #: What the log has been told since it was last asked with success: a Produce comes every few milliseconds.
+        self._complaints: set[str] = set()
         self._connection: CoordinatorConnection | None = None
         self._asking: asyncio.Task[None] | None = None
 
-    def put(self, verification: Verification) -> None:
+    def put(self, waiting: _Waiting) -> None:
         """Ask with the next request. One that waits already for the same transactional id is of a producer that has
         given up on it, or of a zombie; or this one is."""
-        other = self._waiting.get(verification.transactional_id)
-        if other is not None and other.producer_epoch > verification.producer_epoch:
-            self._refuse([verification], ErrorCode.INVALID_PRODUCER_EPOCH)
+        transactional_id, epoch = waiting.verification.transactional_id, waiting.verification.producer_epoch
+        other = self._waiting.get(transactional_id)
+        if other is not None and other.verification.producer_epoch > epoch:
+            self._refuse([waiting], ErrorCode.INVALID_PRODUCER_EPOCH)
             return
-        self._waiting[verification.transactional_id] = verification
+        self._waiting[transactional_id] = waiting
         if other is not None:
-            is_zombie = other.producer_epoch < verification.producer_epoch
+            is_zombie = other.verification.producer_epoch < epoch
             self._refuse([other], ErrorCode.INVALID_PRODUCER_EPOCH if is_zombie else ErrorCode.NETWORK_EXCEPTION)
         if self._asking is None:
             self._asking = asyncio.get_running_loop().create_task(self._ask_all(), name="transaction verification")
@@ -190,7 +209,7 @@ class _Coordinator:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     async def _ask_all(self) -> None:
-        batch: list[Verification] = []
+        batch: list[_Waiting] = []
         is_whole = False
         try:
             while self._waiting:
@@ -208,24 +227,29 @@ class _Coordinator:
                 self._refuse(left, ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 self._disconnect()
 
-    async def _ask(self, batch: Sequence[Verification]) -> m.AddPartitionsToTxnResponse | int:
+    async def _ask(self, batch: Sequence[_Waiting]) -> m.AddPartitionsToTxnResponse | int:
         """The response, or an error for all: NONE when the broker is too old to be asked."""
-        host, port = self._address
         try:
             return await self._call(batch)
         except (OSError, ProtocolError) as error:
             self._disconnect()
-            logger.warning(
-                "transaction coordinator %s:%d could not be asked about %d transactions: %r",
-                host,
-                port,
-                len(batch),
-                error,
-            )
+            self._complain(logging.WARNING, f"cannot be asked: {error!r}")
             return ErrorCode.NETWORK_EXCEPTION
 
-    async def _call(self, batch: Sequence[Verification]) -> m.AddPartitionsToTxnResponse | int:
-        request = _request_of(batch)
+    def _complain(self, level: int, why: str) -> None:
+        """In the log, once for each reason until it can be asked again."""
+        if why not in self._complaints:
+            self._complaints.add(why)
+            logger.log(level, "transaction coordinator %s:%d %s", *self._address, why)
+
+    def _commend(self) -> None:
+        """It has been asked with success."""
+        if self._complaints:
+            self._complaints.clear()
+            logger.info("transaction coordinator %s:%d can be asked again", *self._address)
+
+    async def _call(self, batch: Sequence[_Waiting]) -> m.AddPartitionsToTxnResponse | int:
+        request = _request_of([each.verification for each in batch])
         was_used = self._connection is not None and self._connection.is_open
         while True:
             if self._connection is None or not self._connection.is_open:
@@ -233,12 +257,10 @@ class _Coordinator:
                 self._connection = await self._open(self._address)
             versions = self._connection.served(m.AddPartitionsToTxnRequest.API_KEY)
             if versions is None:
-                logger.warning(
-                    "broker %s:%d leads %s and coordinates no transactions", *self._address, TRANSACTION_STATE_TOPIC
-                )
+                self._complain(logging.WARNING, f"leads {TRANSACTION_STATE_TOPIC} and coordinates no transactions")
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             if versions[1] < _VERIFYING_VERSION:
-                logger.warning("broker %s:%d is too old to verify transactions, which are not", *self._address)
+                self._complain(logging.WARNING, "is too old to verify transactions, which are not verified")
                 return ErrorCode.NONE
             try:
                 response: m.AddPartitionsToTxnResponse = await self._connection.call(request, self._timeout_s)
@@ -253,20 +275,21 @@ class _Coordinator:
             else:
                 return response
 
-    def _tell(self, batch: Sequence[Verification], answer: m.AddPartitionsToTxnResponse | int) -> None:
+    def _tell(self, batch: Sequence[_Waiting], answer: m.AddPartitionsToTxnResponse | int) -> None:
         code = answer if isinstance(answer, int) else answer.error_code
         if isinstance(answer, int) or code != ErrorCode.NONE:
             # A broker that may not ask is nothing that producers should hear of.
             is_hidden = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if not isinstance(answer, int):
-                logger.error("transaction coordinator %s:%d refuses to be asked: error %d", *self._address, code)
+                self._complain(logging.ERROR, f"refuses to be asked: error {code}")
             self._refuse(batch, ErrorCode.INVALID_TXN_STATE if is_hidden else code)
             return
+        self._commend()
         results = {each.transactional_id: _errors_of(each) for each in answer.results_by_transaction}
         for each in batch:
-            self._settle(each, results.get(each.transactional_id, _NOT_ANSWERED))
+            self._settle(each, results.get(each.verification.transactional_id, _NOT_ANSWERED))
 
-    def _refuse(self, batch: Sequence[Verification], code: int) -> None:
+    def _refuse(self, batch: Sequence[_Waiting], code: int) -> None:
         for each in batch:
             self._settle(each, defaultdict(lambda: code))
 

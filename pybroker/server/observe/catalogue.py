@@ -18,6 +18,7 @@ def _kafka(bean: str, name: str) -> str:
 
 _BROKER = "server:type=BrokerTopicMetrics"
 _REPLICAS = "server:type=ReplicaManager"
+_VERIFICATION = "server:type=AddPartitionsToTxnManager"
 _CONTROLLER = "controller:type=KafkaController"
 _LOG = "log:type=Log"
 
@@ -288,6 +289,18 @@ FETCHER_FAILURES = Metric(
     "pybroker_replica_fetcher_failures_total",
     "counter",
     "Connections to leaders that failed, and answers of leaders that could not be used.",
+)
+VERIFICATION_SECONDS = Metric(
+    "pybroker_transaction_verification_seconds",
+    "histogram",
+    "Until transaction coordinators had said what they know of a transaction that begins to write here.",
+    kafka=_kafka(_VERIFICATION, "VerificationTimeMs"),
+)
+VERIFICATION_FAILURES = Metric(
+    "pybroker_transaction_verification_failures_total",
+    "counter",
+    "Partitions that were not found to be part of a transaction that wrote to them, or could not be asked about.",
+    kafka=_kafka(_VERIFICATION, "VerificationFailureRate"),
 )
 LOG_START_OFFSET = Metric(
     "pybroker_partition_log_start_offset", "gauge", "First offset.", _PARTITION, _kafka(_LOG, "LogStartOffset")

@@ -38,6 +38,7 @@ def render(snapshot: Snapshot, page_cache: Mapping[Path, PageCache]) -> str:
     _add_partitions(out, snapshot)
     _add_cluster(out, snapshot)
     _add_replication(out, snapshot)
+    _add_verification(out, snapshot)
     _add_groups(out, snapshot)
     _add_upkeep(out, snapshot)
     _add_process(out)
@@ -243,6 +244,13 @@ def _add_replication(out: Exposition, snapshot: Snapshot) -> None:
             (c.FETCHER_FAILURES, found.fetchers.failures),
         ],
     )
+
+
+def _add_verification(out: Exposition, snapshot: Snapshot) -> None:
+    if snapshot.verification is not None:
+        times_us, failure_count = snapshot.verification
+        out.histogram(c.VERIFICATION_SECONDS, [_row("", times_us)], _TIME_EDGES, _MICROSECONDS)
+        out.value(c.VERIFICATION_FAILURES, failure_count)
 
 
 def _add_groups(out: Exposition, snapshot: Snapshot) -> None:

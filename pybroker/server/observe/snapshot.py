@@ -79,6 +79,8 @@ class Snapshot:
     has_controller: bool = True
     groups: GroupStatistics | None = None
     replication: ReplicationStatistics | None = None
+    #: How long transactions took to be verified, and partitions that failed; None where nobody can be asked.
+    verification: tuple[Distribution, int] | None = None
     cleaner: CleanerStatistics | None = None
     scrub: ScrubProgress | None = None
 
@@ -111,6 +113,9 @@ class Collector:
             image = observed.services.metadata.image
             made.cluster, made.metadata_end_offset = self._cluster(image), image.provenance.end_offset
             made.replication = observed.services.replicas.statistics()
+            if observed.services.transactions is not None:
+                verified = observed.services.transactions.statistics
+                made.verification = (verified.times_us(), verified.failure_count)
             await asyncio.sleep(0)
             made.groups = await observed.services.groups.statistics(MOST_OFFSETS)
         if observed.cleaner is not None:

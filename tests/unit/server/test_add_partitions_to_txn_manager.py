@@ -314,6 +314,66 @@ def test_a_connection_that_was_closed_meanwhile_is_made_again() -> None:
     assert len(world.coordinator.connections) == 3
 
 
+def test_the_log_is_told_once_until_it_works_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask(world: World, count: int) -> None:
+        for _ in range(count):
+            handle = len(world.told) + 1
+            world.manager.verify(verification(handle))
+            await world.until(lambda wanted=handle: wanted in world.told)  # type: ignore[misc]
+
+    async def scenario(world: World) -> None:
+        async def refuse(_: object) -> Any:
+            return m.AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+        world.coordinator.refuses_connections = True
+        await ask(world, 5)
+        world.coordinator.refuses_connections = False
+        world.coordinator.answer = refuse
+        await ask(world, 5)
+        world.coordinator.answer = world.coordinator.vouch
+        await ask(world, 2)
+        await world.manager.close()
+
+    async def again(world: World) -> None:
+        world.coordinator.versions = (0, 3)
+        await ask(world, 3)
+        world.coordinator.versions = None
+        await ask(world, 3)
+
+    with caplog.at_level("INFO"):
+        play(scenario)
+        told = [(each.levelname, each.getMessage()) for each in caplog.records]
+        caplog.clear()
+        play(again)
+    assert [level for level, _ in told] == ["WARNING", "ERROR", "INFO"]
+    assert all("there:9092" in text for _, text in told)
+    assert ["too old" in each.getMessage() for each in caplog.records] == [True, False]
+
+
+def test_times_and_failures_are_counted_as_apache_kafka_counts_them() -> None:
+    async def scenario(world: World) -> None:
+        async def refuse(request: m.AddPartitionsToTxnRequest) -> Any:
+            return answered(request, ErrorCode.INVALID_TXN_STATE)
+
+        async def refuse_all(_: object) -> Any:
+            raise ConnectionResetError
+
+        for number, answer in enumerate([world.coordinator.vouch, refuse, refuse_all], 1):
+            world.coordinator.answer = answer
+            world.manager.verify(verification(number))
+            await world.until(lambda wanted=number: wanted in world.told)  # type: ignore[misc]
+        world.publish(NOTHING)
+        world.manager.verify(verification(4))
+
+    world = play(scenario)
+    assert len(world.told) == 4
+    statistics = world.manager.statistics
+    assert statistics.failure_count == 6, "whoever has nobody to ask has not failed to be verified"
+    times_us = statistics.times_us()
+    assert times_us.count == 3 and times_us.below[-1] <= 3 and times_us.sum > 0
+    assert list(times_us.below) == sorted(times_us.below)
+
+
 @pytest.mark.parametrize("ends", ["close", "fenced", "moved", "defect"])
 def test_nobody_waits_for_ever(ends: str) -> None:
     async def scenario(world: World) -> None:

@@ -27,8 +27,14 @@ from pybroker.server.observe.health import Health
 from pybroker.server.observe.observer import LISTENER_KEY
 from pybroker.testing.process import free_port
 
-#: What this broker has no values for: nothing promises durability, and one look at the page cache follows the scrape.
-ABSENT = {"pybroker_log_dir_flush_doubtful", "pybroker_log_dir_page_cache_bytes"}
+#: What this broker has no values for: nothing promises durability, one look at the page cache follows the scrape, and
+#: there is nobody to ask about transactions.
+ABSENT = {
+    "pybroker_log_dir_flush_doubtful",
+    "pybroker_log_dir_page_cache_bytes",
+    "pybroker_transaction_verification_seconds",
+    "pybroker_transaction_verification_failures_total",
+}
 
 
 def observed_config(log_dir: Path, **overrides: str) -> BrokerConfig:
