@@ -111,7 +111,6 @@ _FINAL = "Only versions that are final are served."
 
 #: Why a key has no effect; the key itself counts before its longest prefix.
 _IDLE: Mapping[str, str] = {
-    "add.partitions.to.txn.": _TRANSACTIONS,
     "alter.log.dirs.replication.quota.": "The rate of moves between log directories is kept over the time of the move.",
     "auto.leader.rebalance.enable": _CONTROLLERS_DECIDE,
     "background.threads": _THREADS,

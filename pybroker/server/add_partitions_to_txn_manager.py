@@ -73,6 +73,14 @@ class Verification(Value):
     produce_version: int
 
 
+class Retries(Value):
+    """add.partitions.to.txn.retry.backoff.ms, and for how long it goes on: while a coordinator says that it is still
+    ending the transaction before."""
+
+    pause_s: float
+    limit_s: float
+
+
 class AddPartitionsToTxnManager:
     """A metadata publisher. `close` ends it; what is asked later is refused at once."""
 
@@ -82,6 +90,7 @@ class AddPartitionsToTxnManager:
         open_connection: Callable[[Address], Awaitable[CoordinatorConnection]],
         request_timeout_s: float,
         answer: Callable[[int, Sequence[int]], None],
+        retries: Retries,
     ) -> None:
         """`listener` is the name of the brokers' listener for each other. `answer` is told a handle and, for each of
         its partitions, 0 or the error that its producer is told."""
@@ -89,8 +98,11 @@ class AddPartitionsToTxnManager:
         self._open = open_connection
         self._timeout_s = request_timeout_s
         self._answer = answer
+        self._retries = retries
         self._image: MetadataImage | None = None
         self._coordinators: dict[tuple[int, Address], _Coordinator] = {}
+        #: Those that are asked about again soon.
+        self._resting: dict[_Waiting, asyncio.TimerHandle] = {}
         self._closed = False
         self.statistics = VerificationStatistics()
 
@@ -106,18 +118,25 @@ class AddPartitionsToTxnManager:
 
     def verify(self, verification: Verification) -> None:
         """Have the coordinator of the transactional id asked, and the answer given."""
+        now_s = asyncio.get_running_loop().time()
+        self._ask(_Waiting(verification, now_s + self._retries.limit_s, now_s))
+
+    def _ask(self, waiting: _Waiting) -> None:
+        verification = waiting.verification
         node = None if self._closed else self._coordinator_of(verification.transactional_id)
         if node is None:
-            self._settle(verification, _NOT_ANSWERED)
+            self._settle(verification, _for_all(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         coordinator = self._coordinators.get(node)
         if coordinator is None:
             coordinator = self._coordinators[node] = _Coordinator(node[1], self._open, self._timeout_s, self._asked)
-        coordinator.put(_Waiting(verification, asyncio.get_running_loop().time()))
+        coordinator.put(waiting)
 
     async def close(self) -> None:
         """Let all that waits be tried again elsewhere, or later."""
         self._closed = True
+        for waiting in list(self._resting):
+            self._ask_again(waiting)
         coordinators = list(self._coordinators.values())
         self._coordinators.clear()
         for coordinator in coordinators:
@@ -140,9 +159,21 @@ class AddPartitionsToTxnManager:
     def _asked(self, waited: _Waiting, errors: Mapping[TopicPartition, int]) -> None:
         """That is what became of asking a coordinator."""
         verification = waited.verification
-        failed_count = sum(errors[each] != ErrorCode.NONE for each in dict.fromkeys(verification.partitions))
-        self.statistics.add(asyncio.get_running_loop().time() - waited.since_s, failed_count)
-        self._settle(verification, errors)
+        codes = [errors[each] for each in dict.fromkeys(verification.partitions)]
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        self.statistics.add(now_s - waited.since_s, sum(code != ErrorCode.NONE for code in codes))
+        # The end of the transaction before is not in all of its partitions yet. The producer, which has not asked for
+        # the partitions itself, would only wait longer.
+        is_early = verification.produce_version >= _ADDING_PRODUCE_VERSION and now_s < waited.until_s
+        if is_early and ErrorCode.CONCURRENT_TRANSACTIONS in codes and not self._closed:
+            self._resting[waited] = loop.call_later(self._retries.pause_s, self._ask_again, waited)
+        else:
+            self._settle(verification, errors)
+
+    def _ask_again(self, waiting: _Waiting) -> None:
+        self._resting.pop(waiting).cancel()
+        self._ask(waiting._replace(since_s=asyncio.get_running_loop().time()))
 
     def _settle(self, verification: Verification, errors: Mapping[TopicPartition, int]) -> None:
         version = verification.produce_version
@@ -152,9 +183,11 @@ class AddPartitionsToTxnManager:
 
 
 class _Waiting(NamedTuple):
-    """A verification since it is to be asked about, by the loop's clock."""
+    """A verification, until when it is asked about again, and since when it has waited this time, by the loop's
+    clock."""
 
     verification: Verification
+    until_s: float
     since_s: float
 
 
@@ -286,12 +319,13 @@ class _Coordinator:
             return
         self._commend()
         results = {each.transactional_id: _errors_of(each) for each in answer.results_by_transaction}
+        not_answered = _for_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         for each in batch:
-            self._settle(each, results.get(each.verification.transactional_id, _NOT_ANSWERED))
+            self._settle(each, results.get(each.verification.transactional_id, not_answered))
 
     def _refuse(self, batch: Sequence[_Waiting], code: int) -> None:
         for each in batch:
-            self._settle(each, defaultdict(lambda: code))
+            self._settle(each, _for_all(code))
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -299,7 +333,9 @@ class _Coordinator:
             self._connection = None
 
 
-_NOT_ANSWERED: Mapping[TopicPartition, int] = defaultdict(lambda: ErrorCode.COORDINATOR_NOT_AVAILABLE)
+def _for_all(code: int) -> Mapping[TopicPartition, int]:
+    """That error, whichever partition is asked for."""
+    return defaultdict(lambda: code)
 
 
 def error_for_producer(code: int, produce_version: int) -> int:

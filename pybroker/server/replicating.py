@@ -16,7 +16,7 @@ from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.fetcher_manager import ReplicaFetcherManager
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import Replication
-from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager, Retries
 
 #: A coordinator that is there answers at once.
 _CONNECT_TIMEOUT_S = 5.0
@@ -60,4 +60,8 @@ def verification_of(config: BrokerConfig, native: NativeBroker) -> AddPartitions
         return await QuorumConnection.open(address, name, _CONNECT_TIMEOUT_S)
 
     timeout_s = config.get_int("request.timeout.ms") / 1000
-    return AddPartitionsToTxnManager(config.inter_broker_listener, connect, timeout_s, native.verified)
+    limit_s = config.get_int("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+    retries = Retries(
+        pause_s=config.get_int("add.partitions.to.txn.retry.backoff.ms") / 1000, limit_s=min(limit_s, timeout_s)
+    )
+    return AddPartitionsToTxnManager(config.inter_broker_listener, connect, timeout_s, native.verified, retries)

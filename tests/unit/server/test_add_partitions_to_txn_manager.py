@@ -23,6 +23,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.server.add_partitions_to_txn_manager import (
     TRANSACTION_STATE_TOPIC,
     AddPartitionsToTxnManager,
+    Retries,
     Verification,
     error_for_producer,
 )
@@ -132,10 +133,12 @@ def verification(handle: int, transactional_id: str = "tx", epoch: int = 0, vers
 class World:
     """A manager, its coordinator, and what producers were told, by handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float) -> None:
         self.coordinator = Coordinator()
         self.told: dict[int, list[int]] = {}
-        self.manager = AddPartitionsToTxnManager("PLAINTEXT", self.coordinator.open, WAIT_SECONDS, self._tell)
+        self.manager = AddPartitionsToTxnManager(
+            "PLAINTEXT", self.coordinator.open, WAIT_SECONDS, self._tell, Retries(pause_s=0.001, limit_s=limit_s)
+        )
 
     def _tell(self, handle: int, errors: Sequence[int]) -> None:
         assert handle not in self.told, "told twice"
@@ -148,9 +151,9 @@ class World:
         await until_async(holds)
 
 
-def play(scenario: Callable[[World], Awaitable[None]]) -> World:
+def play(scenario: Callable[[World], Awaitable[None]], limit_s: float = 0.0) -> World:
     async def run() -> World:
-        world = World()
+        world = World(limit_s)
         world.publish(image_of(2))
         await scenario(world)
         await world.manager.close()
@@ -242,6 +245,49 @@ def test_errors_are_those_a_producer_knows_what_to_do_with(code: int, version: i
     assert error_for_producer(code, version) == told
     # A producer of those versions has not added the partitions itself.
     assert world.coordinator.asked[0][0].verify_only == (version < 12)
+
+
+@pytest.mark.parametrize(
+    ("version", "times", "limit_s", "told", "asked"),
+    [
+        (12, 3, WAIT_SECONDS, ErrorCode.NONE, 4),
+        (12, 3, 0.0, ErrorCode.CONCURRENT_TRANSACTIONS, 1),  # the time for it is over
+        (11, 3, WAIT_SECONDS, ErrorCode.NOT_ENOUGH_REPLICAS, 1),  # the producer has added the partitions itself
+    ],
+)
+def test_while_the_transaction_before_ends_it_is_asked_again(
+    version: int, times: int, limit_s: float, told: int, asked: int
+) -> None:
+    async def scenario(world: World) -> None:
+        left = times
+
+        async def end_first(request: m.AddPartitionsToTxnRequest) -> Any:
+            nonlocal left
+            left -= 1
+            return answered(request, ErrorCode.CONCURRENT_TRANSACTIONS if left >= 0 else ErrorCode.NONE)
+
+        world.coordinator.answer = end_first
+        world.manager.verify(verification(1, version=version))
+        await world.until(lambda: 1 in world.told)
+
+    world = play(scenario, limit_s)
+    assert world.told == {1: [told] * 3}
+    assert len(world.coordinator.asked) == asked
+    statistics = world.manager.statistics
+    assert statistics.times_us().count == asked and statistics.failure_count == 3 * min(asked, times)
+
+
+def test_one_that_is_to_be_asked_about_again_is_answered_at_the_end() -> None:
+    async def scenario(world: World) -> None:
+        async def refuse(request: m.AddPartitionsToTxnRequest) -> Any:
+            return answered(request, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+        world.coordinator.answer = refuse
+        for handle in range(1, 4):
+            world.manager.verify(verification(handle, f"tx-{handle}", version=12))
+        await world.until(lambda: len(world.coordinator.asked) > 3)
+
+    assert play(scenario, WAIT_SECONDS).told == {handle: [ErrorCode.NOT_ENOUGH_REPLICAS] * 3 for handle in range(1, 4)}
 
 
 def test_without_a_coordinator_it_is_tried_again() -> None:
