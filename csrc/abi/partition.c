@@ -214,6 +214,11 @@ int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t t
     return pb_syncer_sync_directory(&broker->syncer, log_dir, try_only != 0);
 }
 
+int32_t pb_broker_drain_file(pb_broker *broker, const char *path)
+{
+    return broker->io->ops->path_drain(broker->io, path);
+}
+
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config)
 {
     pb_log_config for_log = log_config(config);

@@ -269,6 +269,9 @@ int32_t pb_partition_settle(pb_partition *partition, pb_native_failure *failure)
 /* Sync the file system of a log dir, of which partitions have been opened. Blocking. -ENOSYS: it would not tell, or
  * partitions of the dir lie elsewhere, or a sync of it has failed; `try_only`: only look whether that is so. */
 int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t try_only);
+/* Before a file is unlinked: give most of its blocks back, so slowly that others hardly notice; the name stays. Of
+ * small files nothing. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
+int32_t pb_broker_drain_file(pb_broker *broker, const char *path);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
 /* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
  * upkeep of the log is under way. */

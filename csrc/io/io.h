@@ -176,6 +176,7 @@ typedef struct pb_io_ops {
     /* Names. */
     int (*rename)(pb_io *io, const char *from, const char *to);
     int (*unlink)(pb_io *io, const char *path);
+    int64_t drain_bytes; /* what path_drain leaves of a file at most; smaller ones stay as they are */
     /* Before a large file is unlinked: give most of its blocks back, so slowly that others hardly notice. -EBUSY: not
      * while somebody has it open, or by another name. May take seconds. */
     int (*path_drain)(pb_io *io, const char *path);

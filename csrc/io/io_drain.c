@@ -12,8 +12,6 @@
 
 #include "io/io_posix.h"
 
-enum { DRAIN_BYTES = 8 << 20 }; /* at once */
-
 /* Has nobody else opened the file? That is what the kernel grants a lease for. Whoever opens it in the moment in which
  * we have one sends a signal, which must be one that is ignored. */
 static bool is_alone(int file)
@@ -27,7 +25,7 @@ static bool is_alone(int file)
 static int drain(pb_io *io, int file, int64_t size)
 {
     int result = 0;
-    for (int64_t left = size - DRAIN_BYTES; result == 0 && left > 0; left -= DRAIN_BYTES) {
+    for (int64_t left = size - PB_DRAIN_BYTES; result == 0 && left > 0; left -= PB_DRAIN_BYTES) {
         int64_t began_ns = pb_posix_monotonic_ns(io);
         result = pb_posix_file_truncate(io, file, left);
         pb_posix_nap(io, pb_posix_monotonic_ns(io) - began_ns);
@@ -42,7 +40,7 @@ int pb_posix_path_drain(pb_io *io, const char *path)
         return -errno;
     struct stat status;
     int result = fstat(file, &status) < 0 ? -errno : 0;
-    if (result == 0 && status.st_size > DRAIN_BYTES)
+    if (result == 0 && status.st_size > PB_DRAIN_BYTES)
         result = S_ISREG(status.st_mode) && status.st_nlink == 1 && is_alone(file) ? drain(io, file, status.st_size)
                                                                                    : -EBUSY;
     (void)close(file);

@@ -135,6 +135,7 @@ pb_residency pb_posix_residency(void);
 void pb_posix_force_residency(pb_residency residency);
 int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
+#define PB_DRAIN_BYTES (8 << 20) /* at once */
 int pb_posix_path_drain(pb_io *io, const char *path);
 int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
@@ -177,7 +178,7 @@ const struct sockaddr *pb_posix_sockaddr(const pb_address *address);
     .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,                                    \
     .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                        \
     .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                     \
-    .path_drain = pb_posix_path_drain, .directory_make = pb_posix_directory_make,                                      \
+    .drain_bytes = PB_DRAIN_BYTES, .path_drain = pb_posix_path_drain, .directory_make = pb_posix_directory_make,       \
     .directory_remove = pb_posix_directory_remove, .filesystem_open = pb_posix_filesystem_open,                        \
     .filesystem_sync = pb_posix_filesystem_sync, .filesystem_holds = pb_posix_filesystem_holds,                        \
     .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                              \

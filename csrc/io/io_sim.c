@@ -427,14 +427,6 @@ static void sim_thread_read_mode(pb_io *io, enum pb_read_mode mode)
     sim_of(io)->read_mode = mode;
 }
 
-/* Blocks are not counted, and a file that is about to go is read by nobody. */
-static int sim_path_drain(pb_io *io, const char *path)
-{
-    (void)io;
-    (void)path;
-    return 0;
-}
-
 /* One thread runs at a time: time passes for all. */
 static void sim_nap(pb_io *io, int64_t ns)
 {
@@ -482,6 +474,7 @@ static const pb_io_ops sim_ops = {
     .file_bring_in = sim_file_bring_in,
     .rename = sim_rename,
     .unlink = sim_unlink,
+    .drain_bytes = SIM_DRAIN_BYTES,
     .path_drain = sim_path_drain,
     .directory_make = sim_directory_make,
     .directory_remove = sim_directory_remove,

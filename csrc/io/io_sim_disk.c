@@ -287,6 +287,26 @@ int64_t sim_path_size(pb_io *io, const char *path)
     return name == NULL || name->file == NULL ? -ENOENT : name->file->size;
 }
 
+/* Cut by cut, each of which a crash may come before. */
+int sim_path_drain(pb_io *io, const char *path)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    const sim_name *name = sim_find_name(disk, path);
+    if (!sim_exists(name) || name->is_directory)
+        return sim_exists(name) ? -EISDIR : -ENOENT;
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        if (disk->handles[i] == name->file)
+            return -EBUSY;
+    int64_t size = name->file->size;
+    int file = io->ops->file_open(io, path, PB_OPEN_WRITE);
+    int result = file < 0 ? file : 0;
+    for (; result == 0 && size > SIM_DRAIN_BYTES; size /= 2)
+        result = io->ops->file_truncate(io, file, size / 2);
+    if (file >= 0)
+        (void)io->ops->file_close(io, file);
+    return result;
+}
+
 /* From now on a power cut finds both names as they were, or both as they are. */
 static void tie_names(sim_disk *disk, sim_name *one, sim_name *other)
 {

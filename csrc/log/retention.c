@@ -69,12 +69,18 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
 }
 
 /* So that the disk is not kept from everybody else while its blocks become free. A reader that is still at it keeps the
- * file whole. */
-static void drain_removed(const pb_log *log, const pb_removed *removed)
+ * file whole. A power cut must not find what was cut under the name that it had before, which then is a segment. */
+static int drain_removed(const pb_log *log, const pb_removed *removed)
 {
+    const pb_io_ops *ops = log->io->ops;
     char path[PB_LOG_PATH_BYTES];
-    if (pb_segment_path(path, log->directory, removed->base_offset, PB_FILE_LOG, ".deleted") == 0)
-        (void)log->io->ops->path_drain(log->io, path);
+    int rc = pb_segment_path(path, log->directory, removed->base_offset, PB_FILE_LOG, ".deleted");
+    if (rc != 0 || ops->path_size(log->io, path) <= ops->drain_bytes)
+        return rc;
+    rc = ops->directory_sync(log->io, log->directory);
+    if (rc == 0)
+        (void)ops->path_drain(log->io, path);
+    return rc;
 }
 
 int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure)
@@ -86,8 +92,9 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, 
         pb_removed *removed = PB_CONTAINER(log->removed.next, pb_removed, link);
         if (removed->removed_ms >= older_than_ms)
             break;
-        drain_removed(log, removed);
-        rc = pb_log_unlink_segment_files(log, removed->base_offset, ".deleted");
+        rc = drain_removed(log, removed);
+        if (rc == 0)
+            rc = pb_log_unlink_segment_files(log, removed->base_offset, ".deleted");
         if (rc != 0) {
             rc = pb_log_fail(log, failure, rc, "cannot unlink the files of a deleted segment");
             break;

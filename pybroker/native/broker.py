@@ -129,6 +129,11 @@ class NativeBroker:
         """Sync the whole file system of a log dir. NativeError: it failed, once and for all. Blocking."""
         check(lib.pb_broker_sync_log_dir(self.handle, path.encode(), False))
 
+    def drain_file(self, path: str) -> None:
+        """Give most blocks of a file back that is about to be unlinked, so slowly that others hardly notice.
+        NativeError when somebody has it open. Blocking, for seconds."""
+        check(lib.pb_broker_drain_file(self.handle, path.encode()))
+
     # ---- events ----------------------------------------------------------------------------------------------------
 
     @property

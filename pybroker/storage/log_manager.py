@@ -30,7 +30,7 @@ from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageErr
 from pybroker.storage.gap_checkpoint import UNKNOWN
 from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_config import partition_config
-from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_tree
+from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_gently
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
@@ -82,6 +82,10 @@ class LogManager:
         #: Of the producers that were found in the logs as they were opened; -1: none.
         self.largest_producer_id = -1
         self._removals: set[asyncio.TimerHandle] = set()
+        self._removing: set[asyncio.Task[None]] = set()
+        #: One deleted directory at a time goes: others want threads too, and the disk.
+        self._remover = asyncio.Lock()
+        self._closing = False
         #: Logs that have been open since the start: no stop in order says anything of them any more.
         self._used: set[TopicPartition] = set()
         #: Where the logs lie that could not be opened.
@@ -347,12 +351,24 @@ class LogManager:
         loop = asyncio.get_running_loop()
         delay_s = (self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms) / 1000
 
-        def remove() -> None:
+        def begin() -> None:
             self._removals.discard(handle)
-            loop.run_in_executor(self.executor, remove_tree, path)
+            task = loop.create_task(self._remove_in_turn(path), name="removal of a partition's directory")
+            self._removing.add(task)
+            task.add_done_callback(self._removing.discard)
 
-        handle = loop.call_later(delay_s, remove)
+        handle = loop.call_later(delay_s, begin)
         self._removals.add(handle)
+
+    async def remove(self, path: Path) -> None:
+        """Remove a directory that was set aside, now; what is left when the broker stops goes at the next start."""
+        await asyncio.get_running_loop().run_in_executor(
+            self.executor, remove_gently, path, self._broker.drain_file, lambda: self._closing
+        )
+
+    async def _remove_in_turn(self, path: Path) -> None:
+        async with self._remover:
+            await self.remove(path)
 
     def configure(self, log: PartitionLog, config: TopicConfig) -> None:
         """Let a log follow its topic's new configuration."""
@@ -414,8 +430,11 @@ class LogManager:
         A dir gets its mark when every log in it was closed in order, now or, if it was not opened since, the last time:
         the next start trusts what it finds there. Clients that still ask are told `resigned_error`.
         """
+        self._closing = True
         for handle in self._removals:
             handle.cancel()
+        for task in self._removing:
+            task.cancel()
         self.purge.cancel()
         logs = list(self.logs.values())
         before = self.states(logs)

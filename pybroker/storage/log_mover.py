@@ -30,7 +30,7 @@ from pybroker.native.partition import Segment
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.directory_copy import DirectoryCopy
-from pybroker.storage.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory, remove_tree
+from pybroker.storage.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -203,7 +203,7 @@ class LogMover:
                 self._threads.release()
         except (_Cancelled, NativeError, OSError) as error:
             if not (self._keep and isinstance(error, _Cancelled)) and not move.is_made:
-                await loop.run_in_executor(self._manager.executor, remove_tree, move.future)
+                await self._manager.remove(move.future)
             self._on_failure(move, error)
             return
         logger.warning("%s has moved to %s; its writes were held for %d ms", log, move.target.path, held_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pybroker.native.partition import NativePartition
 from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.closing import TOGETHER
 from pybroker.storage.errors import StorageError
+from pybroker.testing.waiting import until_async
 
 
 def test_retention_by_time_and_size(tmp_path: Path) -> None:
@@ -213,6 +215,54 @@ def test_a_partition_in_two_log_dirs_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="same partition"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_files_of_a_deleted_topic_are_drained_before_they_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    sizes: list[int] = []
+    entered, leave = threading.Event(), threading.Event()
+    drain = NativeBroker.drain_file
+
+    def slow(broker: NativeBroker, path: str) -> None:
+        drain(broker, path)
+        if path.endswith(".log"):
+            sizes.append(os.stat(path).st_size)
+            entered.set()
+            assert leave.wait(60)
+
+    monkeypatch.setattr(NativeBroker, "drain_file", slow)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(file_delete_delay_ms="0", segment_bytes="33554432")
+            for _ in range(2):
+                await made.append(log)
+                await log.run(log.native.roll)
+            # As large as it would be after a million records.
+            os.truncate(log.path / f"{0:020d}.log", 20 << 20)
+            await made.manager.delete(log)
+            assert await asyncio.to_thread(entered.wait, 60)
+            if stops:
+                # Closing comes by here when it has begun.
+                monkeypatch.setattr(made.manager.purge, "cancel", leave.set)
+                return
+            leave.set()
+            await until_async(lambda: not list((tmp_path / "d").glob("t-0.*")))
+
+    async def restart() -> None:
+        async with setup(tmp_path) as made:
+            assert [each.name[-7:] for each in made.manager.directories[0].deleted] == ["-delete"]
+            await made.manager.remove(made.manager.directories[0].deleted[0])
+        assert not list((tmp_path / "d").glob("t-0.*"))
+
+    asyncio.run(run())
+    # A large file is no more than a piece of what it was; what is small goes as it is.
+    assert sizes[0] <= 8 << 20
+    if stops:
+        assert len(sizes) == 1, "the others are left to the next start"
+        asyncio.run(restart())
 
 
 def test_closing_waits_for_calls_under_way(tmp_path: Path) -> None:
