@@ -3,7 +3,6 @@ groups and producers."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,36 +16,20 @@ from pybroker.cli.main import main
 from pybroker.cluster.ports import free_port
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.protocol import messages as m
-from pybroker.testing.cluster.nodes import Nodes
+from pybroker.testing.cluster.fixtures import needs_kafka
+from pybroker.testing.cluster.nodes import Nodes, single_broker
 from pybroker.testing.protocol_client import ProtocolClient
 
 TIMEOUT_S = 60.0
 TOPIC, GROUP = "kept", "readers"
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     with Nodes() as made:
         yield made
-
-
-def single(directory: Path, port: int) -> Path:
-    """server.properties of a broker that runs alone."""
-    path = directory / "single.properties"
-    settings = {
-        "node.id": "1",
-        "log.dirs": str(directory / "data"),
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "pybroker.metrics.listener": "127.0.0.1:0",
-        "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.num.partitions": "2",
-    }
-    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return path
 
 
 def call(port: int, request: m.Message, version: int) -> Any:
@@ -116,7 +99,7 @@ def consume(port: int, count: int) -> list[str]:
 
 def test_all_that_there_was_is_there_and_back_again(tmp_path: Path, nodes: Nodes) -> None:
     port, controller_port = free_port(), free_port()
-    properties = single(tmp_path, port)
+    properties = single_broker(tmp_path, port)
     broker = nodes.serve(properties)
     bootstrap = {"bootstrap.servers": f"127.0.0.1:{port}"}
     topic = NewTopic(TOPIC, 2, 1, config={"retention.ms": "86400001"})

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient
 from pybroker.testing.waiting import until
 
@@ -40,19 +39,10 @@ BROKER, CONTROLLER = 1, 100
 #: A start soon after a stop has to wait for the end of it.
 _SESSION = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path_factory.mktemp("joining") / "cluster", brokers=1, overrides=_SESSION)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(scope="module", brokers=1, overrides=_SESSION)
 
 
 @pytest.fixture

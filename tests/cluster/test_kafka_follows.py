@@ -4,8 +4,6 @@ bytes."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import cluster_fixture
 from pybroker.testing.cluster.replicas import check_replicas
 from pybroker.testing.waiting import until
 
@@ -21,15 +20,7 @@ WAIT_SECONDS = 60.0
 RECORDS = 500
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    overrides = {"replica.lag.time.max.ms": "5000"}
-    made = LocalCluster.make(tmp_path / "cluster", brokers=1, jvm_brokers=1, overrides=overrides)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(brokers=1, jvm_brokers=1, overrides={"replica.lag.time.max.ms": "5000"})
 
 
 def isr_of(cluster: LocalCluster) -> list[int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.checker import check
+from pybroker.testing.cluster.fixtures import cluster_fixture
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
@@ -21,14 +20,7 @@ WAIT_SECONDS = 60.0
 PLACES = [("t", 0), ("t", 1), ("t", 2)]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", brokers=3)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(brokers=3)
 
 
 def partitions(cluster: LocalCluster, asked: int, topic: str = "t") -> dict[int, tuple[int, list[int]]]:

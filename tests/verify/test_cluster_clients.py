@@ -3,7 +3,6 @@ a record before it is acknowledged; and over one of both kinds of brokers, which
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.clients.driver import CLIENTS, VARIANTS
 from pybroker.testing.clients.scenario import Scenario
+from pybroker.testing.cluster.fixtures import needs_kafka, running_cluster
 from pybroker.testing.cluster.scenario import wait_until_healthy
 
 RECORDS_PER_VARIANT = 300
 OFFSETS_TOPIC, ADMIN_SECONDS = "__consumer_offsets", 60.0
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 class Place:
@@ -54,14 +52,10 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     brokers, jvm_brokers = request.param
     directory = tmp_path_factory.mktemp("cluster") / "cluster"
-    made = LocalCluster.make(directory, brokers=brokers, jvm_brokers=jvm_brokers)
-    try:
-        made.up()
+    with running_cluster(directory, brokers=brokers, jvm_brokers=jvm_brokers) as made:
         found = Place(made)
         found.create_offsets_topic()
         yield found
-    finally:
-        made.delete()
 
 
 @pytest.mark.parametrize("producer", CLIENTS)

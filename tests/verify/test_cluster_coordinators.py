@@ -4,16 +4,15 @@ partitions are added to the topic that knows of the groups."""
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pybroker.client.connection import Connection
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.testing.cluster.fixtures import needs_kafka
 from pybroker.testing.waiting import until
 
 OURS, KAFKAS, CONTROLLER = 1, 2, 100
@@ -21,9 +20,7 @@ WAIT_SECONDS = 60.0
 GROUPS = [f"group-{number}" for number in range(60)]
 COUNT_SETTING = "offsets.topic.num.partitions"
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 def coordinators(cluster: LocalCluster, asked: int) -> dict[str, int]:

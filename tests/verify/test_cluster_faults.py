@@ -4,7 +4,6 @@ their clocks are stepped, and nothing that was promised is broken; and what brea
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.checker import Kind, check
 from pybroker.testing.cluster.faults import FAULTS
+from pybroker.testing.cluster.fixtures import needs_kafka, running_cluster
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import Load, read_everything
 from pybroker.testing.cluster.rounds import Composition, play_rounds
@@ -30,10 +30,7 @@ OVERRIDES = {
 WAIT_SECONDS = 60.0
 
 pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("java") is None or shutil.which("mvn") is None,
-        reason="Apache Kafka needs java, and mvn to fetch it",
-    ),
+    needs_kafka,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and disks of one's own need root"),
 ]
 
@@ -70,9 +67,9 @@ def test_nothing_promised_is_broken(brokers: int, jvm_brokers: int, tmp_path: Pa
 @pytest.mark.parametrize(("brokers", "jvm_brokers"), [(2, 0), (0, 2)], ids=["pybroker", "JVM"])
 def test_an_acknowledgement_before_replication_is_found(tmp_path: Path, brokers: int, jvm_brokers: int) -> None:
     """Producers that ask for no replication are told of records that only the leader has; it dies with them."""
-    cluster = LocalCluster.make(tmp_path / "cluster", brokers=brokers, jvm_brokers=jvm_brokers, overrides=OVERRIDES)
-    try:
-        cluster.up()
+    with running_cluster(
+        tmp_path / "cluster", brokers=brokers, jvm_brokers=jvm_brokers, overrides=OVERRIDES
+    ) as cluster:
         history = History()
         create_topic(cluster, "t", 1, 2, {"min.insync.replicas": "1"})
         load = Load(
@@ -97,8 +94,6 @@ def test_an_acknowledgement_before_replication_is_found(tmp_path: Path, brokers:
         load.stop()
         read_everything(cluster.layout.bootstrap, [("t", 0)], history)
         assert Kind.LOST in {violation.kind for violation in check(history)}
-    finally:
-        cluster.delete()
 
 
 def leader_of(cluster: LocalCluster) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import needs_kafka
 from pybroker.testing.cluster.machines import Machines
 from pybroker.testing.crash.power_disk import missing
 
@@ -29,9 +29,7 @@ public class Clock {
 }
 """
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 @pytest.fixture

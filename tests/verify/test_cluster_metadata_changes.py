@@ -7,17 +7,13 @@ before the answer is there has taken no time.
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from pybroker.cluster.layout import Node, NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
+from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient
 
 CHANGES = 100
@@ -25,19 +21,10 @@ BOUND_SECONDS = 0.1
 PAUSE_SECONDS, WAIT_SECONDS = 0.002, 30.0
 CREATE_VERSION, METADATA_VERSION = 7, 12
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", brokers=2, jvm_brokers=1)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(brokers=2, jvm_brokers=1)
 
 
 class Looker:

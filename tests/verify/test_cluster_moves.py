@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from pybroker.cluster.adoption import examine_adoption
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
 from pybroker.testing.cluster.scenario import Scenario, wait_until_healthy
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", jvm_brokers=3, controllers=1)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(jvm_brokers=3, controllers=1)
 
 
 def move(cluster: LocalCluster, scenario: Scenario, node_id: int, kind: NodeKind) -> float:

@@ -3,7 +3,6 @@ with the coordinator (KIP-890), and refused as a leader of Apache Kafka refuses 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -20,6 +19,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.record_batch import Record
+from pybroker.testing.cluster.fixtures import needs_kafka, running_cluster
 from pybroker.testing.cluster.scenario import create_transaction_topic, wait_until_healthy
 from pybroker.testing.waiting import until
 
@@ -32,17 +32,13 @@ PARTITIONS = 5
 #: A broker that starts again waits for its last session to end.
 _SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("transactions") / "cluster"
-    made = LocalCluster.make(directory, brokers=1, jvm_brokers=1, overrides=_SESSION)
-    try:
-        made.up()
+    with running_cluster(directory, brokers=1, jvm_brokers=1, overrides=_SESSION) as made:
         create_transaction_topic(made)
         admin = AdminClient({"bootstrap.servers": made.layout.bootstrap})
         topics = [
@@ -53,8 +49,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             created.result(WAIT_SECONDS)
         wait_until_healthy(made, at_least=list(TOPICS))
         yield made
-    finally:
-        made.delete()
 
 
 class Zombie:

@@ -7,20 +7,17 @@ four times a session who has been silent for one. So what is held to a second is
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
 from pybroker.testing.cluster.history import History, Place
 from pybroker.testing.cluster.load import CLIENT, Load
 from pybroker.testing.cluster.quorum_watch import QuorumWatch
@@ -44,20 +41,10 @@ EAGER = {
     "retry.backoff.max.ms": 100,
 }
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
-@pytest.fixture(params=[(3, 0), (2, 2)], ids=["pybroker", "mixed"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
-    brokers, jvm_brokers = request.param
-    made = LocalCluster.make(tmp_path / "cluster", brokers=brokers, jvm_brokers=jvm_brokers, overrides=OVERRIDES)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(compositions={"pybroker": (3, 0), "mixed": (2, 2)}, overrides=OVERRIDES)
 
 
 def led_by(cluster: LocalCluster, node_id: int) -> list[Place]:

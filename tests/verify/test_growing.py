@@ -22,7 +22,8 @@ from pybroker.client.cluster import Cluster
 from pybroker.cluster.jars import run_tool
 from pybroker.cluster.ports import free_port
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
-from pybroker.testing.cluster.nodes import Nodes
+from pybroker.testing.cluster.fixtures import needs_kafka
+from pybroker.testing.cluster.nodes import Nodes, single_broker, write_properties
 from pybroker.testing.waiting import until
 
 TIMEOUT_S = 120.0
@@ -30,9 +31,7 @@ TOPIC, GROUP = "kept", "readers"
 PARTITIONS, RECORDS = 3, 300
 CONTROLLER_IDS = (100, 101, 102)
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
 @pytest.fixture
@@ -47,17 +46,12 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def write(path: Path, settings: dict[str, str]) -> Path:
-    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return path
-
-
 def fill_in(template: Path, node_id: int, port: int, log_dir: Path) -> Path:
     """As whoever adds a broker does."""
     settings = dict(line.split("=", 1) for line in template.read_text().splitlines())
     address = f"PLAINTEXT://127.0.0.1:{port}"
     own = {"node.id": str(node_id), "listeners": address, "advertised.listeners": address, "log.dirs": str(log_dir)}
-    return write(template.with_name(f"broker-{node_id}.properties"), settings | own)
+    return write_properties(template.with_name(f"broker-{node_id}.properties"), settings | own)
 
 
 class Work:
@@ -116,17 +110,13 @@ def described(bootstrap: str) -> list[topics.Topic]:
 
 
 def start_alone(directory: Path, port: int) -> Path:
-    return write(
-        directory / "single.properties",
-        {
-            "node.id": "1",
-            "log.dirs": f"{directory / 'first'},{directory / 'second'}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "3",
-            "num.partitions": "2",
-            "broker.session.timeout.ms": "6000",
-        },
+    return single_broker(
+        directory,
+        port,
+        log_dirs=f"{directory / 'first'},{directory / 'second'}",
+        offsets_topic_num_partitions="3",
+        num_partitions="2",
+        broker_session_timeout_ms="6000",
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from confluent_kafka import Message, Producer
 
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import cluster_fixture
 from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
 
 PARTITION_COUNT = 2_000
@@ -20,14 +19,7 @@ MOST_SECONDS = 3.0
 WAIT_SECONDS = 120.0
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", brokers=3)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(brokers=3)
 
 
 def leaders(cluster: LocalCluster, asked: int) -> list[int]:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.readiness import quorum_state
+from pybroker.testing.cluster.fixtures import cluster_fixture
 
 TIMEOUT_S = 60.0
 BROKER = 1
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path_factory.mktemp("rotation") / "cluster", brokers=1, controllers=3)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(scope="module", brokers=1, controllers=3)
 
 
 def active(cluster: LocalCluster) -> int:

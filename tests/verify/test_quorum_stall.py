@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import pytest
 
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.metadata.image import MetadataImage
@@ -16,6 +14,7 @@ from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.cluster.fixtures import cluster_fixture
 
 TIMEOUT_S = 60.0
 CONTROLLER, NODE_ID = 100, 7
@@ -23,14 +22,7 @@ CONTROLLER, NODE_ID = 100, 7
 STALL_MS = 10_500
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster.make(tmp_path / "cluster", brokers=1)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(brokers=1)
 
 
 class Observer:

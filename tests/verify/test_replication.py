@@ -4,8 +4,6 @@ with their coordinators, and too few in sync take no records."""
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from pybroker.cluster.settings import node_properties
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.testing.cluster.checker import check
+from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka, running_cluster
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import GROUP, Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
@@ -31,20 +30,10 @@ WAIT_SECONDS = 60.0
 ENDED = (0, 143)
 OVERRIDES = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "1000"}
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+pytestmark = needs_kafka
 
 
-@pytest.fixture(params=[(3, 0), (2, 1)], ids=["3 brokers", "2 brokers and a JVM"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalCluster]:
-    brokers, jvm_brokers = request.param
-    made = LocalCluster.make(tmp_path / "cluster", brokers=brokers, jvm_brokers=jvm_brokers, overrides=OVERRIDES)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.delete()
+cluster = cluster_fixture(compositions={"3 brokers": (3, 0), "2 brokers and a JVM": (2, 1)}, overrides=OVERRIDES)
 
 
 def call(cluster: LocalCluster, request: m.Message, asked: int = 1) -> Any:
@@ -244,9 +233,7 @@ def test_an_unclean_election_loses_what_only_the_lost_leader_had(cluster: LocalC
 
 def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
     overrides = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "2000"}
-    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=overrides)
-    try:
-        cluster.up()
+    with running_cluster(tmp_path / "cluster", brokers=3, overrides=overrides) as cluster:
         create_topic(cluster, "t", 1, 3, {"min.insync.replicas": "2"})
         assert produce(cluster, "t", 10) == [None] * 10
         leader, lagging, other = partition(cluster, "t").replica_nodes
@@ -259,21 +246,17 @@ def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> N
         assert cluster.down() == []
         log_dirs = {node: cluster.log_dir(node) for node in (1, 2, 3)}
         assert check_replicas(log_dirs, frozenset({"t"})) == []
-    finally:
-        cluster.delete()
 
 
 def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path) -> None:
     racks = {1: "east", 2: "west", 3: "north"}
-    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3, overrides=OVERRIDES, racks=list(racks.values()))
     read_from: set[tuple[int, int]] = set()
 
     def note(text: str) -> None:
         for row in json.loads(text)["topics"].get("t", {}).get("partitions", {}).values():
             read_from.add((row["leader"], row["broker"]))
 
-    try:
-        cluster.up()
+    with running_cluster(tmp_path / "cluster", brokers=3, overrides=OVERRIDES, racks=list(racks.values())) as cluster:
         create_topic(cluster, "t", 1, 3, {})
         leader, _, near = partition(cluster, "t").replica_nodes
         consumer = Consumer(
@@ -299,8 +282,6 @@ def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path) -> None:
         until(lambda: read(200), "the rest is read from elsewhere")
         assert found == [b"%d" % number for number in range(100)] * 2
         consumer.close()
-    finally:
-        cluster.delete()
 
 
 def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
@@ -311,11 +292,9 @@ def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
         return node_properties(layout, node, log_dir) | dirs
 
     monkeypatch.setattr(local_cluster, "node_properties", with_two_dirs)
-    cluster = LocalCluster.make(tmp_path / "cluster", brokers=3)
     places = [("t", 0), ("t", 1), ("t", 2)]
     history = History()
-    try:
-        cluster.up()
+    with running_cluster(tmp_path / "cluster", brokers=3) as cluster:
         create_topic(cluster, "t", 3, 3, {"min.insync.replicas": "2"})
         load = Load(cluster.layout.bootstrap, places, history, producers=2, members=1)
         load.start()
@@ -342,8 +321,6 @@ def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
         read_everything(cluster.layout.bootstrap, places, history)
         assert check(history) == []
         assert history.client_errors == []
-    finally:
-        cluster.delete()
 
 
 def alter_dir(path: Path, partitions: list[int]) -> m.AlterReplicaLogDirsRequest.AlterReplicaLogDir:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,28 @@ from pybroker.testing.process import ChildProcess
 
 _HEAP_MEGABYTES = 256
 _START_SECONDS = 180.0
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
+    """A file like `server.properties`."""
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def single_broker(directory: Path, port: int, **settings: str) -> Path:
+    """`server.properties` of a broker that runs alone, in `directory`; `settings` have _ for each dot of a key."""
+    return write_properties(
+        directory / "single.properties",
+        {
+            "node.id": "1",
+            "log.dirs": str(directory / "data"),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "pybroker.metrics.listener": "127.0.0.1:0",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "2",
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        },
+    )
 
 
 class Nodes:
