@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -95,8 +96,16 @@ def test_every_benchmark_has_figures(directory: Path, benchmarks: list[str]) -> 
     place = document["result_columns"].index("result")
     for name in benchmarks:
         values = document["results"][name][place]
-        assert values, name
-        assert all(value is not None and value > 0 for value in values), (name, values)
+        # A figure that was left out is no number; one that failed is none.
+        assert all(value is not None for value in values), (name, values)
+        given = [value for value in values if not math.isnan(value)]
+        left_out = len(values) - len(given)
+        assert min(given) > 0, (name, values)
+        # One of engine, backend and durability at a time: four of eight.
+        assert left_out == (len(values) // 2 if name.startswith(("loads.Produce", "loads.Fetch")) else 0), (
+            name,
+            values,
+        )
 
 
 def test_the_grid_shows_every_benchmark(browser: webdriver.Chrome, address: str, benchmarks: list[str]) -> None:

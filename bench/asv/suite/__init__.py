@@ -5,6 +5,6 @@ standard library and the suite only; what it needs of pybroker it imports in `se
 where a commit has no such thing: that figure is then left out for that commit. The load generator is this checkout's
 too, so that commits differ in the broker alone.
 
-Environment: PYBROKER_ASV_SECONDS for each load (1), PYBROKER_ASV_ROUNDS of all of them (3), PYBROKER_ASV_DATA for the
-directory of the log dirs (the temporary one).
+Environment: PYBROKER_ASV_SECONDS for each load (0.5), PYBROKER_ASV_ROUNDS of all of them (3), PYBROKER_ASV_EVERYTHING=1
+for all settings with each other, PYBROKER_ASV_DATA for the directory of the log dirs (the temporary one).
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-SECONDS = float(os.environ.get("PYBROKER_ASV_SECONDS", "1"))
+SECONDS = float(os.environ.get("PYBROKER_ASV_SECONDS", "0.5"))
 ROUNDS = int(os.environ.get("PYBROKER_ASV_ROUNDS", "3"))
 _PBLOAD = Path(__file__).resolve().parents[3] / "build" / "load" / "pbload"
 _READY = re.compile(r"\bready\b", re.IGNORECASE)

@@ -8,8 +8,9 @@ slow minute of the machine is not one setting's.
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .attributes import attributes
@@ -20,10 +21,21 @@ _BATCH_BYTES = (16384, 262144)
 #: Payload of the load whose latency counts: well below what any setting can do.
 _PACED_BYTES_PER_S = 40_000_000
 _PROFILES = ("generic", "auto")
+#: Every engine with every backend and durability, instead of one of them at a time that is not the usual one: twice as
+#: many loads.
+_EVERYTHING = os.environ.get("PYBROKER_ASV_EVERYTHING") == "1"
 _TIMEOUT_SECONDS = 1800
 
 #: By setting (and load); None where the commit's broker does not start with that setting.
 Figures = dict[tuple[str, ...], dict[str, float] | None]
+
+
+def _settings() -> Iterator[tuple[str, str, str]]:
+    """Engine, backend and durability of each broker that is measured."""
+    usual = (_ENGINES[0], _BACKENDS[0], _DURABILITY[0])
+    for each in itertools.product(_ENGINES, _BACKENDS, _DURABILITY):
+        if _EVERYTHING or sum(one != other for one, other in zip(each, usual, strict=True)) <= 1:
+            yield each
 
 
 def _overrides(engine: str, backend: str, durability: str) -> dict[str, str]:
@@ -91,21 +103,21 @@ def _run(settings: Mapping[tuple[str, ...], Mapping[str, str]]) -> Figures:
 
 
 def _figure(cache: Figures, key: tuple[str, ...], figure: str) -> float:
-    found = cache[key]
+    found = cache.get(key)
     if found is None:
-        raise NotImplementedError(f"this commit's broker does not start with {key}")
+        raise NotImplementedError(f"{key}: not measured, or this commit's broker does not start with it")
     return found[figure]
 
 
 class _Settings:
-    """Every engine with every backend and durability."""
+    """The usual engine, backend and durability, and each other one beside the usual ones."""
 
     timeout = _TIMEOUT_SECONDS
 
     @attributes(timeout=_TIMEOUT_SECONDS)
     def setup_cache(self) -> Figures:
         """Run everything."""
-        return _run({each: _overrides(*each) for each in itertools.product(_ENGINES, _BACKENDS, _DURABILITY)})
+        return _run({each: _overrides(*each) for each in _settings()})
 
 
 class Produce(_Settings):
