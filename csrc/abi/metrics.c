@@ -32,6 +32,7 @@ static void add_reactor(pb_broker_stats *out, pb_server_reactor *home)
     out->rolls += pb_counter_read(&counters->rolls);
     out->slow_requests += pb_counter_read(&counters->slow_requests);
     out->throttled += pb_counter_read(&counters->throttled);
+    out->quota_throttled += pb_counter_read(&counters->quota_throttled);
     out->delayed_fetches += pb_counter_read(&counters->delayed_fetches);
     out->cold_reads += pb_counter_read(&counters->cold_reads);
 }

@@ -70,6 +70,33 @@ int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int3
     return result;
 }
 
+static pb_client_limits limits_of(const pb_client_quota *quota)
+{
+    return (pb_client_limits){
+        .client_id = {quota->client_id, quota->client_id_length},
+        .of = {[PB_QUOTA_PRODUCE] = {quota->produce_bytes_per_second, quota->produce_shared != 0},
+               [PB_QUOTA_FETCH] = {quota->fetch_bytes_per_second, quota->fetch_shared != 0}},
+    };
+}
+
+int32_t pb_broker_set_client_quotas(pb_broker *broker, const pb_client_quota *quotas, int32_t count,
+                                    const pb_client_quota *others, int32_t window_count, int64_t sample_ms)
+{
+    _Static_assert(PB_QUOTA_SAMPLES == PB_QUOTA_SAMPLES_MAX, "pybroker.h says what the server takes");
+    if (count < 0)
+        return -EINVAL;
+    pb_client_limits *named = calloc((size_t)count + 1, sizeof *named);
+    if (named == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < count; i++)
+        named[i] = limits_of(&quotas[i]);
+    pb_client_limits rest = limits_of(others);
+    pb_rate_window window = {.count = window_count, .sample_ms = sample_ms};
+    int result = pb_client_quotas_set(&broker->client_quotas, named, count, &rest, &window);
+    free(named);
+    return result;
+}
+
 void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second)
 {
     pb_quota_limit(&broker->follower_quota, bytes_per_second > 0 ? bytes_per_second : 0,

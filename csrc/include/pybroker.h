@@ -471,6 +471,23 @@ typedef struct pb_broker_rack {
  * the leaders of partitions elsewhere, if a replica there has what it asks for (KIP-392). None: nobody is sent. */
 int32_t pb_broker_set_racks(pb_broker *broker, const pb_broker_rack *racks, int32_t count);
 
+#define PB_QUOTA_SAMPLES 1000 /* at most */
+/* What a client may produce and fetch; 0 = no bound. `…_shared`: as one with all clients that share a quota. */
+typedef struct pb_client_quota {
+    const char *client_id;
+    int32_t client_id_length;
+    double produce_bytes_per_second;
+    double fetch_bytes_per_second;
+    int32_t produce_shared;
+    int32_t fetch_shared;
+} pb_client_quota;
+/* The quotas of clients by their ids, a client without one as one with an empty one, and of all others. From now on;
+ * who is over its quota is told so, and nothing is taken from its connection for as long (KIP-13, KIP-219). Rates are
+ * taken over `window_count` samples of `sample_ms`; -EINVAL where there is no such window. None, and no bound for
+ * others: nobody is held back. */
+int32_t pb_broker_set_client_quotas(pb_broker *broker, const pb_client_quota *quotas, int32_t count,
+                                    const pb_client_quota *others, int32_t window_count, int64_t sample_ms);
+
 /* Of partitions that are leader_throttled, followers that are not in sync are sent no more than this per second, all
  * together (leader.replication.throttled.rate); 0 = no bound. At once, any thread. */
 void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_second);
@@ -731,7 +748,8 @@ typedef struct pb_broker_stats {
     int64_t rolls; /* by what clients have appended */
     int64_t slow_requests;
     int64_t throttled;           /* how often a connection had to wait for buffer memory */
-    int64_t starved_connections; /* that wait for it now */
+    int64_t quota_throttled;     /* how often a client had to wait because of its quota */
+    int64_t starved_connections; /* that wait for buffer memory now */
     int64_t buffer_bytes;        /* receive buffers held now */
     int64_t buffer_budget_bytes;
     int64_t delayed_fetches; /* waiting now */

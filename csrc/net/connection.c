@@ -678,6 +678,7 @@ static void settle(pb_connection *connection)
         return;
     drop_chunk(connection);
     unstarve(connection);
+    pb_timer_cancel(&connection->reactor->timers, &connection->mute);
     pb_list_remove(&connection->link);
     pb_list_remove(&connection->flush_link);
     io_of(connection)->ops->socket_close(connection->reactor->loop, &connection->socket);
@@ -701,6 +702,21 @@ void pb_connection_resume(pb_connection *connection)
 {
     if (connection->held)
         mark(connection);
+}
+
+static void unmute(pb_timer *timer)
+{
+    pb_connection_resume(PB_CONTAINER(timer, pb_connection, mute));
+}
+
+void pb_connection_mute(pb_connection *connection, int64_t until_ns)
+{
+    bool muted = pb_timer_is_set(&connection->mute);
+    if (connection->closing || connection->leaving || (muted && connection->mute.deadline_ns >= until_ns))
+        return;
+    connection->mute.fire = unmute;
+    if (pb_timer_set(&connection->reactor->timers, &connection->mute, until_ns) == 0)
+        connection->held = true;
 }
 
 void pb_connection_expect(pb_connection *connection, pb_response *response)
@@ -745,7 +761,7 @@ void pb_connection_flush(pb_connection *connection)
     transmit(connection);
     if (connection->leaving) {
         part(connection);
-    } else if (connection->held && !connection->closing) {
+    } else if (connection->held && !connection->closing && !pb_timer_is_set(&connection->mute)) {
         connection->held = false;
         parse(connection);
     } else if (connection->ended) {
@@ -793,5 +809,7 @@ void pb_connection_sweep(pb_connection *connection)
     } else if (connection->socket.receive.active && is_empty &&
                (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(connection->pool))) {
         io_of(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
+    } else if (pb_timer_is_set(&connection->mute) && is_empty && !connection->socket.receive.active) {
+        drop_chunk(connection);
     }
 }

@@ -100,6 +100,7 @@ struct pb_connection {
     bool closing;
     bool reads_history;    /* the last response was one that yields */
     bool bringing;         /* into memory, what is to be sent next */
+    pb_timer mute;         /* set: until then no frame is taken; `held` is too */
     int64_t brought_bytes; /* so much of what is to be sent next is there: send it without asking again */
     /* Sending. */
     pb_link responses;
@@ -116,6 +117,8 @@ pb_connection *pb_connection_connect(pb_reactor *reactor, const pb_address *addr
                                      const pb_connection_handler *handler, void *owner, int64_t id);
 /* Close it; safe to call more than once. `closed` comes later, never from inside this call. */
 void pb_connection_kill(pb_connection *connection);
+/* Take no frames until then; answers leave all the same. A later end counts. */
+void pb_connection_mute(pb_connection *connection, int64_t until_ns);
 /* Offer the held frame again (at the end of this turn's work at the latest). */
 void pb_connection_resume(pb_connection *connection);
 /* Queue a response that is not ready. */

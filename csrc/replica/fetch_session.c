@@ -307,8 +307,7 @@ static int32_t asked_count(const pb_fetch_request *request)
     return count < INT32_MAX ? (int32_t)count : INT32_MAX;
 }
 
-/* End a session from within the request that uses it. */
-static void end_now(pb_fetch_sessions *sessions, pb_fetch_session *session)
+void pb_fetch_session_abandon(pb_fetch_sessions *sessions, pb_fetch_session *session)
 {
     pthread_mutex_lock(&sessions->lock);
     if (!session->removed)
@@ -340,7 +339,7 @@ int pb_fetch_session_begin(pb_fetch_sessions *sessions, const pb_fetch_request *
     result = update_session(sessions, *out, request);
     if (result == 0 && (*full || (*out)->partition_count > 0))
         return 0;
-    end_now(sessions, *out);
+    pb_fetch_session_abandon(sessions, *out);
     *out = NULL;
     /* Too much to remember: a new fetcher does without a session, an old one is told to begin again. */
     return result == 0 || *full ? 0 : PB_KAFKA_FETCH_SESSION_ID_NOT_FOUND;

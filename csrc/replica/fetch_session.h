@@ -86,6 +86,8 @@ static inline pb_slice pb_session_partition_topic(const pb_session_partition *pa
     return partition->topic_length < 0 ? PB_EMPTY_SLICE : (pb_slice){partition->topic, partition->topic_length};
 }
 
+/* End it from within the request that uses it, which lets go of it with that. */
+void pb_fetch_session_abandon(pb_fetch_sessions *sessions, pb_fetch_session *session);
 /* Let go of it. */
 void pb_fetch_session_end(pb_fetch_sessions *sessions, pb_fetch_session *session);
 

@@ -118,6 +118,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
         pb_fetch_sessions_init(&broker->sessions, settings->fetch_session_slots, seed) < 0)
         return pb_fail(failure, -ENOMEM,
                        "cannot allocate the broker's tables"); /* at start, before anything is open: the process ends */
+    pb_client_quotas_init(&broker->client_quotas, ~seed);
     for (int i = 0; i < settings->reactor_count; i++)
         if ((result = make_reactor(broker, i, failure)) < 0)
             return result;
@@ -261,6 +262,7 @@ void pb_broker_destroy(pb_broker *broker)
     pb_pool_destroy(&broker->fetched);
     pb_ping_destroy(&broker->ping);
     pb_racks_destroy(&broker->racks);
+    pb_client_quotas_destroy(&broker->client_quotas);
     pb_quota_destroy(&broker->leader_quota);
     pb_quota_destroy(&broker->follower_quota);
     if (broker->rings != NULL)

@@ -13,6 +13,7 @@
 #include "net/connection.h"
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
+#include "server/client_quotas.h"
 #include "server/cold_reads.h"
 #include "server/events.h"
 #include "server/flusher.h"
@@ -59,6 +60,7 @@ typedef struct pb_server_counters {
     _Atomic int64_t appended_bytes;
     _Atomic int64_t failed_produces; /* partitions of requests that were refused */
     _Atomic int64_t throttled;       /* how often a connection had to wait for buffer memory */
+    _Atomic int64_t quota_throttled; /* how often a client had to wait because of its quota */
     _Atomic int64_t slow_requests;
     _Atomic int64_t rolls;
     _Atomic int64_t cold_reads;
@@ -100,6 +102,7 @@ struct pb_broker {
     pb_registry registry;
     pb_fetch_sessions sessions;
     pb_racks racks;
+    pb_client_quotas client_quotas;
     pb_quota leader_quota;   /* of what throttled followers are sent */
     pb_quota follower_quota; /* of what throttled partitions fetch */
     pb_events events;
@@ -133,6 +136,7 @@ struct pb_broker {
     _Atomic int64_t connections_refused;
     _Atomic int64_t python_requests;  /* waiting for Python */
     _Atomic int64_t throttle_told_ns; /* when a throttled connection was last told of */
+    _Atomic int64_t quota_told_ns;    /* when a client over its quota was */
     pb_ping ping;
 };
 

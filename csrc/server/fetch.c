@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "server/throttle.h"
 #include "wire/generated/kafka_errors.h"
 
 /* A read that keeps missing appends by a hair is answered with what it found. */
@@ -38,9 +39,22 @@ static void end_local(fetch_state *fetch)
         at_ns[PB_AT_LOCAL_DONE] = fetch->request->home->reactor.now_ns;
 }
 
+/* Has the consumer a quota, maybe? Followers have none. */
+static bool is_limited(const fetch_state *fetch)
+{
+    return pb_throttle_is_on(fetch->request) && fetch->replica_id < 0;
+}
+
 static void finish(fetch_state *fetch)
 {
+    int32_t throttle_time_ms;
     end_local(fetch);
+    if (is_limited(fetch) && !fetch->hurried &&
+        (throttle_time_ms = pb_throttle_fetch(fetch->request, fetch->bytes)) > 0) {
+        pb_fetch_unpin(fetch);
+        pb_fetch_answer_throttled(fetch, throttle_time_ms);
+        return;
+    }
     if (fetch->hurried)
         pb_fetch_unpin(fetch); /* nobody gets it */
     if (fetch->hurried || pb_fetch_is_resident(fetch))
@@ -266,6 +280,11 @@ static int open_fetch(fetch_state *fetch)
     fetch->limit_bytes = request->home->broker->settings.fetch_max_bytes;
     if (fetch->in.max_bytes < fetch->limit_bytes)
         fetch->limit_bytes = fetch->in.max_bytes;
+    if (is_limited(fetch)) {
+        int64_t most_bytes =
+            pb_client_quotas_fetch_bytes(&request->home->broker->client_quotas, request->header.client_id);
+        fetch->limit_bytes = most_bytes < fetch->limit_bytes ? (int32_t)most_bytes : fetch->limit_bytes;
+    }
     fetch->min_bytes = fetch->in.min_bytes < fetch->limit_bytes ? fetch->in.min_bytes : fetch->limit_bytes;
     int result = pb_fetch_session_begin(&request->home->broker->sessions, &fetch->in, version,
                                         request->home->reactor.wall_ms, &fetch->session, &fetch->full);

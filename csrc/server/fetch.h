@@ -105,6 +105,8 @@ void pb_fetch_bring_in(fetch_state *fetch);
 bool pb_fetch_resident_to_send(pb_response *response, const pb_output *output, int64_t length);
 /* Write the answer and let it go. */
 void pb_fetch_answer(fetch_state *fetch);
+/* Answer with nothing but how long the consumer has to wait. */
+void pb_fetch_answer_throttled(fetch_state *fetch, int32_t throttle_time_ms);
 /* Answer with an error for the whole request. */
 void pb_fetch_answer_error(fetch_state *fetch, int error);
 

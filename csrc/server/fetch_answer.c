@@ -210,6 +210,23 @@ void pb_fetch_answer(fetch_state *fetch)
     pb_request_finish_answer(request, fillings, count);
 }
 
+void pb_fetch_answer_throttled(fetch_state *fetch, int32_t throttle_time_ms)
+{
+    pb_request *request = fetch->request;
+    pb_fetch_response out;
+    pb_fetch_response_init(&out);
+    out.throttle_time_ms = throttle_time_ms;
+    if (fetch->session != NULL && fetch->full) {
+        /* A new session is not told of its partitions: as with Kafka, there is none, and the client begins again. */
+        pb_fetch_session_abandon(&request->home->broker->sessions, fetch->session);
+        fetch->session = NULL;
+    }
+    out.session_id = fetch->session != NULL ? fetch->session->id : PB_FETCH_SESSIONLESS;
+    pb_request_begin_answer(request);
+    pb_fetch_response_write(&request->writer, request->header.request_api_version, &out);
+    pb_request_finish_answer(request, NULL, 0);
+}
+
 void pb_fetch_answer_error(fetch_state *fetch, int error)
 {
     pb_request *request = fetch->request;

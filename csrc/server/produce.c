@@ -14,6 +14,7 @@
 #include "record/batch.h"
 #include "record/recompress.h"
 #include "server/produce.h"
+#include "server/throttle.h"
 #include "wire/generated/kafka_errors.h"
 #include "wire/generated/produce_request.h"
 #include "wire/generated/produce_response.h"
@@ -606,6 +607,8 @@ void pb_produce_handle(pb_request *request)
     request->cleanup = cleanup;
     state->request = request;
     state->timer.fire = look_again;
+    if (pb_throttle_is_on(request))
+        state->out.throttle_time_ms = pb_throttle_produce(request);
     for (int32_t i = 0; i < state->in.topic_data_count; i++)
         find_partitions(request, &state->in.topic_data[i], &state->out.responses[i]);
     if (!ask(request))

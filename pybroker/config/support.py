@@ -74,6 +74,7 @@ _LIMITS: Mapping[str, str] = {
     "controller.quorum.voters": "The controllers to join, or this node alone when it keeps its own metadata.",
     "listener.security.protocol.map": _LISTENERS,
     "listeners": _LISTENERS,
+    "quota.window.num": "Of more than 1,000 samples, 1,000 are taken.",
     "replica.selector.class": (
         "With org.apache.kafka.common.replica.RackAwareReplicaSelector consumers go to a replica in their rack; with "
         "any other class they read from leaders."
@@ -94,7 +95,7 @@ _THREADS = (
 )
 _QUEUE = "Requests wait in their sockets, and pybroker.buffer.budget.bytes bounds the memory of those that were read."
 _WAITING = "A delayed request is dropped at the moment it is done."
-_QUOTAS = "Quotas are not served."
+_MUTATIONS = "Nobody is held to a quota of changes of topics."
 _METRICS = "Metrics are told at pybroker.metrics.listener."
 _TLS = "TLS is not served: a listener of SSL or SASL_SSL is refused."
 _SASL = "SASL is not served: a listener of SASL_PLAINTEXT or SASL_SSL is refused."
@@ -118,7 +119,7 @@ _IDLE: Mapping[str, str] = {
     "connections.max.reauth.ms": _SASL,
     "controller.performance.": "`pybroker events` names what took long.",
     "controller.quorum.": _OWN_QUORUM,
-    "controller.quota.": _QUOTAS,
+    "controller.quota.": _MUTATIONS,
     "delegation.token.": _TOKENS,
     "delete.records.purgatory.": _WAITING,
     "early.start.listeners": "No listener waits for an authorizer.",
@@ -146,7 +147,6 @@ _IDLE: Mapping[str, str] = {
     "producer.id.expiration.check.interval.ms": "A log's upkeep looks for expired producers as well.",
     "producer.purgatory.": _WAITING,
     "queued.max.": _QUEUE,
-    "quota.": _QUOTAS,
     "remote.": _TIERED,
     "replica.high.watermark.checkpoint.interval.ms": (
         "High watermarks are written together with the recovery points: log.flush.offset.checkpoint.interval.ms."

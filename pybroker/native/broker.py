@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.values import Value
@@ -42,6 +42,20 @@ _HOST_BYTES = 64
 RawEvent = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]
 """kind, error, handle, offset, connection_id, body, client_id, body_length, client_id_length, api_key, api_version,
 correlation_id, listener, repeated: the fields of pb_event in order."""
+
+
+QUOTA_SAMPLES_MAX: int = lib.PB_QUOTA_SAMPLES
+"""Over how many samples the rates of clients can be taken."""
+
+
+class ByteRates(NamedTuple):
+    """What a client may produce and fetch, in bytes per second; 0: all it can. `…_shared`: as one with all clients that
+    share a quota."""
+
+    produce: float
+    fetch: float
+    produce_shared: bool
+    fetch_shared: bool
 
 
 class BrokerOptions(Value):
@@ -180,6 +194,19 @@ class NativeBroker:
         replica there (KIP-392). None: nobody is sent."""
         names = {node_id: ffi.new("char[]", rack.encode()) for node_id, rack in racks.items()}
         check(lib.pb_broker_set_racks(self.handle, ffi.new("pb_broker_rack[]", list(names.items())), len(names)))
+
+    def set_client_quotas(
+        self, named: Mapping[str, ByteRates], others: ByteRates, sample_count: int, sample_ms: int
+    ) -> None:
+        """What clients may produce and fetch per second (KIP-13), by client id and for all others; rates are taken over
+        so many samples of `sample_ms`. From now on."""
+        ids = [client_id.encode() for client_id in named]
+        texts = [ffi.new("char[]", each) for each in ids]
+        lengths = map(len, ids)
+        rows = [(text, length, *rates) for text, length, rates in zip(texts, lengths, named.values(), strict=True)]
+        rest = ffi.new("pb_client_quota *", (ffi.NULL, -1, *others))
+        array = ffi.new("pb_client_quota[]", rows)
+        check(lib.pb_broker_set_client_quotas(self.handle, array, len(rows), rest, sample_count, sample_ms))
 
     def limit_leader_replication(self, bytes_per_second: int) -> None:
         """What followers that are not in sync are sent of partitions that are `leader_throttled`, per second and at

@@ -42,6 +42,7 @@ class BrokerStats(NamedTuple):
     rolls: int
     slow_requests: int
     throttled: int
+    quota_throttled: int
     starved_connections: int
     buffer_bytes: int
     buffer_budget_bytes: int

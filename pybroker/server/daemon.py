@@ -297,7 +297,7 @@ class Daemon:
         services.replicas.add_reopening_listener(groups.on_reopened)
         services.replicas.add_follower(RackSelector(self.native, lambda: controller.config))
         services.replicas.add_follower(_ConfigPublisher(services, self.native, lambda: controller.config))
-        services.replicas.add_follower(ClientQuotas())
+        services.replicas.add_follower(ClientQuotas(self.native, lambda: controller.config))
         if services.transactions is not None:
             services.replicas.add_follower(services.transactions)
         controller.subscribe(services.replicas)

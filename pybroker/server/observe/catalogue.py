@@ -103,6 +103,9 @@ THROTTLED_CONNECTIONS = Metric(
     "pybroker_throttled_connections", "gauge", "Connections that wait for buffer memory now."
 )
 THROTTLES = Metric("pybroker_throttles_total", "counter", "How often a connection has had to wait for buffer memory.")
+QUOTA_THROTTLES = Metric(
+    "pybroker_quota_throttles_total", "counter", "How often a client was over its quota and had to wait."
+)
 
 # ---- produce and fetch -------------------------------------------------------------------------------------------
 

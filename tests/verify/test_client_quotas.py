@@ -1,0 +1,150 @@
+"""Clients are held to their byte rates as by Apache Kafka: the same requests to both are told of like throttle times,
+and a client that obeys gets as much from one as from the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.record_batch import Record, build
+from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.kafka import KafkaBroker
+from pybroker.testing.protocol_client import ProtocolClient
+
+_TOPIC = "limited"
+_RATE = 200_000.0
+_BATCH_BYTES = 250_000
+#: Rates are taken over 4 s, so that a test sees them settle.
+_WINDOW = {"quota.window.num": "5", "quota.window.size.seconds": "1"}
+_SECONDS = 15.0
+#: Apache Kafka answers before its brokers have applied what was set.
+_APPLIED_SECONDS = 2.0
+
+
+@contextmanager
+def _brokers() -> Iterator[dict[str, int]]:
+    with (
+        KafkaBroker(node_id=1, overrides=_WINDOW) as kafka,
+        BrokerProcess(overrides={"node.id": "1", **_WINDOW}) as own,
+    ):
+        yield {"kafka": kafka.port, "own": own.port}
+
+
+def _alter(client: ProtocolClient, entity: dict[str, str | None], **values: float | None) -> None:
+    part, op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+    entry = m.AlterClientQuotasRequest.EntryData(
+        entity=[part(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[op(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],
+    )
+    (row,) = client.call(m.AlterClientQuotasRequest(entries=[entry]), 1).entries
+    assert row.error_code == 0, row.error_message
+    time.sleep(_APPLIED_SECONDS)
+
+
+def _create(client: ProtocolClient) -> None:
+    topic = m.CreateTopicsRequest.CreatableTopic(name=_TOPIC, num_partitions=1, replication_factor=1)
+    client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+    deadline = time.monotonic() + 60
+    while _produce(client, 100)[0] != 0:
+        assert time.monotonic() < deadline, "the topic is not served"
+        time.sleep(0.1)
+
+
+def _produce(client: ProtocolClient, size_bytes: int) -> tuple[int, int]:
+    """Error code and throttle time."""
+    batch = build(0, -1, [Record(None, bytes(size_bytes))], timestamp_ms=time.time_ns() // 1_000_000)
+    data = m.ProduceRequest.PartitionProduceData(index=0, records=batch)
+    topics = [m.ProduceRequest.TopicProduceData(name=_TOPIC, partition_data=[data])]
+    answer = client.call(m.ProduceRequest(acks=1, timeout_ms=60_000, topic_data=topics), 9)
+    return answer.responses[0].partition_responses[0].error_code, answer.throttle_time_ms
+
+
+def _fetch(client: ProtocolClient, offset: int) -> tuple[int, int]:
+    """Bytes of records and throttle time."""
+    asked = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_BATCH_BYTES)
+    topic = m.FetchRequest.FetchTopic(topic=_TOPIC, partitions=[asked])
+    request = m.FetchRequest(max_wait_ms=100, min_bytes=1, session_epoch=-1, topics=[topic])
+    answer = client.call(request, 12)
+    if not answer.responses:
+        return 0, answer.throttle_time_ms
+    (partition,) = answer.responses[0].partitions
+    assert partition.error_code == 0
+    return len(partition.records or b""), answer.throttle_time_ms
+
+
+def _rate_of_producer(client: ProtocolClient) -> float:
+    """Bytes per second, and that a second request is not heard before it is time."""
+    began, sent_bytes = time.monotonic(), 0
+    while time.monotonic() < began + _SECONDS:
+        error, throttle_ms = _produce(client, _BATCH_BYTES)
+        told = time.monotonic()
+        assert error == 0
+        sent_bytes += _BATCH_BYTES
+        if throttle_ms > 0:
+            client.call(m.MetadataRequest(topics=[], allow_auto_topic_creation=False), 9)  # as any request
+            assert time.monotonic() - told >= throttle_ms / 1000 - 0.1
+    return sent_bytes / (time.monotonic() - began)
+
+
+def _rate_of_consumer(client: ProtocolClient) -> float:
+    began, fetched_bytes = time.monotonic(), 0
+    while time.monotonic() < began + _SECONDS:
+        size_bytes, throttle_ms = _fetch(client, 1)
+        assert (size_bytes == 0) == (throttle_ms > 0)
+        fetched_bytes += size_bytes
+    return fetched_bytes / (time.monotonic() - began)
+
+
+def _is_held_back(client: ProtocolClient) -> bool:
+    """By a bound of a byte per second, which the client does not wait for."""
+    return _produce(client, 20_000)[1] > 0
+
+
+def test_first_throttle_times_and_rates_are_alike() -> None:
+    rates: dict[str, tuple[int, float, float]] = {}
+    with _brokers() as ports:
+        for name, port in ports.items():
+            with ProtocolClient(port, client_id="app") as client, ProtocolClient(port, client_id="admin") as admin:
+                _create(admin)
+                _alter(admin, {"client-id": "app"}, producer_byte_rate=_RATE, consumer_byte_rate=_RATE)
+                _, first_ms = _produce(client, 4 * _BATCH_BYTES)
+                time.sleep(6)
+                rates[name] = (first_ms, _rate_of_producer(client), _rate_of_consumer(client))
+    print(rates)
+    kafka, own = rates["kafka"], rates["own"]
+    assert abs(own[0] - kafka[0]) < 100, rates
+    for kafkas, owns in zip(kafka[1:], own[1:], strict=True):
+        assert 0.8 * kafkas < owns < 1.25 * kafkas, rates
+
+
+def test_whose_quota_holds() -> None:
+    """Who is held back, as quotas are set one after the other, each above the one before it in Kafka's order."""
+    user = "ANONYMOUS"
+    levels: list[dict[str, str | None]] = [
+        {"client-id": None},
+        {"client-id": "app"},
+        {"user": None},
+        {"user": None, "client-id": None},
+        {"user": None, "client-id": "app"},
+        {"user": user},
+        {"user": user, "client-id": None},
+        {"user": user, "client-id": "app"},
+    ]
+    found: dict[str, list[list[bool]]] = {"kafka": [], "own": []}
+    with _brokers() as ports:
+        for name, port in ports.items():
+            with ProtocolClient(port, client_id="admin") as admin:
+                _create(admin)
+                for index, level in enumerate(levels):
+                    # In turn one that holds back, and one that does not.
+                    _alter(admin, level, producer_byte_rate=1.0 if index % 2 == 0 else 1e12)
+                    with ExitStack() as stack:
+                        clients = [
+                            stack.enter_context(ProtocolClient(port, client_id=each)) for each in ("app", "other", "")
+                        ]
+                        found[name].append([_is_held_back(each) for each in clients])
+    assert found["own"] == found["kafka"]
+    assert any(any(row) for row in found["own"])
+    assert not all(all(row) for row in found["own"])
