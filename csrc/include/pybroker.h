@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 7
+#define PB_ABI_VERSION 8
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
