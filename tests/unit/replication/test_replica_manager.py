@@ -34,6 +34,7 @@ from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
+from pybroker.testing.waiting import until_async
 
 NODE_ID = 1
 TOPIC_ID = bytes(range(16))
@@ -425,7 +426,7 @@ def test_what_others_lack_is_not_committed(tmp_path: Path) -> None:
             assert made.replicas.list_offset_now("t", 0, -1, 0).offset == 1
             await made.elect(-2, isr=[NODE_ID, SOMEBODY_ELSE])
             appending = asyncio.create_task(made.append())
-            await asyncio.sleep(0)
+            await until_async(lambda: made.replicas.log_end_offset("t", 0) == 2)
             await made.elect(NODE_ID)
             refused(lambda: made.replicas.list_offset_now("t", 0, -1, 0), ErrorCode.OFFSET_NOT_AVAILABLE)
             assert made.replicas.list_offset_now("t", 0, -2, 0).offset == 0
