@@ -565,13 +565,19 @@ static void produce(world *it)
     pb_produce_response response;
     mini_decode_produce(it->answer + sizeof size, size, 9, &arena, &response);
     const pb_produce_response_partition_produce_response *answer = &response.responses[0].partition_responses[0];
+    /* The leader may have moved and come back meanwhile: then this is about a batch before the last. */
+    uint32_t sent_as;
+    memcpy(&sent_as, it->answer + sizeof size, sizeof sent_as);
+    int number = (int)be32toh(sent_as);
+    CHECK(number < it->sent_count);
     if (answer->error_code == 0) {
-        it->batches[it->sent_count - 1].offset = answer->base_offset;
+        it->batches[number].offset = answer->base_offset;
         it->acked_count++;
     }
     pb_arena_free(&arena);
-    it->answer_bytes = 0;
-    it->waits = false;
+    it->answer_bytes -= size + sizeof size;
+    memmove(it->answer, it->answer + size + sizeof size, it->answer_bytes);
+    it->waits = number < it->sent_count - 1;
 }
 
 /* ---- the whole ---- */
