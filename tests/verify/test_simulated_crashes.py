@@ -2,40 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
 from pybroker.testing.rounds import Rounds
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def simulate(name: str, first_seed: int, seeds: int, **settings: str) -> str:
-    """Run one simulation; what it said."""
-    numbers = {"PB_SIM_RUNS": str(seeds)}
-    if first_seed > 1:
-        # With the seeds that it takes by itself a simulation checks as well that enough came to pass.
-        numbers["PB_SIM_SEED"] = str(first_seed)
-    done = subprocess.run(
-        ["make", "-C", str(REPOSITORY / "csrc"), f"run-{name}"],
-        env={**os.environ, **numbers, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-    return done.stderr
-
-
-def play_seeds(rounds: Rounds, name: str, seeds: int, per_round: int, cases: int = 1) -> None:
-    """All seeds from 1 to `seeds`, each in so many `cases` of the simulation."""
-    for each in rounds.left(seeds // per_round, seed=0):
-        with each:
-            said = simulate(name, 1 + each.number * per_round, per_round)
-            each.facts["seeds"] = said.count("seed ")
-            assert each.facts["seeds"] >= cases * per_round, "fewer seeds ran than were asked for"
-    rounds.require_all()
+from pybroker.testing.simulations import play_seeds, simulate
 
 
 def test_a_thousand_seeds_of_the_data_plane(rounds: Rounds) -> None:
