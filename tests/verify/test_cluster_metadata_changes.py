@@ -65,11 +65,14 @@ def test_a_change_is_applied_in_a_tenth_of_a_second(cluster: LocalCluster) -> No
             committed[name] = time.monotonic()
     for looker in lookers:
         looker.wait()
+    slow = []
     for looker in lookers:
         took = sorted(max(0.0, looker.seen[name] - committed[name]) for name in names)
-        print(
+        text = (
             f"{looker.node.kind} {looker.node.node_id}: {CHANGES} changes applied after "
             f"{took[CHANGES // 2] * 1000:.1f} ms in the median, {took[-1] * 1000:.1f} ms at most"
         )
-        if looker.node.kind is NodeKind.BROKER:
-            assert took[-1] <= BOUND_SECONDS
+        print(text)
+        if looker.node.kind is NodeKind.BROKER and took[-1] > BOUND_SECONDS:
+            slow.append(text)
+    assert not slow, "\n".join(slow)
