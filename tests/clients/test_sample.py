@@ -24,5 +24,7 @@ def test_clients_meet(running_broker: BrokerProcess | KafkaBroker, tmp_path: Pat
     """Every record reaches each group once, through codecs, acks, a join and a leave."""
     for name in CONSUMERS:
         CLIENTS[name].check()
-    scenario = Scenario(running_broker.bootstrap, "sample", tmp_path, records_per_variant=100)
+    scenario = Scenario(
+        running_broker.bootstrap, "sample", tmp_path, records_per_variant=100, broker_output=running_broker.output_path
+    )
     scenario.run([(CLIENTS[name], variant) for name, variant in SENDS], [CLIENTS[name] for name in CONSUMERS])

@@ -26,7 +26,13 @@ def test_everyone_reads(producer: str, running_broker: BrokerProcess | KafkaBrok
     """All variants of one producer reach every other client's group, every record once."""
     for client in CLIENTS.values():
         client.check()
-    scenario = Scenario(running_broker.bootstrap, f"matrix-{producer}", tmp_path, RECORDS_PER_VARIANT)
+    scenario = Scenario(
+        running_broker.bootstrap,
+        f"matrix-{producer}",
+        tmp_path,
+        RECORDS_PER_VARIANT,
+        broker_output=running_broker.output_path,
+    )
     others = [client for name, client in CLIENTS.items() if name != producer]
     scenario.run([(CLIENTS[producer], variant) for variant in VARIANTS], others)
 

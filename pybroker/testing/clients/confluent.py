@@ -40,7 +40,8 @@ def consume(bootstrap: str, topic: str, group: str) -> None:
         "heartbeat.interval.ms": command.HEARTBEAT_INTERVAL_MS,
         "session.timeout.ms": command.SESSION_TIMEOUT_MS,
         "topic.metadata.refresh.interval.ms": 1000,
-        "log_level": 3,
+        # On stderr, which a test reads when something went wrong.
+        "debug": "cgrp,topic,fetch,consumer",
     }
     consumer = Consumer(config)
     consumer.subscribe([topic])

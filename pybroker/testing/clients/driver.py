@@ -111,6 +111,7 @@ class Kcat(Client):
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
             "session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "debug": "cgrp,topic,fetch,consumer",
         }
         flags = [word for key, value in properties.items() for word in ("-X", f"{key}={value}")]
         return ["kcat", "-b", bootstrap, "-q", "-u", "-f", "%p %o %s\\n", *flags, "-G", group, topic]

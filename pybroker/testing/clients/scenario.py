@@ -9,6 +9,7 @@ Can fail: `AssertionError` naming the client and the records; `ProcessFailed` wh
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 import subprocess
 import time
@@ -27,6 +28,11 @@ PARTITION_COUNT = 6
 MEMBER_COUNT = 3
 _WAIT_SECONDS = 120.0
 _STOP_SECONDS = 60.0
+#: Of what librdkafka says when asked to, the subjects that tell where a member began to read, and why there.
+_TOLD = "ASSIGN|COMMIT|CONSUMER|FETCHERR|LEAVE|OFFFETCH|OFFREQ|OFFSET|OFFSETFETCH|OFFSETVALID|REBALANCE|SEEK|VALIDATE"
+_TELLING = re.compile(rf"%[0-6]\||%7\|[0-9.]+\|({_TOLD})\|")
+_ERROR_BYTES = 2_000
+_TOLD_LINES = 200
 
 
 def checksum(values: Iterable[bytes]) -> str:
@@ -88,6 +94,23 @@ class Group:
 
     def verify(self, sent: Sequence[bytes]) -> None:
         """Every record once, and every member some."""
+        try:
+            self._verify(sent)
+        except AssertionError as failure:
+            failure.add_note(self.diagnosis())
+            raise
+
+    def diagnosis(self) -> str:
+        """What each member's client told of assignments, of offsets fetched and committed, and of resets."""
+        told = []
+        for index, member in enumerate(self._members):
+            lines = [line for line in self._error_lines(member) if line[:1] != "%" or _TELLING.match(line)]
+            places = Counter(record.partition for record in self.client.read_back(member.output_path))
+            told.append(f"{self.group_id}: member {index} printed so many records by partition: {dict(places)}")
+            told += lines[-_TOLD_LINES:]
+        return "\n".join(told)
+
+    def _verify(self, sent: Sequence[bytes]) -> None:
         records = self.records()
         places = Counter((record.partition, record.offset) for record in records)
         twice = sorted(place for place, count in places.items() if count > 1)
@@ -100,8 +123,13 @@ class Group:
         for index, member in enumerate(self._members):
             assert self.client.read_back(member.output_path), f"{self.client.name}: member {index} got no record"
 
+    def _error_lines(self, member: ChildProcess) -> list[str]:
+        return member.output_path.with_suffix(".err").read_text(errors="replace").splitlines()
+
     def _errors(self, member: ChildProcess) -> str:
-        return member.output_path.with_suffix(".err").read_text(errors="replace")[-2000:]
+        """The end of what it said that is no debugging."""
+        lines = [line for line in self._error_lines(member) if not line.startswith("%7|")]
+        return "\n".join(lines)[-_ERROR_BYTES:]
 
     def _all_errors(self) -> str:
         return "\n".join(self._errors(member) for member in self._members)
@@ -110,10 +138,18 @@ class Group:
 class Scenario:
     """One topic, its producers' lines, and the groups that read it."""
 
-    def __init__(self, bootstrap: str, topic: str, work_dir: Path, records_per_variant: int) -> None:
-        """Create the topic."""
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        work_dir: Path,
+        records_per_variant: int,
+        broker_output: Path | None = None,
+    ) -> None:
+        """Create the topic. `broker_output`: where the broker writes its log to, which is quoted on failure."""
         self._bootstrap, self._topic, self._work_dir = bootstrap, topic, work_dir
         self._records_per_variant = records_per_variant
+        self._broker_output = broker_output
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
         self.sent: list[bytes] = []
         for future in self._admin.create_topics([NewTopic(topic, PARTITION_COUNT, -1)]).values():
@@ -171,7 +207,19 @@ class Scenario:
             for group in groups:
                 group.close(failed)
         for group in groups:
-            group.verify(self.sent)
+            try:
+                group.verify(self.sent)
+            except AssertionError as failure:
+                failure.add_note(self._told_by_broker(group.group_id))
+                raise
+
+    def _told_by_broker(self, group_id: str) -> str:
+        """Lines of the broker's log on the group and on the partitions of the topic, rebalances among them."""
+        if self._broker_output is None:
+            return "the broker's log is not at hand"
+        lines = self._broker_output.read_text(errors="replace").splitlines()
+        named = re.compile(rf"\b({re.escape(group_id)}|{re.escape(self._topic)}-\d+|__consumer_offsets-\d+)\b")
+        return "\n".join(["the broker's log:", *[line for line in lines if named.search(line)][-_TOLD_LINES:]])
 
     def _all_read(self, groups: Sequence[Group]) -> None:
         for group in groups:
