@@ -9,7 +9,7 @@ from pybroker.cli.lazy_group import LazyGroup
 
 @click.group(name="configs", cls=LazyGroup, names=("describe", "alter"), prefix="configs_")
 def command() -> None:
-    """Look at and change settings of topics, brokers and groups.
+    """Look at and change settings of topics, brokers and groups, and quotas and credentials of clients.
 
     The options are those of kafka-configs.sh, and the broker may be Apache Kafka's. What is set here is kept in the
     cluster's metadata and wins over the broker's file.

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from pybroker.cli.broker_options import broker_options, connected, pairs
-from pybroker.cli.entity_options import entity, entity_options
+from pybroker.cli.client_settings import alter_clients
+from pybroker.cli.entity_options import clients, entity, entity_options
 from pybroker.cli.output import print_json
 
 # A comma ends a value unless it stands in brackets.
@@ -47,21 +48,28 @@ def command(
     validate_only: bool,
     **entities: Any,
 ) -> None:
-    """Change settings; what is not named stays. Either all is accepted or nothing is changed.
+    """Change settings; what is not named stays. Either all is accepted or nothing is changed; credentials go one by one.
 
     \b
     pybroker configs alter --topic t --add-config cleanup.policy=[compact,delete]
     pybroker configs alter --broker-defaults --delete-config log.cleaner.threads
+    pybroker configs alter --user ana --client app --add-config consumer_byte_rate=1e6
+    pybroker configs alter --user ana --add-config SCRAM-SHA-256=[password=secret]
     """
     from pybroker.client import configs as client
 
-    kind, resource = entity(**entities)
-    if resource is None:
-        raise click.UsageError("say which of them with --entity-name")
+    who = clients(**entities)
     values = {**parse_values(add_config), **pairs("--config", configs)}
     deleted = [name.strip() for text in delete_config for name in text.split(",") if name.strip()]
     if not values and not deleted:
         raise click.UsageError("say what to change, with --add-config, --config or --delete-config")
+    if who is not None:
+        with connected(bootstrap, timeout_ms) as cluster:
+            alter_clients(cluster, who, values, deleted, validate_only, as_json)
+        return
+    kind, resource = entity(**entities)
+    if resource is None:
+        raise click.UsageError("say which of them with --entity-name")
     with connected(bootstrap, timeout_ms) as cluster:
         client.alter(cluster, resource, values=values, delete=deleted, validate_only=validate_only)
     if as_json:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pybroker.cli.broker_options import broker_options, connected
-from pybroker.cli.entity_options import entity, entity_options
+from pybroker.cli.client_settings import describe_clients
+from pybroker.cli.entity_options import clients, entity, entity_options
 from pybroker.cli.output import Column, is_terminal, plural, print_heading, print_rows
 
 if TYPE_CHECKING:
@@ -36,11 +37,17 @@ def command(
     \b
     pybroker configs describe --topic orders --all
     pybroker configs describe --entity-type topics
+    pybroker configs describe --entity-type users --entity-type clients
 
     --json has synonyms as well: what would hold if the value were deleted, strongest first.
     """
     from pybroker.client import configs
 
+    who = clients(**entities)
+    if who is not None:
+        with connected(bootstrap, timeout_ms) as cluster:
+            describe_clients(cluster, who, names, as_json)
+        return
     kind, resource = entity(**entities)
     with connected(bootstrap, timeout_ms) as cluster:
         resources = [resource] if resource else [(kind, name) for name in configs.list_resources(cluster, kind)]

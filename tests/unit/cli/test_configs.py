@@ -42,6 +42,48 @@ def test_brokers(run: Run, lines_of: Lines) -> None:
     assert lines_of("configs", "describe", "--broker-defaults") == []
 
 
+def test_quotas_of_clients(run: Run, lines_of: Lines) -> None:
+    both = ("--entity-type", "users", "--entity-name", "ana", "--entity-type", "clients", "--entity-name", "app")
+    run("configs", "alter", *both, "--add-config", "producer_byte_rate=1024,consumer_byte_rate=2e6")
+    run("configs", "alter", "--user", "ana", "--client-defaults", "--add-config", "request_percentage=12.5")
+    run("configs", "alter", "--ip-defaults", "--add-config", "connection_creation_rate=9", "--validate-only")
+    assert lines_of("configs", "describe", "--ip-defaults") == []
+    found = lines_of("configs", "describe", "--entity-type", "users", "--entity-type", "clients")
+    assert [(each["entity"], each["name"], each["value"]) for each in found] == [
+        ({"client-id": "<default>", "user": "ana"}, "request_percentage", 12.5),
+        ({"client-id": "app", "user": "ana"}, "consumer_byte_rate", 2e6),
+        ({"client-id": "app", "user": "ana"}, "producer_byte_rate", 1024),
+    ]
+    # As for Kafka's tool those of a user alone are others.
+    assert lines_of("configs", "describe", "--entity-type", "users") == []
+    run("configs", "alter", "--user", "ana", "--client", "app", "--delete-config", "producer_byte_rate")
+    (left,) = lines_of("configs", "describe", "--user", "ana", "--client", "app")
+    assert left["name"] == "consumer_byte_rate"
+    assert (
+        "greater than 0"
+        in run("configs", "alter", "--client", "c", "--config", "consumer_byte_rate=0", status=1).stderr
+    )
+
+
+def test_credentials_of_users(run: Run, lines_of: Lines) -> None:
+    both = "SCRAM-SHA-256=[iterations=8192,password=one],SCRAM-SHA-512=[password=two]"
+    run("configs", "alter", "--user", "bea", "--add-config", both)
+    run("configs", "alter", "--user", "bea", "--add-config", "controller_mutation_rate=3")
+    found = lines_of("configs", "describe", "--user", "bea")
+    assert [(each["name"], each["value"]) for each in found] == [
+        ("SCRAM-SHA-256", "iterations=8192"),
+        ("SCRAM-SHA-512", "iterations=4096"),
+        ("controller_mutation_rate", 3),
+    ]
+    assert [each["name"] for each in lines_of("configs", "describe", "--entity-type", "users")] == [
+        each["name"] for each in found
+    ]
+    run("configs", "alter", "--user", "bea", "--delete-config", "SCRAM-SHA-256,SCRAM-SHA-512,controller_mutation_rate")
+    assert lines_of("configs", "describe", "--user", "bea") == []
+    few = "SCRAM-SHA-256=[iterations=1,password=x]"
+    assert "4096" in run("configs", "alter", "--user", "bea", "--add-config", few, status=1).stderr
+
+
 def test_what_is_refused_changes_nothing(run: Run, lines_of: Lines) -> None:
     run("topics", "create", "--topic", "cli-refused")
     both = "retention.ms=1,cleanup.policy=shred"
@@ -61,6 +103,20 @@ def test_what_is_refused_changes_nothing(run: Run, lines_of: Lines) -> None:
         ("alter", "--entity-type", "topics", "--add-config", "a=b"),
         ("alter", "--topic", "t"),
         ("alter", "--topic", "t", "--add-config", "a"),
+        ("describe", "--user", "u", "--topic", "t"),
+        ("describe", "--user", "u", "--user-defaults"),
+        ("describe", "--user", ""),
+        ("describe", "--user", "u", "--ip", "::1"),
+        ("describe", "--user", "u", "--entity-type", "clients"),
+        ("describe", "--entity-type", "users", "--entity-type", "topics"),
+        ("describe", "--entity-type", "users", "--entity-type", "users"),
+        ("describe", "--entity-type", "users", "--entity-name", "a", "--entity-name", "b"),
+        ("describe", "--entity-type", "users", "--entity-name", "a", "--entity-type", "clients", "--entity-default"),
+        ("alter", "--entity-type", "users", "--add-config", "consumer_byte_rate=1"),
+        ("alter", "--user", "u", "--add-config", "consumer_byte_rate=much"),
+        ("alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[iterations=8192]"),
+        ("alter", "--client", "c", "--add-config", "SCRAM-SHA-256=[password=x]"),
+        ("alter", "--user", "u", "--add-config", "SCRAM-SHA-256=[password=x]", "--validate-only"),
     ],
 )
 def test_a_wrong_command_line(run: Run, words: tuple[str, ...]) -> None:
