@@ -48,7 +48,8 @@ def command(
     validate_only: bool,
     **entities: Any,
 ) -> None:
-    """Change settings; what is not named stays. Either all is accepted or nothing is changed; credentials go one by one.
+    """Change settings; what is not named stays. Either all is accepted or nothing is changed; but credentials are
+    changed one by one.
 
     \b
     pybroker configs alter --topic t --add-config cleanup.policy=[compact,delete]
