@@ -4,7 +4,8 @@
  * acks=all. Everything from a seed. Header only.
  *
  * What holds (KIP-101, KIP-279, KIP-966): a new leader has all that was acknowledged; nothing below a high watermark is
- * cut; in the end all logs are the same, and have what was acknowledged where it was acknowledged.
+ * cut; in the end all logs are the same, and have what was acknowledged where it was acknowledged. In half of the
+ * worlds two replicas have to be in sync: then whoever leaves fewer behind may lead yet, when nobody in sync can.
  */
 #ifndef PB_TESTS_REPLICATION_WORLD_H
 #define PB_TESTS_REPLICATION_WORLD_H
@@ -75,6 +76,8 @@ typedef struct world {
     int32_t epoch;
     int32_t partition_epoch;
     uint32_t isr; /* bits of indexes */
+    uint32_t elr; /* out of the ISR, with all below the high watermark, for it stands still */
+    int minimum;  /* of replicas in sync */
     /* The producer. */
     sent batches[BATCHES];
     int sent_count;
@@ -92,6 +95,9 @@ typedef struct world {
 } world;
 
 static uint8_t world_bytes[BYTES];
+
+/* A minimum that leaders take for the one that the controller has; 0: they know it. */
+static int world_mistaken_minimum;
 
 static uint64_t chance(world *it, uint64_t range)
 {
@@ -131,6 +137,7 @@ static void boot(world *it, node *one)
     CHECK_INT(pb_broker_set_apis(one->broker, PB_API_FETCH, 4, 18), 0);
     CHECK_INT(pb_broker_set_apis(one->broker, PB_API_LIST_OFFSETS, 1, 11), 0);
     pb_partition_rules rules = sim_rules(it->durable);
+    rules.min_insync_replicas = world_mistaken_minimum != 0 ? world_mistaken_minimum : it->minimum;
     pb_log *log = sim_open_log(one->io, "/data/t-0", 8192, false);
     if (it->durable)
         CHECK_INT(pb_log_sync(log, NULL, &failure), 0); /* as opening does: what recovery has found may be lost yet */
@@ -278,24 +285,60 @@ static void tell(world *it, node *one)
     one->told_partition_epoch = it->partition_epoch;
 }
 
+static bool is_below_minimum(const world *it)
+{
+    return __builtin_popcount(it->isr) < it->minimum;
+}
+
+/* It may still lead, if the high watermark stands still without it. */
+static void leave_isr(world *it, int index)
+{
+    it->isr &= ~(1u << index);
+    if (is_below_minimum(it))
+        it->elr |= 1u << index;
+    it->partition_epoch++;
+}
+
+static void join_isr(world *it, int index)
+{
+    it->isr |= 1u << index;
+    it->elr = is_below_minimum(it) ? it->elr & ~(1u << index) : 0;
+    it->partition_epoch++;
+}
+
 static void elect(world *it, int leader)
 {
+    if (leader >= 0 && (it->isr >> leader & 1) == 0)
+        join_isr(it, leader); /* from those that may yet */
     it->leader = leader;
     it->epoch++;
     it->partition_epoch++;
     it->elections++;
 }
 
-/* Somebody of the ISR that is up, from a chosen place on; -1: nobody. */
-static int find_in_sync(world *it)
+/* Somebody who may lead and is up, from a chosen place on; -1: nobody. */
+static int find_eligible(world *it)
 {
-    int first = (int)chance(it, NODES);
+    int first = (int)chance(it, NODES), found = -1;
     for (int i = 0; i < NODES; i++) {
         int index = (first + i) % NODES;
-        if ((it->isr >> index & 1) != 0 && it->nodes[index].broker != NULL)
+        if (it->nodes[index].broker == NULL)
+            continue;
+        if ((it->isr >> index & 1) != 0)
             return index;
+        if ((it->elr >> index & 1) != 0)
+            found = index;
     }
-    return -1;
+    return found;
+}
+
+/* Who comes back from a crash may lack what it had, and may lead only if nobody else may. */
+static void come_back(world *it, node *one)
+{
+    uint32_t others = ~(1u << (one->id - 1));
+    if ((it->isr | (it->elr & others)) != 0)
+        it->elr &= others;
+    boot(it, one);
 }
 
 /* The leader proposes whom it knows to have caught up; the controller takes it, and the leader hears of that later. */
@@ -328,8 +371,7 @@ static void expand_isr(world *it)
         CHECK(result == 0 || result == PB_KAFKA_INELIGIBLE_REPLICA);
         if (result != 0)
             continue;
-        it->isr |= 1u << index;
-        it->partition_epoch++;
+        join_isr(it, index);
         return; /* one in flight */
     }
 }
@@ -354,12 +396,11 @@ static void crash(world *it, node *one)
     one->broker = NULL;
     one->io = after;
     it->crashes++;
-    if ((it->isr & ~(1u << index)) != 0 && (it->isr >> index & 1) != 0) {
-        it->isr &= ~(1u << index);
-        it->partition_epoch++;
-    }
+    /* Where one is enough, the last of the ISR stays in it. */
+    if ((it->isr >> index & 1) != 0 && (it->minimum > 1 || it->isr != 1u << index))
+        leave_isr(it, index);
     if (it->leader == index)
-        elect(it, find_in_sync(it));
+        elect(it, find_eligible(it));
 }
 
 static void shrink_isr(world *it)
@@ -368,8 +409,7 @@ static void shrink_isr(world *it)
     if (it->leader < 0 || index == it->leader || (it->isr >> index & 1) == 0 ||
         it->nodes[it->leader].told_partition_epoch != it->partition_epoch)
         return;
-    it->isr &= ~(1u << index);
-    it->partition_epoch++;
+    leave_isr(it, index);
 }
 
 static void misfortune(world *it)
@@ -382,7 +422,7 @@ static void misfortune(world *it)
         break;
     case 1:
     case 2: { /* a leader moves without need */
-        int next = find_in_sync(it);
+        int next = find_eligible(it);
         if (next >= 0 && it->leader >= 0)
             elect(it, next);
         break;
@@ -397,7 +437,7 @@ static void misfortune(world *it)
         break;
     default:
         if (one->broker == NULL)
-            boot(it, one);
+            come_back(it, one);
     }
 }
 
@@ -587,6 +627,7 @@ static WORLD_UNUSED void begin_world(world *it, uint64_t seed, bool durable)
     memset(it, 0, sizeof *it);
     it->random = seed;
     it->durable = durable;
+    it->minimum = 1 + (int)(seed / 2 % 2);
     for (int i = 0; i < NODES; i++) {
         node *one = &it->nodes[i];
         one->id = i + 1;
@@ -624,8 +665,8 @@ static void live(world *it)
         if (it->calm || chance(it, 200) == 0)
             tell(it, one);
     }
-    if (it->leader < 0 && find_in_sync(it) >= 0)
-        elect(it, find_in_sync(it));
+    if (it->leader < 0 && find_eligible(it) >= 0)
+        elect(it, find_eligible(it));
     if (chance(it, it->calm ? 20 : 300) == 0)
         expand_isr(it);
     carry_all(it);
@@ -727,7 +768,7 @@ static WORLD_UNUSED void play(world *it, uint64_t seed, bool durable, int steps)
         CHECK(step < HEAL_STEPS);
         for (int i = 0; i < NODES; i++)
             if (it->nodes[i].broker == NULL)
-                boot(it, &it->nodes[i]);
+                come_back(it, &it->nodes[i]);
         live(it);
         if (it->waits)
             produce(it);

@@ -10,6 +10,7 @@ enum bug {
     NOT_CUT,              /* what differs stays */
     EPOCHS_NOT_LOOKED_AT, /* cut where the leader's epoch ends, whatever epochs are here (before KIP-279) */
     EPOCH_KEPT,           /* what is cut leaves the epoch behind that it was led at */
+    MINIMUM_NOT_HELD,     /* the high watermark goes on with fewer in sync than there have to be (before KIP-966) */
     BUG_COUNT,
 };
 static enum bug bug;
@@ -53,6 +54,7 @@ static void play_with(int planted)
 {
     static world it;
     bug = (enum bug)planted;
+    world_mistaken_minimum = bug == MINIMUM_NOT_HELD ? 1 : 0;
     for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
         play(&it, seed, seed % 2 == 0, STEPS);
 }
