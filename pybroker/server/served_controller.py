@@ -14,14 +14,14 @@ from pybroker.protocol.envelope import Origin
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.metadata_controller import MetadataController
 
-#: Requests that name no timeout, such as those that change configurations: so long they wait for what is before them in
-#: the queue.
-_ALTERED_MS = 5_000
+#: So long an answer waits at most, whatever the client says that it may take: its connection is not that patient
+#: (librdkafka gives a request up after `socket.timeout.ms`), and it would ask again for what is there already.
+_MOST_MS = 5_000
 
 
 class ServedController:
     """Changes of the metadata that are in effect on this broker when they return, or durable and on their way there
-    when it has taken as long as the client may wait. See `MetadataController`."""
+    when that takes too long for the client. See `MetadataController`."""
 
     def __init__(self, controller: MetadataController, replicas: ReplicaManager) -> None:
         self._controller = controller
@@ -30,7 +30,7 @@ class ServedController:
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         """The response to `request`, which is of that version and comes from `origin`."""
         response = await self._controller.perform(request, version, origin)
-        timeout_ms: int = getattr(request, "timeout_ms", _ALTERED_MS)
+        timeout_ms: int = min(getattr(request, "timeout_ms", _MOST_MS), _MOST_MS)
         # What is in the metadata holds, as in Kafka, also before it is in effect here: being late is no failure.
         # The first step of a handler is in no task, where asyncio.timeout refuses to work.
         settled = asyncio.ensure_future(self._replicas.settled())

@@ -57,13 +57,18 @@ def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
     asyncio.run(run())
 
 
-def test_changes_of_configurations_wait_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_controller, "_ALTERED_MS", 20)
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(m.IncrementalAlterConfigsRequest(), 1), (m.CreateTopicsRequest(timeout_ms=2**31 - 1), 7)],
+    ids=["names no timeout", "a long one"],
+)
+def test_nor_longer_than_connections_do(request_: m.Message, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_controller, "_MOST_MS", 20)
 
     async def run() -> None:
         async with asyncio.timeout(50):
-            answer = await served(Replicas()).perform(m.IncrementalAlterConfigsRequest(), 1, Origin())
-        assert answer.throttle_time_ms == 1
+            answer = await served(Replicas()).perform(request_, version, Origin())
+        assert answer.throttle_time_ms == version
 
     asyncio.run(run())
 
