@@ -1,9 +1,10 @@
-"""How soon a cluster with many partitions serves all of them again when it has lost a broker."""
+"""How soon a cluster with many partitions serves all of them again when it has lost a broker, and what they take."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
 
 PARTITION_COUNT = 2_000
 MOST_SECONDS = 3.0
+#: One of three is led, two are followed; nobody writes much.
+MOST_BYTES_EACH = 64 << 10
 WAIT_SECONDS = 120.0
 
 
@@ -27,6 +30,12 @@ def leaders(cluster: LocalCluster, asked: int) -> list[int]:
     with Cluster([(node.host, node.port)]) as client:
         (found,) = client.metadata(["t"]).topics
         return [each.leader_id for each in found.partitions]
+
+
+def anonymous_bytes(cluster: LocalCluster, node_id: int) -> int:
+    """Memory of that broker which is no file's."""
+    lines = Path(f"/proc/{cluster.process_id(node_id)}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 def produce_everywhere(cluster: LocalCluster) -> None:
@@ -48,8 +57,13 @@ def produce_everywhere(cluster: LocalCluster) -> None:
     shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
 )
 def test_all_partitions_of_a_lost_broker_are_served_again(cluster: LocalCluster) -> None:
+    before = {node.node_id: anonymous_bytes(cluster, node.node_id) for node in cluster.layout.brokers}
     create_topic(cluster, "t", PARTITION_COUNT, 3, {"min.insync.replicas": "2"})
     produce_everywhere(cluster)
+    for node_id, bytes_before in before.items():
+        each = (anonymous_bytes(cluster, node_id) - bytes_before) / PARTITION_COUNT
+        print(f"broker {node_id}: {each / 1024:.1f} KiB of memory for each of {PARTITION_COUNT} partitions it has")
+        assert each <= MOST_BYTES_EACH
     assert leaders(cluster, 2).count(1) > PARTITION_COUNT // 4
     cluster.kill(1)
     deadline = time.monotonic() + WAIT_SECONDS
