@@ -95,7 +95,6 @@ _THREADS = (
 )
 _QUEUE = "Requests wait in their sockets, and pybroker.buffer.budget.bytes bounds the memory of those that were read."
 _WAITING = "A delayed request is dropped at the moment it is done."
-_MUTATIONS = "Nobody is held to a quota of changes of topics."
 _METRICS = "Metrics are told at pybroker.metrics.listener."
 _TLS = "TLS is not served: a listener of SSL or SASL_SSL is refused."
 _SASL = "SASL is not served: a listener of SASL_PLAINTEXT or SASL_SSL is refused."
@@ -119,7 +118,6 @@ _IDLE: Mapping[str, str] = {
     "connections.max.reauth.ms": _SASL,
     "controller.performance.": "`pybroker events` names what took long.",
     "controller.quorum.": _OWN_QUORUM,
-    "controller.quota.": _MUTATIONS,
     "delegation.token.": _TOKENS,
     "delete.records.purgatory.": _WAITING,
     "early.start.listeners": "No listener waits for an authorizer.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from pybroker.controller.create_partitions import create_partitions
 from pybroker.controller.create_topics import create_topics
 from pybroker.controller.delete_topics import delete_topics
 from pybroker.controller.elect_leaders import elect_leaders
+from pybroker.controller.mutation_quotas import STRICT_SINCE, MutationQuotas, Mutations
 from pybroker.controller.raft_voters import add_raft_voter, remove_raft_voter
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
 from pybroker.controller.unregister_broker import unregister_broker
@@ -72,6 +74,7 @@ class Controller:
         self._clock_ms = clock_ms
         self._on_failure = on_failure
         self._failed = False
+        self._mutations = MutationQuotas(lambda: time.monotonic_ns() // 1_000_000)
         self._publishers: list[MetadataPublisher] = []
         self._snapshot: asyncio.Task[None] | None = None
         self._upkeep: asyncio.Task[None] | None = None
@@ -81,20 +84,33 @@ class Controller:
 
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         """The operation that `request`, in that version, asks for; its response. Nobody is refused by who he is."""
-        del origin
-        return await _OPERATIONS[type(request)](self, request, version)
+        strict_since = STRICT_SINCE.get(type(request))
+        if strict_since is None:
+            return await _OPERATIONS[type(request)](self, request, version)
+        mutations = self._mutations.of(self._accepted, self.config, origin, version >= strict_since)
+        response = await _BOUNDED_OPERATIONS[type(request)](self, request, version, mutations)
+        if mutations is not None and mutations.throttle_ms > 0:
+            response.throttle_time_ms = mutations.throttle_ms
+            self._mutations.tell(origin, mutations.throttle_ms)
+        return response
 
-    async def create_topics(self, request: m.CreateTopicsRequest, version: int) -> m.CreateTopicsResponse:
+    async def create_topics(
+        self, request: m.CreateTopicsRequest, version: int, mutations: Mutations | None = None
+    ) -> m.CreateTopicsResponse:
         """CreateTopics; `version` is the request's."""
-        return await self._run(lambda state: create_topics(state, request, version))
+        return await self._run(lambda state: create_topics(state, request, version), mutations)
 
-    async def delete_topics(self, request: m.DeleteTopicsRequest, version: int) -> m.DeleteTopicsResponse:
+    async def delete_topics(
+        self, request: m.DeleteTopicsRequest, version: int, mutations: Mutations | None = None
+    ) -> m.DeleteTopicsResponse:
         """DeleteTopics; `version` is the request's."""
-        return await self._run(lambda state: delete_topics(state, request, version))
+        return await self._run(lambda state: delete_topics(state, request, version), mutations)
 
-    async def create_partitions(self, request: m.CreatePartitionsRequest) -> m.CreatePartitionsResponse:
-        """CreatePartitions."""
-        return await self._run(lambda state: create_partitions(state, request))
+    async def create_partitions(
+        self, request: m.CreatePartitionsRequest, _version: int = 3, mutations: Mutations | None = None
+    ) -> m.CreatePartitionsResponse:
+        """CreatePartitions, alike in all versions."""
+        return await self._run(lambda state: create_partitions(state, request), mutations)
 
     async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
         """ElectLeaders."""
@@ -192,12 +208,14 @@ class Controller:
         """The configuration with the dynamic values of the accepted image."""
         return self._config.of(self._accepted)
 
-    async def _run(self, operation: Callable[[ControllerState], ControllerResult[R]]) -> R:
+    async def _run(
+        self, operation: Callable[[ControllerState], ControllerResult[R]], mutations: Mutations | None = None
+    ) -> R:
         """Run an operation; its response once everything it saw or made is durable."""
         if self._failed:
             raise MetadataLogError("the metadata log failed; the broker must be restarted")
         self.operation_count += 1
-        result = operation(ControllerState(self._accepted, self.config, self.node_id, self._log.end_offset))
+        result = operation(ControllerState(self._accepted, self.config, self.node_id, self._log.end_offset, mutations))
         remaining = iter(result.records)
         # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes sense
         # alone.
@@ -293,10 +311,13 @@ async def _is_host(name: str) -> bool:
     return True
 
 
-_OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable[Any]]] = {
+# Those that a quota of their client bounds.
+_BOUNDED_OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int, Mutations | None], Awaitable[Any]]] = {
     m.CreateTopicsRequest: Controller.create_topics,
     m.DeleteTopicsRequest: Controller.delete_topics,
-    m.CreatePartitionsRequest: lambda controller, request, _: controller.create_partitions(request),
+    m.CreatePartitionsRequest: Controller.create_partitions,
+}
+_OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable[Any]]] = {
     m.ElectLeadersRequest: lambda controller, request, _: controller.elect_leaders(request),
     m.UpdateFeaturesRequest: Controller.update_features,
     m.UnregisterBrokerRequest: lambda controller, request, _: controller.unregister_broker(request),

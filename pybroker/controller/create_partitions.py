@@ -38,6 +38,7 @@ def create_partitions(
                     ErrorCode.POLICY_VIOLATION,
                     f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
                 )
+            state.take_partitions(len(added))
             records += added
         except Refusal as refusal:
             row.error_code, row.error_message = refusal.code, refusal.message

@@ -53,6 +53,7 @@ def create_topics(
             row, topic_records = _create_topic(state, topic, placement, collisions, described)
             if len(records) + len(topic_records) > MAX_RECORDS_PER_OPERATION:
                 raise Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large; send several smaller ones")
+            state.take_partitions(row.num_partitions)
         except Refusal as refusal:
             rows.append(
                 TopicResult(name=topic.name, error_code=refusal.code, error_message=refusal.message, configs=[])

@@ -40,6 +40,7 @@ def delete_topics(
                 raise invalid_request("the topic is named more than once in the request")
             if topic is None:
                 raise _unknown(each)
+            state.take_partitions(len(topic.partitions))
             row.name, row.topic_id = topic.name, topic.id
             records.append(VersionedRecord(m.RemoveTopicRecord(topic_id=topic.id), 0))
         except Refusal as refusal:

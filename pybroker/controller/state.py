@@ -1,9 +1,9 @@
-"""What operations of the controller are given and what they return. Pure values."""
+"""What operations of the controller are given and what they return. Values; taking from a quota is all that they do."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata import features
@@ -11,6 +11,9 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.values import Value
+
+if TYPE_CHECKING:
+    from pybroker.controller.mutation_quotas import Mutations
 
 MAX_RECORDS_PER_OPERATION = 10_000
 """Kafka's bound on one user operation, which is one batch."""
@@ -20,12 +23,19 @@ Response = TypeVar("Response")
 
 class ControllerState(Value):
     """The state an operation sees. `image` has every record accepted so far, also those not durable yet: an operation's
-    response waits for them. `next_offset` is the offset its first record will get. `config` has the dynamic values."""
+    response waits for them. `next_offset` is the offset its first record will get. `config` has the dynamic values.
+    `mutations` is what the client may change, None where nothing bounds it."""
 
     image: MetadataImage
     config: BrokerConfig
     node_id: int
     next_offset: int
+    mutations: Mutations | None = None
+
+    def take_partitions(self, count: int) -> None:
+        """So many are created or deleted. Refusal when the client is over its quota."""
+        if self.mutations is not None:
+            self.mutations.take(count)
 
     def versioned(self, record: Any) -> VersionedRecord:
         """The record, to be written in the version that the cluster's metadata.version asks for."""

@@ -15,8 +15,8 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 IP_CONNECTION_RATE = "connection_creation_rate"
 
-ENFORCED = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE))
-"""Quotas that this broker holds clients to; others are kept for those brokers that do."""
+ENFORCED = frozenset((PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE))
+"""Quotas that clients are held to; others are kept for those brokers that do."""
 
 
 def not_enforced(image: MetadataImage) -> list[str]:

@@ -1,5 +1,5 @@
-"""Clients are held to their byte rates as by Apache Kafka: the same requests to both are told of like throttle times,
-and a client that obeys gets as much from one as from the other."""
+"""Clients are held to their quotas as by Apache Kafka: the same requests to both are told of like throttle times, and a
+client that obeys gets as much from one as from the other."""
 
 from __future__ import annotations
 
@@ -148,3 +148,42 @@ def test_whose_quota_holds() -> None:
     assert found["own"] == found["kafka"]
     assert any(any(row) for row in found["own"])
     assert not all(all(row) for row in found["own"])
+
+
+def _changes(client: ProtocolClient, versions: tuple[int, int, int], prefix: str) -> list[tuple[int, int]]:
+    """Error code and throttle time of topics with 3, 20, 2 partitions, of 5 more for the first, and of its deletion."""
+    found = []
+    for index, count in enumerate((3, 20, 2)):
+        topic = m.CreateTopicsRequest.CreatableTopic(
+            name=f"{prefix}-{index}", num_partitions=count, replication_factor=1
+        )
+        created = client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), versions[0])
+        found.append((created.topics[0].error_code, created.throttle_time_ms))
+    more = m.CreatePartitionsRequest.CreatePartitionsTopic(name=f"{prefix}-0", count=8, assignments=None)
+    grown = client.call(m.CreatePartitionsRequest(topics=[more], timeout_ms=60_000), versions[1])
+    found.append((grown.results[0].error_code, grown.throttle_time_ms))
+    deletion = m.DeleteTopicsRequest(topic_names=[f"{prefix}-0"], timeout_ms=60_000)
+    deleted = client.call(deletion, versions[2])
+    return [*found, (deleted.responses[0].error_code, deleted.throttle_time_ms)]
+
+
+def test_changes_of_topics() -> None:
+    """A burst is let through, what follows is refused or, in versions of before that, told to wait."""
+    windows = {"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "1"}
+    found: dict[str, list[list[tuple[int, int]]]] = {}
+    with (
+        KafkaBroker(node_id=1, overrides=windows) as kafka,
+        BrokerProcess(overrides={"node.id": "1", **windows}) as own,
+    ):
+        for name, port in {"kafka": kafka.port, "own": own.port}.items():
+            with ProtocolClient(port, client_id="new") as new, ProtocolClient(port, client_id="old") as old:
+                _alter(old, {"client-id": "new"}, controller_mutation_rate=1.0)
+                _alter(old, {"client-id": "old"}, controller_mutation_rate=1.0)
+                found[name] = [_changes(new, (7, 3, 5), "new"), _changes(old, (5, 2, 4), "old")]
+    print(found)
+    for kafkas, owns in zip(found["kafka"], found["own"], strict=True):
+        assert [code for code, _ in owns] == [code for code, _ in kafkas], found
+        for (_, kafka_ms), (_, own_ms) in zip(kafkas, owns, strict=True):
+            # Both fill by the clock, while the other is slower in between.
+            assert abs(own_ms - kafka_ms) < 5_000, found
+            assert (own_ms > 0) == (kafka_ms > 0), found
