@@ -399,6 +399,48 @@ def _epoch(topic: str, partition: int, epoch: int, current: int = -1) -> m.Offse
     return m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
+def positions() -> Iterator[Step]:
+    """What clients that resume at a committed offset ask: a wrong answer sends them back to the first record."""
+
+    def fetch(name: str, partition: int, offset: int, current: int = -1, fetched: int = -1, appends: int = 0) -> Step:
+        def make(session: Session) -> m.Message:
+            # Each is more than half a segment.
+            for _ in range(appends):
+                session.produce("positions", partition, 40_000)
+            asked = m.FetchRequest.FetchPartition(
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=100,
+                current_leader_epoch=current,
+                last_fetched_epoch=fetched,
+            )
+            topics = [m.FetchRequest.FetchTopic(topic="positions", partitions=[asked])]
+            return m.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=100, topics=topics)
+
+        return Step(f"position: {name}", 12, make, reads=appends == 0)
+
+    def epoch(name: str, partition: int, wanted: int, current: int) -> Step:
+        return Step(f"position: {name}", 4, _always(_epoch("positions", partition, wanted, current)), reads=True)
+
+    topic = m.CreateTopicsRequest.CreatableTopic(
+        name="positions",
+        num_partitions=2,
+        replication_factor=1,
+        configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="segment.bytes", value=str(1 << 20))],
+    )
+    yield Step("position: topic", 7, _always(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)))
+    for at, partition, end, appends in (("in an empty log", 0, 0, 0), ("behind a roll", 1, 120_000, 3)):
+        yield fetch(f"end {at}", partition, end, appends=appends)
+        yield fetch(f"one above the end {at}", partition, end + 1)
+        yield fetch(f"negative {at}", partition, -1)
+        for current in (0, 1):
+            for wanted in (-1, 0, 1):
+                yield epoch(f"epoch {wanted}, current {current}, {at}", partition, wanted, current)
+                yield fetch(f"end, fetched {wanted}, current {current}, {at}", partition, end, current, wanted)
+        yield fetch(f"above the end of its epoch {at}", partition, end + 1, 0, 0)
+    yield fetch("the last record", 1, 119_999, 0, 0)
+
+
 def producers() -> Iterator[Step]:
     def init(name: str, version: int, **fields: Any) -> Step:
         request = m.InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 60_000, **fields})
@@ -545,6 +587,7 @@ def script() -> Iterator[Step]:
     yield from replace_configs()
     yield from describe_configs()
     yield from records()
+    yield from positions()
     yield from producers()
     yield from metadata()
     yield from list_offsets()
