@@ -18,7 +18,7 @@ KINDS: Mapping[str, str] = {
     "rebalance": "a group begins a new generation",
     "roll": "a partition begins a new segment",
     "slow_request": "a request took longer than pybroker.slow.request.ms",
-    "throttle": "a connection had to wait for buffer memory",
+    "throttle": "a connection had to wait for buffer memory, or a client is over its quota",
     "offline": "a partition or a log dir went out of service",
     "fencing": "the controllers fence or unfence this broker, or it registers with them",
     "isr": "the in-sync replicas of a partition led here changed",
