@@ -7,7 +7,7 @@ ends badly, as it does over a record whose length is not its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pybroker.testing.kafka import run_tool
@@ -18,6 +18,9 @@ _ALARM = re.compile(
     r"|was indexed|is out of order|should be larger|missing|invalid bytes|ended with status",
     re.IGNORECASE,
 )
+# Linux takes 128 KiB in one argument.
+_MOST_CHARACTERS = 100_000
+_DECODERS = {"__cluster_metadata": "--cluster-metadata-decoder", "__consumer_offsets": "--offsets-decoder"}
 _ENDED = "the dump tool ended with status "
 _OFFSET = re.compile(r"\boffset: (\d+)\b")
 # The first offset of a file is said to follow -1.
@@ -26,14 +29,38 @@ _BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+)")
 
 
 def _dump(files: list[Path], *options: str) -> list[str]:
-    joined = ",".join(map(str, files))
-    done = run_tool(_DUMP, *options, "--files", joined, check=False)
-    lines = (done.stdout + done.stderr).decode(errors="replace").splitlines()
-    return lines if done.returncode == 0 else [*lines, f"{_ENDED}{done.returncode}"]
+    lines: list[str] = []
+    for part in _parts([str(path) for path in files]):
+        done = run_tool(_DUMP, *options, "--files", ",".join(part), check=False)
+        lines += (done.stdout + done.stderr).decode(errors="replace").splitlines()
+        if done.returncode != 0:
+            lines.append(f"{_ENDED}{done.returncode}")
+    return lines
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    """Names in order, as many at a time as an argument can hold."""
+    part: list[str] = []
+    size = 0
+    for name in names:
+        if part and size + len(name) >= _MOST_CHARACTERS:
+            yield part
+            part, size = [], 0
+        part.append(name)
+        size += len(name) + 1
+    if part:
+        yield part
 
 
 def _alarms(lines: list[str], what: str) -> list[str]:
-    return [f"{what}: {line[:300]}" for line in lines if _ALARM.search(line)]
+    """Lines that tell of something wrong, with the file that the tool was at."""
+    found = []
+    for line in lines:
+        if line.startswith("Dumping "):
+            what = line.removeprefix("Dumping ")
+        if _ALARM.search(line):
+            found.append(f"{what}: {line[:300]}")
+    return found
 
 
 def _check_order(lines: list[str]) -> list[str]:
@@ -78,28 +105,26 @@ def segment_findings(log_files: list[Path], *options: str, with_gaps: bool = Fal
 def findings(log_dir: Path, compacted: Collection[str] = ("__consumer_offsets",)) -> list[str]:
     """What Kafka's tool dislikes in a stopped log dir: logs, indexes, producer snapshots, offsets, metadata log. Of the
     `compacted` topics offsets may be missing."""
+    directories = sorted(path for path in log_dir.iterdir() if path.is_dir() and re.search(r"-\d+$", path.name))
+
+    def files(suffix: str) -> list[Path]:
+        return sorted(path for directory in directories for path in directory.glob(f"*.{suffix}"))
+
+    # Java takes longer to start than most files to read, so all that need the same options go in one.
     found: list[str] = []
-    partitions = [path for path in log_dir.iterdir() if path.is_dir() and re.search(r"-\d+$", path.name)]
-    decoders = {"__cluster_metadata": "--cluster-metadata-decoder", "__consumer_offsets": "--offsets-decoder"}
-    groups: dict[str, list[Path]] = {}
-    for partition in partitions:
-        groups.setdefault(partition.name.rpartition("-")[0], []).append(partition)
-    for topic, directories in sorted(groups.items()):
-        logs = sorted(path for directory in directories for path in directory.glob("*.log"))
-        options = [decoders[topic]] if topic in decoders else []
-        filled = [log for log in logs if log.stat().st_size > 0]
-        if filled:
-            found += segment_findings(filled, *options, with_gaps=topic in compacted)
-        for suffix, more in (
-            ("index", ["--index-sanity-check"]),
-            ("timeindex", []),
-            ("txnindex", []),
-            ("snapshot", []),
-        ):
-            files = sorted(path for directory in directories for path in directory.glob(f"*.{suffix}"))
-            if files:
-                found += _alarms(_dump(files, *more), f"{topic} *.{suffix}")
-        checkpoints = sorted(path for directory in directories for path in directory.glob("*.checkpoint"))
-        if checkpoints:
-            found += _alarms(_dump(checkpoints, "--cluster-metadata-decoder"), f"{topic} *.checkpoint")
+    logs: dict[tuple[str | None, bool], list[Path]] = {}
+    for path in files("log"):
+        topic = path.parent.name.rpartition("-")[0]
+        if path.stat().st_size > 0:
+            logs.setdefault((_DECODERS.get(topic), topic in compacted), []).append(path)
+    for (decoder, with_gaps), some in logs.items():
+        found += segment_findings(some, *([decoder] if decoder else []), with_gaps=with_gaps)
+    for suffixes, options in (
+        (["index"], ["--index-sanity-check"]),
+        (["timeindex", "txnindex", "snapshot"], []),
+        (["checkpoint"], ["--cluster-metadata-decoder"]),
+    ):
+        more = [path for suffix in suffixes for path in files(suffix)]
+        if more:
+            found += _alarms(_dump(more, *options), ", ".join(f"*.{suffix}" for suffix in suffixes))
     return found

@@ -87,6 +87,7 @@ class Rounds:
         self._identity = {"test": test, "parameters": parameters, "commit": commit}
         self._say = say
         self._count: int | None = None
+        self._advice = ""
 
     def left(self, count: int, seed: int, until: float | None = None) -> Iterator[Round]:
         """Those of `count` rounds that are to be played; each is to be entered. `until` is the end of the sitting, by
@@ -96,11 +97,17 @@ class Rounds:
         if end is not None:
             self._go_on()
         done = {row["round"] for row in self.rows}
+        played = 0
         for number in range(count):
             if number in done:
                 continue
             if end is not None and time.monotonic() + self._longest_seconds() > end:
+                if played == 0:
+                    self._advice = (
+                        f"; a round takes up to {self._longest_seconds():.0f} s, and the sitting was too short"
+                    )
                 return
+            played += 1
             yield Round(number, seed * _SEEDS_PER_RUN + number, self._write)
 
     def without_end(self, until: float) -> Iterator[Round]:
@@ -123,7 +130,7 @@ class Rounds:
             )
         played = [row for row in self.rows if row["round"] is not None]
         if self._count is not None and len(played) < self._count:
-            pytest.skip(f"{len(played)} of {self._count} rounds have been played: run it again")
+            pytest.skip(f"{len(played)} of {self._count} rounds have been played: run it again{self._advice}")
         return played
 
     def total(self, fact: str) -> int:

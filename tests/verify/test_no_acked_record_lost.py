@@ -14,6 +14,8 @@ from pybroker.testing.rounds import Rounds
 
 KILLS = 100
 SEED = 100
+# A restart by itself is far below what it may take; some meet a machine that is busy with something else.
+MOST_SLOW = 10
 
 
 @pytest.mark.parametrize("engines", [(PACED,), (DIRECT,), (DIRECT, PACED)], ids="-".join)
@@ -25,5 +27,10 @@ def test_nothing_acknowledged_is_lost_or_doubled_in_100_kills(engines: tuple[str
                 each.facts |= run.kill(aims[each.number % len(aims)], each.number, each.seed)
         with rounds.closing():
             print(run.finish())
-    hit = {row["facts"]["aim"] for row in rounds.require_all()}
+    facts = [row["facts"] for row in rounds.require_all()]
+    slow = [each for each in facts if each["restart_ms"] > each["allowed_ms"]]
+    worst = max(each["restart_ms"] for each in facts)
+    print(f"{len(slow)} of {len(facts)} restarts took more than a second per GiB, the worst {worst} ms")
+    assert len(slow) <= MOST_SLOW, slow
+    hit = {each["aim"] for each in facts}
     assert hit == set(aims), f"no kill came right after a change of: {set(aims) - hit}"

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.adapters import kafka as kafka_adapter
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.kafka import KafkaBroker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,13 +55,14 @@ def restart_seconds(broker: BrokerProcess | KafkaBroker) -> float:
     return time.monotonic() - started
 
 
-def test_a_gib_is_recovered_in_a_second(pbload: Path) -> None:
-    with BrokerProcess() as broker:
+@pytest.mark.parametrize("engine", [PACED, DIRECT])
+def test_a_gib_is_recovered_in_a_second(pbload: Path, engine: str) -> None:
+    with BrokerProcess(overrides={"pybroker.append.engine": engine}) as broker:
         empty = restart_seconds(broker)
         create_topic(broker, "large", 4)
         produce(pbload, broker, "large", 4, 256 << 10, 4 * GIB)
         seconds = restart_seconds(broker)
-        print(f"4 GiB in 4 partitions: {seconds:.2f} s until ready, {empty:.2f} s with an empty dir")
+        print(f"{engine}, 4 GiB in 4 partitions: {seconds:.2f} s until ready, {empty:.2f} s with an empty dir")
         assert seconds - empty <= 4 * SECONDS_PER_GIB
 
 

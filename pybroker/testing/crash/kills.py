@@ -69,6 +69,10 @@ AIMS: Mapping[str, str] = {
 COMPACTION_AIMS = ("cleaning", "swap", "cleaner checkpoint", "deletion")
 
 
+#: What a restart may take on top of that of an empty broker: so much for each GiB written, one begun included.
+RESTART_MS_PER_GIB = 1000
+_GIB = 1 << 30
+
 #: Changes of these kinds come many times a second, but for a machine that is busy with something else.
 _AIM_SECONDS = 20.0
 
@@ -113,7 +117,9 @@ class KillRun:
     def __enter__(self) -> KillRun:
         self._turns = EngineTurns(self._engines)
         overrides = {**OVERRIDES, **self._turns.overrides(0), "pybroker.io.backend": self._backends[0]}
+        started = time.monotonic()
         self._broker = BrokerProcess(overrides=overrides)
+        self._empty_ms = int((time.monotonic() - started) * 1000)
         bootstrap = self._broker.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         wanted = [NewTopic(name, _PARTITIONS, 1, config=dict(config)) for name, config in _TOPICS.items()]
@@ -156,6 +162,7 @@ class KillRun:
         trimmed = self._trimmed_ledger.ends()
         promised = self._control.promises()
         self._broker.kill()
+        written = sum(path.stat().st_size for path in self._broker.log_dir.glob("*/*.log"))
         label = aim if hit else "random"
         self.report.kills[label] = self.report.kills.get(label, 0) + 1
         kill_count = sum(self.report.kills.values())
@@ -172,7 +179,12 @@ class KillRun:
         self._check_trimmed(trimmed)
         after = self._counts()
         facts = {name: after[name] - before[name] for name in before}
-        return {"aim": label, "restart_ms": self.report.restart_ms[-1], **facts}
+        restart = {"restart_ms": self.report.restart_ms[-1], "allowed_ms": self._allowed_ms(written)}
+        return {"aim": label, "written_mib": written >> 20, **restart, **facts}
+
+    def _allowed_ms(self, written_bytes: int) -> int:
+        """How long a restart may take over logs of so many bytes."""
+        return self._empty_ms + RESTART_MS_PER_GIB * max(1, -(-written_bytes // _GIB))
 
     def _counts(self) -> dict[str, int]:
         return {
