@@ -116,17 +116,20 @@ def lost(
     load.wait_for_progress()
     gaps = silences(history, began, time.monotonic())
     other = next(node.node_id for node in cluster.layout.brokers if node.node_id != node_id)
-    new_leaders = {(TOPIC, each.partition_index): each.leader_id for each in described(cluster, other)}
+    now = {(TOPIC, each.partition_index): each for each in described(cluster, other)}
     cluster.start(node_id)
     wait_until_healthy(cluster)
     found = []
     kind = cluster.layout.node(node_id).kind
     for place in affected:
         start, end = gaps[place]
-        new_kind = cluster.layout.node(new_leaders[place]).kind
+        new_leader = now[place].leader_id
+        new_kind = cluster.layout.node(new_leader).kind
+        others = [cluster.layout.node(each).kind for each in now[place].isr_nodes if each != new_leader]
         text = (
-            f"{kind} {node_id} {'killed' if is_killed else 'stopped'}, {new_kind} leads {place[0]}-{place[1]}: silence "
-            f"{end - start:.2f} s; fenced after {fenced - began:.2f} s, served {end - fenced:+.2f} s later"
+            f"{kind} {node_id} {'killed' if is_killed else 'stopped'}, {new_kind} leads {place[0]}-{place[1]}, "
+            f"followed by {' and '.join(others) or 'nobody'}: silence {end - start:.2f} s; "
+            f"fenced after {fenced - began:.2f} s, served {end - fenced:+.2f} s later"
         )
         print(text)
         # A broker that is stopped leads until it has handed over; one that was killed leaves a hole until it is fenced.
