@@ -36,7 +36,7 @@ def describe_clients(cluster: Cluster, who: Who, names: tuple[str, ...], as_json
         ]
     rows = [
         {
-            "entity": {kind: "<default>" if name is None else name for kind, name in entity},
+            "entity": quotas.names_of(entity),
             "of": quotas.text_of(entity),
             "name": key,
             "value": value if isinstance(value, str) or as_json else f"{value:.12g}",
@@ -71,8 +71,8 @@ def alter_clients(
     if rates or no_rates:
         quotas.alter(cluster, entity, values=rates, delete=no_rates, validate_only=validate_only)
     if as_json:
-        named = {"entity": {kind: "<default>" if name is None else name for kind, name in entity}}
-        print_json({**named, "set": sorted(values), "deleted": [*deleted], "altered": not validate_only})
+        facts = {"set": sorted(values), "deleted": [*deleted], "altered": not validate_only}
+        print_json({"entity": quotas.names_of(entity), **facts})
     else:
         click.echo(f"{quotas.text_of(entity)}: {'would be accepted' if validate_only else 'changed'}")
 

@@ -119,9 +119,12 @@ def _digest(mechanism: int) -> str:
     return MECHANISMS[mechanism].removeprefix("SCRAM-").replace("-", "").lower()
 
 
+def names_of(entity: Entity) -> dict[str, str]:
+    """By type; the one that stands for all others has a word of its own."""
+    return {kind: "<default>" if name is None else name for kind, name in entity}
+
+
 def text_of(entity: Entity) -> str:
     """For people."""
     words = {"client-id": "client"}
-    return ", ".join(
-        f"{words.get(kind, kind)} {'<default>' if name is None else name}" for kind, name in reversed(entity)
-    )
+    return ", ".join(f"{words.get(kind, kind)} {name}" for kind, name in reversed(names_of(entity).items()))
