@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ RECORD_COUNT = 10
 # The records are from 2023, which retention would see.
 KEEP = {"retention.ms": "-1"}
 FIRST_TIME_MS = 1_700_000_000_000
+_numbers = itertools.count(1)
 
 
 def fill(broker: Broker, topic: str) -> None:
@@ -102,7 +104,7 @@ def test_a_group_with_a_member(run: Run, lines_of: Lines, kafka_broker: Broker, 
 def test_offsets_are_moved(
     run: Run, lines_of: Lines, kafka_broker: Broker, moved_topic: str, words: tuple[str, ...], wanted: list[int]
 ) -> None:
-    group = "cli-moves"
+    group = f"{moved_topic}-group"
     commit(kafka_broker, group, moved_topic, 4)
     command = ("groups", "reset-offsets", "--group", group, "--topic", moved_topic, *words)
     planned = lines_of(*command)
@@ -114,8 +116,10 @@ def test_offsets_are_moved(
 
 @pytest.fixture(scope="module")
 def moved_topic(kafka_broker: Broker) -> str:
-    fill(kafka_broker, "cli-moved")
-    return "cli-moved"
+    """Under a new name each time: a worker that takes tests from another may come back to this module."""
+    topic = f"cli-moved-{next(_numbers)}"
+    fill(kafka_broker, topic)
+    return topic
 
 
 def test_a_dry_run_says_so(run: Run, kafka_broker: Broker, moved_topic: str) -> None:
