@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,9 +50,8 @@ def _quiet_producer(seconds: float) -> tuple[str, ...]:
     return ("produce", "--topic", "quiet", *flags, *PROBE_PRIORITY)
 
 
-def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, run: Run) -> float:
+def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, seconds: float) -> float:
     """p99 of the quiet producer while the control load runs beside it."""
-    seconds = run.effort.seconds
     producer = peer.load_beside(*_quiet_producer(seconds))
     if shape.timed:
         peer.load(*shape.arguments, "--rate", f"{rate:.0f}", "--seconds", str(seconds))
@@ -63,14 +63,19 @@ def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, run: Run) -
 
 
 def _produce_p99s(peer: Peer, shape: ControlShape, rate: float, run: Run) -> tuple[float, float]:
-    """p99 of the quiet producer beside the control load and without it: medians of turns, as one stall of the disk
-    decides the p99 of one turn."""
+    """p99 of the quiet producer beside the control load and without it: medians of many short turns, as one stall of
+    the disk decides the p99 of one turn. The other brokers, which have a load behind them to tidy up, stand still."""
+    seconds = run.effort.seconds / 2
     under_us, quiet_us = [], []
-    for _ in range(run.effort.repetitions):
+    for _ in range(2 * run.effort.repetitions + 1):
         os.sync()
-        quiet = run.note(peer, "quiet producer", peer.load(*_quiet_producer(run.effort.seconds)))
-        quiet_us.append(quiet.latency_us("p99"))
-        under_us.append(_produce_p99_under(peer, shape, rate, run))
+        with ExitStack() as stack:
+            for other in run.peers:
+                if other is not peer:
+                    stack.enter_context(other.frozen())
+            quiet = run.note(peer, "quiet producer", peer.load(*_quiet_producer(seconds)))
+            quiet_us.append(quiet.latency_us("p99"))
+            under_us.append(_produce_p99_under(peer, shape, rate, seconds))
     return statistics.median(under_us), statistics.median(quiet_us)
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench.peers.cgroup import Cgroup
+from pybroker.testing.process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY_BYTES = 3 << 30
@@ -43,6 +46,10 @@ class Broker(Protocol):
     @property
     def bootstrap(self) -> str:
         """`host:port` for clients."""
+
+    @property
+    def process(self) -> ChildProcess:
+        """The running broker."""
 
     def start(self) -> object:
         """Start (again) and wait until it serves."""
@@ -166,6 +173,16 @@ class Peer:
         words = self.words(arguments)
         pipe = subprocess.PIPE
         return BackgroundLoad(words, subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True))
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Without a turn on a CPU, so that it is no part of what is measured. For seconds: the session that Apache
+        Kafka's broker has with its controller must outlast it."""
+        os.kill(self.broker.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.broker.process.pid, signal.SIGCONT)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic that a shape is done with, so that the disk does not fill."""
