@@ -99,9 +99,11 @@ static bool load_indexes(pb_segment *segment, int64_t log_bytes)
     return good;
 }
 
-/* Write a rebuilt sealed segment's indexes; the active one's go out with the next upkeep. */
-static int store_indexes(pb_segment *segment)
+/* Write a rebuilt sealed segment's indexes; the active one's go out with the next upkeep. That syncs them too where the
+ * segment is not below the recovery point, which does not pass it before: a start would wait for two syncs of each. */
+static int store_indexes(const recovery *r, pb_segment *segment)
 {
+    bool sync = segment->base_offset < r->trusted_offset;
     static const pb_file_kind KINDS[] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX, PB_FILE_TRANSACTION_INDEX};
     int rc = pb_segment_seal_time_index(segment);
     for (size_t i = 0; rc == 0 && i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
@@ -110,11 +112,11 @@ static int store_indexes(pb_segment *segment)
         if (KINDS[i] == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0)
             continue;
         PB_ASSERT(index->flushed_count == 0);
-        rc = pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, true);
+        rc = pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, sync);
         if (rc == 0)
             pb_index_flushed(index, index->pending_count, entry_bytes);
     }
-    segment->indexes = rc == 0 ? PB_SYNCED : PB_UNSAVED;
+    segment->indexes = rc != 0 ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;
     return rc;
 }
 
@@ -313,7 +315,7 @@ static int check_sealed(recovery *r, uint32_t index)
     pb_replay replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_PRODUCERS);
     rc = replay_durable(r, &replay, sealed_end_of(r->log, index));
     if (rc == 0)
-        rc = store_indexes(segment);
+        rc = store_indexes(r, segment);
     r->report->scanned_bytes += replay.position;
     r->gaps_seen = r->gaps_seen || replay.gaps_seen;
     close_file(segment);
@@ -488,7 +490,7 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
             r->gap_offset = segment->base_offset;
         rc = scan_segment(r, i, next_offset);
         if (rc == 0 && i + 1 < log->segment_count) {
-            rc = store_indexes(segment);
+            rc = store_indexes(r, segment);
             close_file(segment);
             if (rc != 0)
                 return fail_segment(r, segment, rc, "cannot write the indexes of");

@@ -176,13 +176,14 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
     int file = ops->file_open(segment->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
     if (file < 0)
         return file;
+    struct iovec iov = {(void *)(uintptr_t)bytes, (size_t)count * entry_bytes};
     int64_t position = (int64_t)flushed * entry_bytes;
-    if (ops->file_size(segment->io, file) > position)
-        rc = ops->file_truncate(segment->io, file, position);
-    if (rc == 0 && count > 0) {
-        struct iovec iov = {(void *)(uintptr_t)bytes, (size_t)count * entry_bytes};
+    int64_t end = position + (int64_t)iov.iov_len;
+    if (count > 0)
         rc = pb_io_write_all(segment->io, file, &iov, 1, position);
-    }
+    /* Last, as recovery mostly writes what is there already: blocks that are given back cost more than the write. */
+    if (rc == 0 && ops->file_size(segment->io, file) > end)
+        rc = ops->file_truncate(segment->io, file, end);
     if (rc == 0 && sync)
         rc = ops->file_sync(segment->io, file);
     int close_rc = ops->file_close(segment->io, file);
