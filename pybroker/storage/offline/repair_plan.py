@@ -58,7 +58,8 @@ class Planner:
     """Goes over the batches of a partition in order."""
 
     def __init__(self, last_known_epoch: int | None) -> None:
-        """`last_known_epoch`: the largest of leader-epoch-checkpoint; no batch has a larger one."""
+        """`last_known_epoch`: the largest of leader-epoch-checkpoint. A single batch has no larger one; several do when
+        the file is behind, as after a crash, or damaged."""
         self._last_known_epoch = last_known_epoch
         self._due = -1
         self._due_is_exact = False
@@ -120,7 +121,8 @@ class Planner:
 
     def _leader_epoch(self, row: WalkRow, after: WalkRow | None) -> int:
         epoch = row.leader_epoch
-        too_new = self._last_known_epoch is not None and epoch > self._last_known_epoch
+        is_alone = after is None or epoch != after.leader_epoch
+        too_new = is_alone and self._last_known_epoch is not None and epoch > self._last_known_epoch
         leaps = after is not None and epoch > after.leader_epoch >= self._epoch
         if row.magic != 2 or (epoch >= self._epoch and not too_new and not leaps):
             return epoch

@@ -85,6 +85,15 @@ def test_one_flipped_bit_costs_one_batch_at_most(log_dir: Path, tmp_path: Path) 
     repair_flipped_bits(log_dir, tmp_path, 30, seed=9)
 
 
+def test_batches_keep_an_epoch_that_their_checkpoint_does_not_have(log_dir: Path, tmp_path: Path) -> None:
+    """It is written after them, so a crash may leave it behind; and a bit of it may be flipped."""
+    (log_dir / "__cluster_metadata-0" / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    result = repaired(log_dir, tmp_path / "repaired")
+    assert [restored for partition in result.partitions for restored in partition.restored] == []
+    partition = "__cluster_metadata-0"
+    assert intact_batches(tmp_path / "repaired" / partition) == intact_batches(KAFKA_DIR / partition)
+
+
 def repair_flipped_bits(log_dir: Path, work_dir: Path, count: int, seed: int) -> None:
     """Wherever one is: all other batches are there afterwards, and nothing that a check finds wrong but the gap."""
     for number, (path, bit) in enumerate(flips(log_dir, count, seed)):
