@@ -178,11 +178,11 @@ class Peer:
     def frozen(self) -> Iterator[None]:
         """Without a turn on a CPU, so that it is no part of what is measured. For seconds: the session that Apache
         Kafka's broker has with its controller must outlast it."""
-        os.kill(self.broker.process.pid, signal.SIGSTOP)
+        self.broker.process.signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self.broker.process.pid, signal.SIGCONT)
+            self.broker.process.signal(signal.SIGCONT)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic that a shape is done with, so that the disk does not fill."""
