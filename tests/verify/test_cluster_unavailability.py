@@ -134,10 +134,10 @@ def lost(
         print(text)
         # A broker that is stopped leads until it has handed over; one that was killed leaves a hole until it is fenced.
         # Between Apache Kafka's own a follower may wait for a second before it asks the new leader.
-        took = end - fenced if is_killed else end - start
-        is_ours = new_kind is NodeKind.BROKER
-        if not is_killed:
-            is_ours = kind is NodeKind.BROKER and (is_ours or NodeKind.BROKER in others)
+        if is_killed:
+            took, is_ours = end - fenced, new_kind is NodeKind.BROKER
+        else:
+            took, is_ours = end - start, kind is NodeKind.BROKER and NodeKind.BROKER in (new_kind, *others)
         if took > BOUND_SECONDS and is_ours:
             found.append(text)
     return found
