@@ -114,7 +114,7 @@ class _Tables:
 
     def adopt(self, name: str, part: str) -> DataFrame:
         """A part that was written under another name, as a table: nothing is copied."""
-        paths = self._session._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]
+        paths = self._session._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]  # None before Java runs
         source, target = paths(self._path(part)), paths(self._path(name))
         files = target.getFileSystem(self._session._jsc.hadoopConfiguration())
         files.delete(target, True)
