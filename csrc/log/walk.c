@@ -74,6 +74,7 @@ int pb_log_walk_begin(pb_log_walk *walk, const pb_log_walk_file *file)
     walk->at_end = false;
     walk->totals.bytes += size;
     walk->totals.file_max_timestamp = PB_NO_TIMESTAMP;
+    walk->max_timestamp_offset = -1;
     walk->totals.file_first_offset = -1;
     return 0;
 }
@@ -228,7 +229,7 @@ static bool compare_index(pb_log_walk *walk, pb_log_walk_row *out)
     return false;
 }
 
-/* The same for the time index: an entry names the batch with the largest timestamp so far, by its last offset. */
+/* The same for the time index: an entry names the first batch with the largest timestamp so far, by its last offset. */
 static bool compare_time(pb_log_walk *walk, pb_log_walk_row *out)
 {
     size_t count = walk->options.time_index_length / TIME_ENTRY_BYTES;
@@ -248,8 +249,7 @@ static bool compare_time(pb_log_walk *walk, pb_log_walk_row *out)
         if (walk->lost_from >= 0 && offset >= walk->lost_from && (walk->at_end || offset < batch->base_offset))
             continue;
         bool here = !walk->at_end && offset >= batch->base_offset && offset <= last_offset;
-        if (here && offset == last_offset && timestamp == batch->max_timestamp &&
-            timestamp == walk->totals.file_max_timestamp)
+        if (here && offset == walk->max_timestamp_offset && timestamp == walk->totals.file_max_timestamp)
             continue;
         *out = (pb_log_walk_row){.base_offset = offset,
                                  .expected_offset = here ? last_offset : -1,

@@ -170,8 +170,10 @@ static void add_up(pb_log_walk *walk, const pb_batch_header *header)
     totals->codec_bytes[pb_batch_compression(header)] += header->size_bytes;
     _Static_assert(PB_LOG_WALK_SIZE_BUCKETS == PB_HISTOGRAM_BUCKETS, "a place for every bucket");
     totals->sizes[pb_histogram_bucket(header->size_bytes)]++;
-    if (header->max_timestamp > totals->file_max_timestamp)
+    if (header->max_timestamp > totals->file_max_timestamp) {
         totals->file_max_timestamp = header->max_timestamp;
+        walk->max_timestamp_offset = pb_batch_last_offset(header);
+    }
     if (header->max_timestamp > totals->max_timestamp)
         totals->max_timestamp = header->max_timestamp;
     if (header->max_timestamp >= 0 && (totals->min_timestamp < 0 || header->max_timestamp < totals->min_timestamp))

@@ -92,7 +92,7 @@ def _tell_time(report: Report, segment: Segment, row: WalkRow) -> None:
     else:
         text = (
             f"{said}; the batch there has last offset {row.expected_offset} and largest timestamp "
-            f"{row.base_timestamp_ms}, or an earlier one is larger"
+            f"{row.base_timestamp_ms}, or an earlier one is as large"
         )
     report.error("time-index-entry", segment.time_index, text, position=row.number * 12, offset=row.base_offset)
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 import zlib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, flip, flips, is_unprotected, kinds
 
 from pybroker.cli.main import main
+from pybroker.native.walk import EVERY, SegmentWalk
+from pybroker.storage.offline.layout import PartitionFiles
 
 PLAIN = "plain-0"
 FIRST = f"{0:020}"
@@ -53,6 +56,29 @@ def test_bits_of_the_indexes_and_checkpoints_of_one_partition_is_found(log_dir: 
             flip(path, bit)
             assert faults(log_dir if path.parent == log_dir else partition), f"{path.name}: bit {bit}"
             flip(path, bit)
+
+
+def test_a_time_index_entry_that_names_a_later_batch_of_its_timestamp_is_found(log_dir: Path) -> None:
+    time_index, last_offsets = _twins(log_dir / PLAIN)
+    entries = bytearray(time_index.read_bytes())
+    base_offset = int(time_index.stem)
+    at = 12 * [base_offset + offset for _, offset in struct.iter_unpack(">qi", entries)].index(last_offsets[0])
+    struct.pack_into(">i", entries, at + 8, last_offsets[1] - base_offset)
+    time_index.write_bytes(entries)
+    (finding,) = faults(log_dir)
+    assert (finding.kind, finding.path, finding.position) == ("time-index-entry", time_index, at)
+
+
+def _twins(partition: Path) -> tuple[Path, list[int]]:
+    """A time index and the last offsets of two batches of one largest timestamp, the first of which is in it."""
+    for base_offset, log in PartitionFiles.of(partition).logs:
+        time_index = log.with_suffix(".timeindex")
+        named = {base_offset + offset for _, offset in struct.iter_unpack(">qi", time_index.read_bytes())}
+        rows = list(SegmentWalk().rows(log, base_offset, wanted=EVERY))
+        for row, after in pairwise(rows):
+            if row.last_offset in named and after.max_timestamp_ms == row.max_timestamp_ms:
+                return time_index, [row.last_offset, after.last_offset]
+    raise AssertionError(f"no two batches of {partition} have the same largest timestamp")
 
 
 def test_a_finding_has_file_position_and_offset(log_dir: Path) -> None:
