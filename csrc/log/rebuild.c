@@ -24,6 +24,7 @@ static int fill_indexes(pb_log *log, pb_segment *scratch, int file)
         .log = log,
         .segment = scratch,
         .file = file,
+        .direct = -1,
         .file_bytes = scratch->size_bytes,
         .next_offset = scratch->base_offset,
         .first_timestamp_ms = -1,

@@ -30,7 +30,7 @@ typedef struct recovery {
     const pb_log_options *options;
     pb_log_recovery *report;
     pb_failure *failure;
-    uint8_t *buffer; /* PB_SCAN_LARGE_BYTES */
+    uint8_t *buffer; /* PB_SCAN_LARGE_BYTES, aligned to PB_DIRECT_BLOCK_BYTES */
     int64_t active_first_timestamp_ms;
     int64_t trusted_offset; /* everything below was durable */
     int64_t gap_offset;     /* all gaps between segments that were accepted lie below */
@@ -144,6 +144,7 @@ static pb_replay replay_of(recovery *r, pb_segment *segment, int flags)
         .log = r->log,
         .segment = segment,
         .file = segment->file,
+        .direct = -1,
         .file_bytes = segment->size_bytes,
         .next_offset = segment->base_offset,
         .first_timestamp_ms = -1,
@@ -291,6 +292,20 @@ static int replay_durable(recovery *r, pb_replay *replay, int64_t sealed_end)
     }
 }
 
+/* The same for a whole segment, of which nobody may ever ask for most: what is not in memory stays out of it. */
+static int replay_whole(recovery *r, pb_replay *replay, int64_t sealed_end)
+{
+    pb_segment *segment = replay->segment;
+    char path[PB_LOG_PATH_BYTES];
+    if (pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_LOG, "") == 0)
+        replay->direct = segment->io->ops->file_open(segment->io, path, PB_OPEN_READ | PB_OPEN_DIRECT);
+    int rc = replay_durable(r, replay, sealed_end);
+    if (replay->direct >= 0)
+        segment->io->ops->file_close(segment->io, replay->direct);
+    replay->direct = -1;
+    return rc;
+}
+
 static int64_t sealed_end_of(const pb_log *log, uint32_t index)
 {
     return index + 1 < log->segment_count ? log->segments[index + 1]->base_offset : -1;
@@ -313,7 +328,7 @@ static int check_sealed(recovery *r, uint32_t index)
     if (rc != 0)
         return rc;
     pb_replay replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_PRODUCERS);
-    rc = replay_durable(r, &replay, sealed_end_of(r->log, index));
+    rc = replay_whole(r, &replay, sealed_end_of(r->log, index));
     if (rc == 0)
         rc = store_indexes(r, segment);
     r->report->scanned_bytes += replay.position;
@@ -428,7 +443,7 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
     segment->old_magic = false;
     pb_replay replay =
         replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
-    rc = replay_durable(r, &replay, sealed_end_of(r->log, index));
+    rc = replay_whole(r, &replay, sealed_end_of(r->log, index));
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot scan");
     note_old_magic(r, segment, replay.old_magic_offset);
@@ -684,7 +699,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     r.active_first_timestamp_ms = -1;
     r.trusted_offset = options->clean ? INT64_MAX : options->recovery_point;
     r.gap_offset = options->gap_offset > r.trusted_offset ? options->gap_offset : r.trusted_offset;
-    r.buffer = malloc(PB_SCAN_LARGE_BYTES);
+    r.buffer = aligned_alloc(PB_DIRECT_BLOCK_BYTES, PB_SCAN_LARGE_BYTES);
     if (r.buffer == NULL)
         return pb_log_fail(log, failure, -ENOMEM, "cannot open the log");
     int rc = recover_directory(&r);

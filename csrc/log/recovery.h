@@ -32,6 +32,7 @@ typedef struct pb_replay {
     pb_log *log;
     pb_segment *segment;
     int file;
+    int direct; /* the same file, opened with PB_OPEN_DIRECT, to read what is not in memory; -1: none */
     int64_t file_bytes;
     int64_t position;           /* in: where to begin, at a batch. out: where the good batches end */
     int64_t next_offset;        /* in: batches below have been seen, or base offset. out: behind the last good batch */
@@ -40,7 +41,7 @@ typedef struct pb_replay {
     int64_t indexed_position;   /* in: where to begin. Of the last index entry */
     bool gaps_seen;             /* in: false. out: offsets are missing, so this log was compacted */
     int flags;
-    uint8_t *buffer;
+    uint8_t *buffer; /* with `direct` it is aligned for it */
     size_t buffer_bytes;
 } pb_replay;
 

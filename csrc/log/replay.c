@@ -119,6 +119,8 @@ int pb_replay_run(pb_replay *replay)
 {
     pb_scan scan;
     pb_scan_init(&scan, replay->log->io, replay->file, replay->file_bytes, replay->buffer, replay->buffer_bytes);
+    if (replay->direct >= 0)
+        pb_scan_past_cache(&scan, replay->direct);
     bool newest_seen = false;
     /* An index has four bytes for a position. */
     while (replay->position < replay->file_bytes && replay->position <= INT32_MAX) {
@@ -203,6 +205,7 @@ static int replay_segment_producers(pb_log *log, const pb_log_guard *guard, pb_l
         .log = beside,
         .segment = segment,
         .file = file,
+        .direct = -1,
         .file_bytes = segment->size_bytes,
         .next_offset = from,
         .first_timestamp_ms = -1,

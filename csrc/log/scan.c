@@ -17,12 +17,52 @@ void pb_scan_init_segment(pb_scan *scan, pb_segment *segment, int file, int64_t 
     scan->segment = segment;
 }
 
+void pb_scan_past_cache(pb_scan *scan, int direct)
+{
+    PB_ASSERT(direct >= 0 && scan->direct < 0 && scan->segment == NULL);
+    PB_ASSERT((uintptr_t)scan->buffer % PB_DIRECT_BLOCK_BYTES == 0);
+    PB_ASSERT(scan->capacity % PB_DIRECT_BLOCK_BYTES == 0 && scan->capacity >= (size_t)2 * PB_DIRECT_BLOCK_BYTES);
+    scan->direct = direct;
+    scan->capacity -= PB_DIRECT_BLOCK_BYTES;
+}
+
+/* Fill the buffer from the block on that `position` lies in. */
+static int fill_past_cache(pb_scan *scan, size_t length, int64_t position)
+{
+    int64_t begin = position - position % PB_DIRECT_BLOCK_BYTES;
+    size_t wanted = (size_t)(position - begin) + length;
+    size_t blocks_bytes = (wanted + PB_DIRECT_BLOCK_BYTES - 1) / PB_DIRECT_BLOCK_BYTES * (size_t)PB_DIRECT_BLOCK_BYTES;
+    PB_ASSERT(blocks_bytes <= scan->capacity + PB_DIRECT_BLOCK_BYTES);
+    for (size_t got = 0; got < wanted;) {
+        int64_t count = scan->io->ops->file_read(scan->io, scan->direct, scan->buffer + got, blocks_bytes - got,
+                                                 begin + (int64_t)got);
+        if (count < 0)
+            return (int)count;
+        got += (size_t)count;
+        /* Part of a block is read at the file's end only. */
+        if (got < wanted && (count == 0 || got % PB_DIRECT_BLOCK_BYTES != 0))
+            return -ENODATA;
+    }
+    scan->position = begin;
+    scan->length = wanted;
+    return 0;
+}
+
 /* Fill the buffer. */
 static int fill_buffer(pb_scan *scan, size_t length, int64_t position)
 {
-    if (scan->segment != NULL)
-        return pb_tail_read(scan->segment, scan->file, scan->buffer, length, position);
-    return pb_io_read_all(scan->io, scan->file, scan->buffer, length, position);
+    bool is_cold =
+        scan->direct >= 0 && scan->io->ops->file_resident(scan->io, scan->file, position, (int64_t)length) == 0;
+    /* Where that cannot be done, the usual way can, or says what is wrong. */
+    if (is_cold && fill_past_cache(scan, length, position) == 0)
+        return 0;
+    int rc = scan->segment != NULL ? pb_tail_read(scan->segment, scan->file, scan->buffer, length, position)
+                                   : pb_io_read_all(scan->io, scan->file, scan->buffer, length, position);
+    if (rc != 0)
+        return rc;
+    scan->position = position;
+    scan->length = length;
+    return 0;
 }
 
 int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t **bytes, size_t *length)
@@ -39,8 +79,6 @@ int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t 
         int rc = fill_buffer(scan, fill, position);
         if (rc != 0)
             return rc;
-        scan->position = position;
-        scan->length = fill;
     }
     *bytes = scan->buffer + (position - scan->position);
     *length = wanted;

@@ -15,6 +15,7 @@ typedef struct pb_segment pb_segment;
 typedef struct pb_scan {
     pb_io *io;
     int file;
+    int direct;          /* the same one past the page cache; -1: there is none */
     pb_segment *segment; /* whose file it is, when some of it may lie in a ring; else NULL */
     int64_t limit;       /* where the file's batches end at the latest */
     uint8_t *buffer;     /* the caller's */
@@ -25,8 +26,13 @@ typedef struct pb_scan {
 
 static inline void pb_scan_init(pb_scan *scan, pb_io *io, int file, int64_t limit, uint8_t *buffer, size_t capacity)
 {
-    *scan = (pb_scan){.io = io, .file = file, .limit = limit, .buffer = buffer, .capacity = capacity};
+    *scan = (pb_scan){.io = io, .file = file, .direct = -1, .limit = limit, .buffer = buffer, .capacity = capacity};
 }
+
+/* From now on what is not in memory is read past the page cache: to fill pages that nobody will ask for costs more than
+ * the reading. `direct` is the file, opened with PB_OPEN_DIRECT; buffer and capacity are of whole blocks, of which one
+ * is for where reads begin. */
+void pb_scan_past_cache(pb_scan *scan, int direct);
 
 /* The bytes of a segment, wherever they are; `file` is its. The caller holds a reference. */
 void pb_scan_init_segment(pb_scan *scan, pb_segment *segment, int file, int64_t limit, uint8_t *buffer,

@@ -34,7 +34,7 @@ struct pb_log_walk {
     size_t time_cursor;
     int64_t batch_number;
     int64_t max_timestamp_offset; /* the last offset of the first batch with totals.file_max_timestamp */
-    pb_log_walk_row row; /* the batch at hand, while `has_row` */
+    pb_log_walk_row row;          /* the batch at hand, while `has_row` */
     bool has_row;
     bool row_counts; /* it is a batch with a right CRC */
     bool at_end;

@@ -520,6 +520,7 @@ static bool live(life *it, uint64_t seed, const life_plan *plan, int64_t crash_p
     it->f.io->ops = crash.real;
     it->f.io->ops->close(it->f.io);
     it->f.io = it->f.options.io = crash.image;
+    pb_sim_set_faults(crash.image, &(pb_sim_faults){.cold_read = 500000});
     it->now = crash.promised;
     /* Should the next crash come before the log is open again, no more is promised than now. */
     if (it->now.kind == PB_SIM_POWER_CUT)
