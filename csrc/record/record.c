@@ -112,6 +112,7 @@ int pb_record_reader_open(pb_record_reader *reader, pb_codec *codec, const uint8
     size_t length = header->size_bytes - PB_BATCH_HEADER_BYTES;
     reader->remaining_count = header->record_count;
     reader->next = records;
+    reader->budget_bytes = INT64_MAX;
     int compression = pb_batch_compression(header);
     if (compression == PB_COMPRESSION_NONE) {
         reader->codec = NULL;
@@ -137,6 +138,9 @@ static int refill(pb_record_reader *reader, pb_failure *failure)
     if (error != 0)
         return error;
     reader->exhausted = length == keep;
+    reader->budget_bytes -= (int64_t)(length - keep);
+    if (reader->budget_bytes < 0)
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch holds too much for its compressed size");
     reader->next = data;
     reader->end = data + length;
     return 0;

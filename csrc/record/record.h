@@ -56,6 +56,7 @@ typedef struct pb_record_reader {
     const uint8_t *end;
     bool exhausted; /* nothing comes after `end` */
     int32_t remaining_count;
+    int64_t budget_bytes; /* as many more may come out of the codec; INT64_MAX after open */
 } pb_record_reader;
 
 /* What the walk tells of each record. `bytes` is the whole record, valid until the next call; NULL when it was passed

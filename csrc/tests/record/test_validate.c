@@ -96,39 +96,55 @@ TEST(a_batch_that_breaks_off_names_no_records)
     pb_codec_destroy(codec);
 }
 
-TEST(a_record_of_64_mib_of_zeros_needs_no_64_mib)
+/* A batch with one record, whose value are zeros. */
+static void build_zeros(pb_codec *codec, int compression, int32_t value_bytes)
 {
-    enum { VALUE_BYTES = 64 * 1024 * 1024 };
-    pb_codec *codec = make_codec();
-    uint8_t *plain = calloc(1, VALUE_BYTES + 64);
+    uint8_t *plain = calloc(1, (size_t)value_bytes + 64);
     CHECK(plain != NULL);
-    uint8_t *p = pb_varint_write(plain, VALUE_BYTES + 9);
+    uint8_t *p = pb_varint_write(plain, value_bytes + 9);
     *p++ = 0;
     *p++ = 0;
     *p++ = 0;
     *p++ = 1;
-    p = pb_varint_write(p, VALUE_BYTES);
-    size_t length = (size_t)(p - plain) + VALUE_BYTES + 1;
+    p = pb_varint_write(p, value_bytes);
+    size_t length = (size_t)(p - plain) + (size_t)value_bytes + 1;
+    build_begin(&builder);
+    size_t packed = 0;
+    int level = compression == PB_COMPRESSION_GZIP ? 1 : pb_compression_default_level(compression);
+    CHECK_INT(pb_compress(codec, compression, level, plain, length, builder.batch + PB_BATCH_HEADER_BYTES,
+                          BUILD_CAPACITY, &packed, NULL),
+              0);
+    builder.header.attributes = (uint16_t)compression;
+    builder.header.record_count = 1;
+    builder.header.max_timestamp = 1000;
+    builder.header.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + packed);
+    builder.batch_length = builder.header.size_bytes;
+    pb_batch_write(builder.batch, &builder.header);
+    free(plain);
+}
+
+TEST(a_record_of_64_mib_of_zeros_needs_no_64_mib)
+{
+    pb_codec *codec = make_codec();
     static const int bombs[] = {PB_COMPRESSION_GZIP, PB_COMPRESSION_LZ4, PB_COMPRESSION_ZSTD};
     for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
-        build_begin(&builder);
-        size_t packed = 0;
-        int level = bombs[i] == PB_COMPRESSION_GZIP ? 1 : pb_compression_default_level(bombs[i]);
-        CHECK_INT(pb_compress(codec, bombs[i], level, plain, length, builder.batch + PB_BATCH_HEADER_BYTES,
-                              BUILD_CAPACITY, &packed, NULL),
-                  0);
-        builder.header.attributes = (uint16_t)bombs[i];
-        builder.header.record_count = 1;
-        builder.header.max_timestamp = 1000;
-        builder.header.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + packed);
-        builder.batch_length = builder.header.size_bytes;
-        pb_batch_write(builder.batch, &builder.header);
+        build_zeros(codec, bombs[i], 64 << 20);
         pb_codec *fresh = make_codec();
         CHECK_INT(validate(&RULES, fresh), 0);
         CHECK(pb_codec_memory_bytes(fresh) < 4 * 1024 * 1024);
         pb_codec_destroy(fresh);
     }
-    free(plain);
+    pb_codec_destroy(codec);
+}
+
+TEST(what_would_keep_the_thread_busy_for_its_size_is_refused)
+{
+    pb_codec *codec = make_codec();
+    build_zeros(codec, PB_COMPRESSION_ZSTD, 256 << 20);
+    CHECK(builder.batch_length < 64 * 1024);
+    CHECK_INT(validate(&RULES, codec), PB_INVALID_RECORD);
+    build_zeros(codec, PB_COMPRESSION_ZSTD, 120 << 20);
+    CHECK_INT(validate(&RULES, codec), 0);
     pb_codec_destroy(codec);
 }
 
