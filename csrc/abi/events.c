@@ -29,6 +29,7 @@ static void fill_request(pb_event *out, const pb_request *request)
     out->kind = PB_EVENT_REQUEST;
     out->handle = address(request);
     out->connection_id = request->connection->id;
+    out->offset = request->chunk != NULL;
     out->body = address(request->body);
     out->body_length = request->body_length;
     out->client_id = address(request->header.client_id.data);
@@ -109,6 +110,12 @@ static pb_request *request_of(uint64_t handle)
 {
     PB_ASSERT(handle != 0);
     return (pb_request *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): handles are addresses by contract */
+}
+
+void pb_request_taken(pb_broker *broker, uint64_t request)
+{
+    (void)broker;
+    pb_slow_path_taken(request_of(request));
 }
 
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length)

@@ -47,17 +47,13 @@ static void walk_batches(pb_codec *codec, const uint8_t *data, size_t length)
 static void check_accepted(pb_codec *codec, const uint8_t *batch, const pb_validation *validation,
                            const pb_validation_rules *rules, int target)
 {
-    static uint8_t *out;
-    if (out == NULL)
-        out = malloc(pb_recompress_capacity(LIMIT_BYTES));
-    PB_ASSERT(out != NULL);
+    static pb_recompressed out;
     PB_ASSERT(pb_batch_crc_matches(batch, validation->size_bytes));
-    size_t size_bytes = 0;
     if (pb_recompress(codec, batch, validation->size_bytes, target, pb_compression_default_level(target), LIMIT_BYTES,
-                      out, &size_bytes, NULL) != 0)
+                      &out, NULL) != 0)
         return;
     pb_validation again;
-    PB_ASSERT(pb_validate_produce(rules, 13, NOW_MS, codec, out, size_bytes, &again, NULL) == 0);
+    PB_ASSERT(pb_validate_produce(rules, 13, NOW_MS, codec, out.data, out.size_bytes, &again, NULL) == 0);
     PB_ASSERT(again.max_timestamp == validation->max_timestamp);
     PB_ASSERT(again.record_count == validation->record_count);
 }

@@ -122,12 +122,13 @@ typedef struct pb_event {
     uint32_t kind;
     int32_t error;
     uint64_t handle;       /* REQUEST, VERIFY: request; NOTICE: notice; the others: ticket or tag */
-    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id; VERIFY: producer id */
+    int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id; VERIFY: producer id;
+                              REQUEST: 1 when pb_request_taken is to follow */
     int64_t connection_id; /* REQUEST */
-    uint64_t body;         /* REQUEST: address of the body, valid until answered; NOTICE: address of the text; VERIFY:
-                              address of pb_verified_partition, valid until answered */
-    uint64_t client_id;    /* REQUEST: address of the client id; VERIFY: of the transactional id */
-    uint32_t body_length;  /* VERIFY: how many partitions */
+    uint64_t body; /* REQUEST: address of the body, valid until taken or answered; NOTICE: address of the text; VERIFY:
+                      address of pb_verified_partition, valid until answered */
+    uint64_t client_id;        /* REQUEST: address of the client id; VERIFY: of the transactional id */
+    uint32_t body_length;      /* VERIFY: how many partitions */
     uint32_t client_id_length; /* UINT32_MAX: null */
     int16_t api_key;           /* VERIFY: the producer epoch */
     int16_t api_version;
@@ -140,6 +141,8 @@ typedef struct pb_event {
 int32_t pb_broker_event_fd(const pb_broker *broker);
 /* Take up to `capacity` events; the count. Clears the eventfd when it empties the queue. */
 int32_t pb_broker_take_events(pb_broker *broker, pb_event *out, int32_t capacity);
+/* Body and client id of a request have been copied: the memory in which they came is others' again. */
+void pb_request_taken(pb_broker *broker, uint64_t request);
 /* Answer a request: `body` (copied) follows the response header, which C writes. The request is gone afterwards. */
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length);
 /* Close the request's connection instead of answering. */

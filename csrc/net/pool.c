@@ -106,6 +106,13 @@ pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chu
     return chunk;
 }
 
+pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes)
+{
+    if (pb_pool_used_bytes(pool) + bytes > pool->budget_bytes / 2)
+        return NULL;
+    return pb_pool_take(pool, bytes, false);
+}
+
 bool pb_pool_reserve(pb_pool *pool, int64_t bytes)
 {
     PB_ASSERT(bytes >= 0);

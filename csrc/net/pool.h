@@ -46,6 +46,8 @@ void pb_pool_destroy(pb_pool *pool);
  * is used up (or memory is). With `overdraft` one chunk at a time is granted beside the budget, so that connections
  * that wait for each other's memory still get on, and one frame larger than the whole budget holds nobody else up. */
 pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
+/* The same for what is to be sent: NULL also when less than half of the budget would be left to those who receive. */
+pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes);
 /* The same for a caller that will release `smaller` once it has copied from it: an overdraft goes over to the larger
  * chunk. */
 pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller);

@@ -3,14 +3,10 @@
 #include "record/recompress.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
-
-size_t pb_recompress_capacity(int32_t max_message_bytes)
-{
-    return PB_BATCH_HEADER_BYTES + (size_t)max_message_bytes + PB_COMPRESS_SLACK_BYTES;
-}
 
 /* The records of `batch`, decompressed, into the compression that has begun. */
 static int pipe_records(pb_codec *codec, const uint8_t *batch, const pb_batch_header *header, pb_failure *failure)
@@ -32,19 +28,44 @@ static int pipe_records(pb_codec *codec, const uint8_t *batch, const pb_batch_he
     return error;
 }
 
-int pb_recompress(pb_codec *codec, const uint8_t *batch, size_t length, int target, int level,
-                  int32_t max_message_bytes, uint8_t *destination, size_t *size_bytes, pb_failure *failure)
+static int grow(pb_recompressed *out, size_t capacity, pb_failure *failure)
 {
+    uint8_t *data = out->capacity < capacity ? realloc(out->data, capacity) : out->data;
+    if (data == NULL)
+        return pb_fail(failure, -ENOMEM, "no memory to change the compression");
+    out->data = data;
+    out->capacity = out->capacity < capacity ? capacity : out->capacity;
+    return 0;
+}
+
+/* One try with the room there is: -ENOSPC when it does not do. */
+static int rewrite(pb_codec *codec, const uint8_t *batch, const pb_batch_header *header, int target, int level,
+                   pb_recompressed *out, size_t *records_length, pb_failure *failure)
+{
+    int error = pb_compress_begin(codec, target, level, out->data + PB_BATCH_HEADER_BYTES,
+                                  out->capacity - PB_BATCH_HEADER_BYTES, failure);
+    if (error == 0)
+        error = pipe_records(codec, batch, header, failure);
+    return error == 0 ? pb_compress_finish(codec, records_length, failure) : error;
+}
+
+int pb_recompress(pb_codec *codec, const uint8_t *batch, size_t length, int target, int level,
+                  int32_t max_message_bytes, pb_recompressed *out, pb_failure *failure)
+{
+    enum { GROWTH = 4 };
     pb_batch_header header;
     int error = pb_batch_parse(batch, length, &header);
     PB_ASSERT(error == 0 && header.size_bytes >= PB_BATCH_HEADER_BYTES && header.magic == PB_BATCH_MAGIC);
+    size_t most = PB_BATCH_HEADER_BYTES + (size_t)max_message_bytes + PB_COMPRESS_SLACK_BYTES;
+    size_t capacity = 2 * (size_t)header.size_bytes + PB_COMPRESS_SLACK_BYTES;
     size_t records_length = 0;
-    error = pb_compress_begin(codec, target, level, destination + PB_BATCH_HEADER_BYTES,
-                              pb_recompress_capacity(max_message_bytes) - PB_BATCH_HEADER_BYTES, failure);
-    if (error == 0)
-        error = pipe_records(codec, batch, &header, failure);
-    if (error == 0)
-        error = pb_compress_finish(codec, &records_length, failure);
+    do {
+        capacity = capacity < most ? capacity : most;
+        error = grow(out, capacity, failure);
+        if (error == 0)
+            error = rewrite(codec, batch, &header, target, level, out, &records_length, failure);
+        capacity = out->capacity * GROWTH;
+    } while (error == -ENOSPC && out->capacity < most);
     if (error != 0 && error != -ENOSPC)
         return error;
     if (error == -ENOSPC || PB_BATCH_HEADER_BYTES + records_length > (size_t)max_message_bytes)
@@ -55,7 +76,15 @@ int pb_recompress(pb_codec *codec, const uint8_t *batch, size_t length, int targ
     header.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + records_length);
     header.attributes =
         (uint16_t)((header.attributes & PB_BATCH_KNOWN_ATTRIBUTES & ~PB_BATCH_COMPRESSION_MASK) | (unsigned)target);
-    pb_batch_write(destination, &header);
-    *size_bytes = header.size_bytes;
+    pb_batch_write(out->data, &header);
+    out->size_bytes = header.size_bytes;
     return 0;
+}
+
+void pb_recompressed_trim(pb_recompressed *out, size_t keep_bytes)
+{
+    if (out->capacity <= keep_bytes)
+        return;
+    free(out->data);
+    *out = (pb_recompressed){0};
 }

@@ -121,6 +121,14 @@ void pb_followers_fail_appends(pb_partition *partition, int error, pb_link *fini
     fail_list(&partition->duplicates, error, finished);
 }
 
+bool pb_partition_awaits_followers(pb_partition *partition, const pb_partition_append_op *op)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool waits = op->waits;
+    pthread_mutex_unlock(&partition->lock);
+    return waits;
+}
+
 bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op)
 {
     pthread_mutex_lock(&partition->lock);
@@ -276,7 +284,7 @@ int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, co
     pthread_mutex_lock(&partition->lock);
     for (int i = 0; i < count; i++) {
         const pb_follower *each = pb_followers_find(partition->followers, candidates[i]);
-        if (each == NULL || each->log_end_offset < offset || each->log_start_offset > offset)
+        if (each == NULL || !each->in_isr || each->log_end_offset < offset || each->log_start_offset > offset)
             continue;
         if (each->log_end_offset < best_end_offset ||
             (each->log_end_offset == best_end_offset && each->caught_up_ns <= best_caught_up_ns))

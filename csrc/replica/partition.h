@@ -389,6 +389,8 @@ int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *
 /* Which of the replicas that are candidates a consumer at `offset` is best sent to: one that has it and lags least; -1:
  * none (KIP-392). */
 int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, const int32_t *candidates, int count);
+/* Is the append written, and waits for the followers? */
+bool pb_partition_awaits_followers(pb_partition *partition, const pb_partition_append_op *op);
 /* Nobody waits for the followers any more. true: the append is the caller's again, and `done` will not come; false: it
  * comes soon, with an error if it would have had to wait. */
 bool pb_partition_give_up(pb_partition *partition, pb_partition_append_op *op);

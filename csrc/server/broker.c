@@ -248,6 +248,7 @@ void pb_broker_destroy(pb_broker *broker)
         pb_reactor_destroy(&home->reactor);
         pb_request_recycle_all(home);
         pb_codec_destroy(home->codec);
+        pb_recompressed_trim(&home->recompressed, 0);
         free(home->turn);
         for (int api = 0; api < PB_API_KEYS; api++)
             free(home->histograms[api]);

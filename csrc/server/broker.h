@@ -11,6 +11,7 @@
 #include "log/clean_throttle.h"
 #include "log/tail_ring.h"
 #include "net/connection.h"
+#include "record/recompress.h"
 #include "replica/fetch_session.h"
 #include "replica/registry.h"
 #include "server/client_quotas.h"
@@ -72,7 +73,8 @@ typedef struct pb_server_reactor {
     pb_reactor reactor;
     pb_broker *broker;
     pb_codec *codec;
-    pb_link free_requests; /* recycled */
+    pb_recompressed recompressed; /* memory for the batch that is rewritten */
+    pb_link free_requests;        /* recycled */
     int free_count;
     pb_partition **turn; /* partitions to write at the end of this turn; retained */
     uint32_t turn_count;

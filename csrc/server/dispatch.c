@@ -12,6 +12,7 @@
 #include "server/fetch.h"
 
 #define PIPELINED_PRODUCES_MAX 128
+#define UNSENT_ANSWERS_BYTES (1024 * 1024) /* of a client that pipelines without reading */
 /* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer.
  */
 #define COPIED_REQUEST_BYTES 4096
@@ -36,13 +37,15 @@ static bool may_start(const pb_connection *connection, bool produce)
         return true;
     if (!produce || connection->response_count >= PIPELINED_PRODUCES_MAX)
         return false;
+    size_t unsent_bytes = 0;
     for (const pb_link *link = connection->responses.next; link != &connection->responses; link = link->next) {
         const pb_response *response = PB_CONTAINER(link, pb_response, link);
         const pb_request *request = PB_CONTAINER(response, pb_request, response);
         if (!response->ready && (request->header.request_api_key != PB_API_PRODUCE || request->is_exclusive))
             return false;
+        unsent_bytes += response->ready ? request->writer.length : 0;
     }
-    return true;
+    return unsent_bytes < UNSENT_ANSWERS_BYTES;
 }
 
 static bool is_produce(const uint8_t *frame, uint32_t length)

@@ -6,6 +6,7 @@
 #include "server/fetch.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/throttle.h"
@@ -141,10 +142,17 @@ static bool wait_for_more(fetch_state *fetch)
     return true;
 }
 
+/* Memory that is lent to one at a time is not waited with. */
+static bool holds_overdraft(const pb_request *request)
+{
+    return request->chunk != NULL && request->chunk->overdraft;
+}
+
 static bool is_enough(const fetch_state *fetch)
 {
     return fetch->bytes >= fetch->min_bytes || fetch->has_news || fetch->item_count == 0 || fetch->hurried ||
-           fetch->request->connection->leaving || fetch->request->home->reactor.now_ns >= fetch->deadline_ns;
+           fetch->request->connection->leaving || fetch->request->home->reactor.now_ns >= fetch->deadline_ns ||
+           holds_overdraft(fetch->request);
 }
 
 /* Enough has been found, or it is not waited for: true. */
@@ -225,6 +233,74 @@ static int items_from_session(fetch_state *fetch)
     return 0;
 }
 
+/* The name outlives the chunk that it came in. */
+static int keep_topic(fetch_state *fetch, pb_slice *topic)
+{
+    if (fetch->request->chunk == NULL || topic->length <= 0)
+        return 0;
+    void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)topic->length);
+    if (copy == NULL)
+        return -ENOMEM;
+    memcpy(copy, topic->data, (size_t)topic->length);
+    topic->data = copy;
+    return 0;
+}
+
+static void fill_item(fetch_item *item, const pb_fetch_request_fetch_partition *asked)
+{
+    item->index = asked->partition;
+    item->max_bytes = asked->partition_max_bytes;
+    item->current_leader_epoch = asked->current_leader_epoch;
+    item->last_fetched_epoch = asked->last_fetched_epoch;
+    item->offset = asked->fetch_offset;
+    item->log_start_offset = asked->log_start_offset;
+    item->known_high_watermark = asked->high_watermark;
+}
+
+static int order_of(const fetch_item *a, const fetch_item *b)
+{
+    int order = memcmp(&a->topic_id, &b->topic_id, sizeof a->topic_id);
+    if (order == 0 && a->topic.length != b->topic.length)
+        order = a->topic.length < b->topic.length ? -1 : 1;
+    if (order == 0 && a->topic.length > 0)
+        order = memcmp(a->topic.data, b->topic.data, (size_t)a->topic.length);
+    return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
+}
+
+static int compare_items(const void *left, const void *right)
+{
+    const fetch_item *a = *(fetch_item *const *)left, *b = *(fetch_item *const *)right;
+    int order = order_of(a, b);
+    return order != 0 ? order : (a > b) - (a < b); /* as they came */
+}
+
+/* As Kafka: of a partition that is named again the last naming counts, in the place of the first. Each is one item, or
+ * a request could have a partition looked at a hundred thousand times at every append. */
+static int drop_repeated(fetch_state *fetch)
+{
+    int32_t count = fetch->item_count;
+    fetch_item **sorted = pb_arena_alloc_array(&fetch->request->arena, (size_t)count, sizeof(fetch_item *));
+    if (sorted == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < count; i++)
+        sorted[i] = &fetch->items[i];
+    qsort(sorted, (size_t)count, sizeof(fetch_item *), compare_items);
+    fetch_item *first = count > 0 ? sorted[0] : NULL;
+    for (int32_t i = 1; i < count; i++) {
+        if (order_of(first, sorted[i]) != 0) {
+            first = sorted[i];
+            continue;
+        }
+        *first = *sorted[i];
+        sorted[i]->repeated = true;
+    }
+    fetch->item_count = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!fetch->items[i].repeated)
+            fetch->items[fetch->item_count++] = fetch->items[i];
+    return 0;
+}
+
 static int items_from_request(fetch_state *fetch)
 {
     int64_t count = 0;
@@ -234,23 +310,21 @@ static int items_from_request(fetch_state *fetch)
     if (fetch->items == NULL)
         return -ENOMEM;
     for (int32_t i = 0; i < fetch->in.topics_count; i++) {
-        const pb_fetch_request_fetch_topic *topic = &fetch->in.topics[i];
+        pb_fetch_request_fetch_topic *topic = &fetch->in.topics[i];
+        if (keep_topic(fetch, &topic->topic) != 0)
+            return -ENOMEM;
         for (int32_t k = 0; k < topic->partitions_count; k++) {
-            const pb_fetch_request_fetch_partition *asked = &topic->partitions[k];
             fetch_item *item = &fetch->items[fetch->item_count++];
             memset(item, 0, sizeof *item);
             item->topic = topic->topic;
             item->topic_id = topic->topic_id;
-            item->index = asked->partition;
-            item->max_bytes = asked->partition_max_bytes;
-            item->current_leader_epoch = asked->current_leader_epoch;
-            item->last_fetched_epoch = asked->last_fetched_epoch;
-            item->offset = asked->fetch_offset;
-            item->log_start_offset = asked->log_start_offset;
-            item->known_high_watermark = asked->high_watermark;
-            prepare_item(fetch, item);
+            fill_item(item, &topic->partitions[k]);
         }
     }
+    if (count > 1 && drop_repeated(fetch) != 0)
+        return -ENOMEM;
+    for (int32_t i = 0; i < fetch->item_count; i++)
+        prepare_item(fetch, &fetch->items[i]);
     return 0;
 }
 
@@ -318,8 +392,10 @@ void pb_fetch_handle(pb_request *request)
     fetch->began_ns = request->home->reactor.now_ns;
     fetch->deadline_ns = fetch->began_ns + wait_ms * 1000000;
     result = open_fetch(fetch);
-    if (result != 0)
+    if (result != 0) {
         pb_fetch_answer_error(fetch, result);
-    else
-        proceed(fetch);
+        return;
+    }
+    (void)pb_request_leave_chunk(request);
+    proceed(fetch);
 }

@@ -22,6 +22,7 @@ typedef struct fetch_item {
     int64_t log_start_offset;     /* a follower's */
     int64_t known_high_watermark; /* a follower's, which wants to hear of a higher one; INT64_MAX: it does not */
     bool counted;                 /* a follower's progress has been */
+    bool repeated;                /* another item stands for it */
     int32_t preferred_replica;    /* a consumer shall read there; -1: here */
     pb_session_partition *cached; /* NULL: sessionless */
     pb_partition *partition;      /* retained; NULL: unknown */
@@ -70,6 +71,7 @@ typedef struct fetch_state {
     int32_t min_bytes;      /* worth answering before the wait is over */
     int64_t reserved_bytes; /* of the pool, for records copied beside the header */
     int64_t bytes;          /* found by the last read */
+    bool has_records;       /* the answer, from a ring */
     bool has_news;          /* an error, or what a follower wants to hear of: answered at once */
     int64_t deadline_ns;
     pb_timer timer;

@@ -62,15 +62,27 @@ static int64_t copy_length(const pb_log_slice *slice, int64_t most_bytes)
     return slice->length < most_bytes ? slice->length : most_bytes;
 }
 
-/* Into a chunk of the pool; without one, a batch beside its budget, so that the reader gets on. */
+/* The item is answered without records: its reader asks again. */
+static pb_slice leave_out(fetch_item *item)
+{
+    pb_segment_release(item->slice.segment);
+    item->slice = (pb_log_slice){0};
+    return PB_EMPTY_SLICE;
+}
+
+/* Into a chunk of the pool; without one, a single batch beside its budget, so that the reader gets on. */
 static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
 {
     int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
-    item->copy = pb_pool_take(&fetch->request->home->broker->pool, (uint32_t)length, false);
+    item->copy = pb_pool_take_spare(&fetch->request->home->broker->pool, (uint32_t)length);
     if (item->copy != NULL) {
         copy_slice(item, item->copy->data, length);
+        fetch->has_records = true;
         return item->error == 0 ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
     }
+    if (fetch->has_records)
+        return leave_out(item);
+    fetch->has_records = true;
     length = copy_length(&item->slice, 1);
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
     return copy_to(item, copy, length);

@@ -20,6 +20,7 @@
 #include "wire/generated/produce_response.h"
 
 #define ERROR_TEXT_BYTES 256
+#define FIRST_LOOK_NS 5000000LL
 #define LOOK_AGAIN_NS 1000000000LL
 #define PRODUCE_ADDS_PARTITIONS 12 /* from this version on partitions join transactions by being produced to */
 
@@ -31,7 +32,7 @@ typedef struct produce_slot {
     pb_task task; /* home from another reactor */
     pb_request *request;
     pb_partition *partition; /* retained; NULL: unknown */
-    pb_chunk *rewritten;     /* the batch with the topic's codec; NULL: it stays where it came */
+    pb_chunk *rewritten;     /* the batch with the topic's codec, if it is large; else NULL */
     const pb_produce_request_partition_produce_data *data;
     partition_answer *answer;
     int64_t guard;   /* of a verification; 0: none was begun */
@@ -49,6 +50,7 @@ typedef struct produce_state {
     bool replicated;                       /* some of them wait for followers: no longer than until deadline_ns */
     pb_produce_verification *verification; /* NULL: there is nothing to ask */
     int64_t deadline_ns;
+    int64_t look_again_ns; /* until the next look at those that wait for followers */
     pb_timer timer;
     pb_request *request;
 } produce_state;
@@ -80,6 +82,7 @@ static void complete(pb_request *request)
     }
     pb_request_begin_answer(request);
     pb_produce_response_write(&request->writer, request->header.request_api_version, &state->out);
+    pb_request_let_go(request); /* a client that pipelines without reading keeps answers, and no more */
     pb_request_finish_answer(request, NULL, 0);
 }
 
@@ -174,22 +177,53 @@ static void give_up(produce_state *state)
 static void await_followers(produce_state *state)
 {
     pb_reactor *reactor = &state->request->home->reactor;
-    int64_t again_ns = reactor->now_ns + LOOK_AGAIN_NS;
+    int64_t again_ns = reactor->now_ns + state->look_again_ns;
     if (pb_timer_set(&reactor->timers, &state->timer, again_ns < state->deadline_ns ? again_ns : state->deadline_ns) <
         0)
         give_up(state);
 }
 
+/* The names in the answer, out of the chunk. false: no memory. */
+static bool keep_names(produce_state *state)
+{
+    for (int32_t i = 0; i < state->out.responses_count; i++) {
+        pb_slice *name = &state->out.responses[i].name;
+        void *copy = name->length > 0 ? pb_arena_alloc(&state->request->arena, (size_t)name->length) : NULL;
+        if (name->length > 0 && copy == NULL)
+            return false;
+        if (copy != NULL)
+            memcpy(copy, name->data, (size_t)name->length);
+        name->data = copy;
+    }
+    return true;
+}
+
+/* Followers that are waited for have to be heard: what is written needs its receive memory no more. false: something is
+ * not written yet, or the request holds so much that its memory counts for it. */
+static bool leave_chunk(produce_state *state)
+{
+    for (int32_t i = 0; i < state->slot_count; i++) {
+        produce_slot *slot = &state->slots[i];
+        if (slot->pending && !(slot->op.replicated && pb_partition_awaits_followers(slot->partition, &slot->op)))
+            return false;
+    }
+    return pb_request_is_light(state->request) && keep_names(state) && pb_request_leave_chunk(state->request);
+}
+
 static void look_again(pb_timer *timer)
 {
     produce_state *state = PB_CONTAINER(timer, produce_state, timer);
+    const pb_request *request = state->request;
+    bool keeps = request->chunk != NULL && !leave_chunk(state);
+    int64_t twice_ns = 2 * state->look_again_ns;
+    state->look_again_ns = keeps && twice_ns < LOOK_AGAIN_NS ? twice_ns : LOOK_AGAIN_NS;
     for (int32_t i = 0; i < state->slot_count; i++)
         if (state->slots[i].pending && state->slots[i].op.replicated)
             pb_partition_look_again(state->slots[i].partition);
-    if (state->request->home->reactor.now_ns < state->deadline_ns)
-        await_followers(state);
-    else
+    if (request->home->reactor.now_ns >= state->deadline_ns || (keeps && request->chunk->overdraft))
         give_up(state);
+    else
+        await_followers(state);
 }
 
 static void hurry(pb_response *response)
@@ -225,20 +259,35 @@ static void report_records(produce_slot *slot, const pb_validation *validation, 
     slot->answer->record_errors_count = count;
 }
 
+/* Where a rewritten batch stays until it is in the log: a small one with the request, others in a chunk. NULL: there is
+ * no memory. */
+static uint8_t *keep_rewritten(produce_slot *slot, size_t size_bytes)
+{
+    enum { SMALL_BYTES = PB_CHUNK_UNIT_BYTES / 2 };
+    if (size_bytes <= SMALL_BYTES)
+        return pb_arena_alloc(&slot->request->arena, size_bytes);
+    slot->rewritten = pb_pool_take(&slot->request->home->broker->pool, (uint32_t)size_bytes, true);
+    return slot->rewritten != NULL ? slot->rewritten->data : NULL;
+}
+
 /* Give the batch the topic's codec. 0, or why not. */
 static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length,
                       pb_failure *failure)
 {
+    enum { KEEP_BYTES = 4 << 20 };
     pb_server_reactor *home = slot->request->home;
-    int32_t max_bytes = rules->validation.max_message_bytes;
-    slot->rewritten = pb_pool_take(&home->broker->pool, (uint32_t)pb_recompress_capacity(max_bytes), true);
-    if (slot->rewritten == NULL)
-        return pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
-    size_t size_bytes = 0;
+    pb_recompressed *out = &home->recompressed;
     int result = pb_recompress(home->codec, bytes, length, rules->validation.target_compression,
-                               rules->compression_level, max_bytes, slot->rewritten->data, &size_bytes, failure);
-    slot->op.append.bytes = slot->rewritten->data;
-    slot->op.append.length = (uint32_t)size_bytes;
+                               rules->compression_level, rules->validation.max_message_bytes, out, failure);
+    uint8_t *kept = result == 0 ? keep_rewritten(slot, out->size_bytes) : NULL;
+    if (kept != NULL) {
+        memcpy(kept, out->data, out->size_bytes);
+        slot->op.append.bytes = kept;
+        slot->op.append.length = (uint32_t)out->size_bytes;
+    } else if (result == 0) {
+        result = pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
+    }
+    pb_recompressed_trim(out, KEEP_BYTES);
     return result;
 }
 
@@ -456,6 +505,7 @@ static void append_all(pb_request *request)
     } else if (state->replicated) {
         request->response.hurry = hurry;
         state->deadline_ns = now_ns + (state->in.timeout_ms > 0 ? state->in.timeout_ms * 1000000LL : 0);
+        state->look_again_ns = FIRST_LOOK_NS;
         await_followers(state);
     }
 }

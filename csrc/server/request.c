@@ -119,6 +119,54 @@ void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *
     pb_connection_expect(connection, &request->response);
 }
 
+/* The client's name, out of the chunk, up to `most` bytes of it. false: no memory. */
+static bool keep_client(pb_request *request, int32_t most)
+{
+    pb_slice *client = &request->header.client_id;
+    if (client->length <= 0)
+        return true;
+    int32_t length = client->length < most ? client->length : most;
+    void *copy = pb_arena_alloc(&request->arena, (size_t)length);
+    if (copy == NULL)
+        return false;
+    memcpy(copy, client->data, (size_t)length);
+    *client = (pb_slice){copy, length};
+    return true;
+}
+
+bool pb_request_leave_chunk(pb_request *request)
+{
+    if (request->chunk == NULL)
+        return true;
+    if (!pb_request_is_light(request) || !keep_client(request, INT32_MAX))
+        return false;
+    request->body = NULL;
+    request->body_length = 0;
+    pb_chunk_release(request->chunk);
+    request->chunk = NULL;
+    return true;
+}
+
+void pb_request_let_go(pb_request *request)
+{
+    uint8_t name[CLIENT_ID_TOLD_BYTES]; /* all that is told of it */
+    pb_slice *client = &request->header.client_id;
+    int32_t length = client->length < CLIENT_ID_TOLD_BYTES ? client->length : CLIENT_ID_TOLD_BYTES;
+    if (length > 0)
+        memcpy(name, client->data, (size_t)length);
+    if (request->cleanup != NULL)
+        request->cleanup(request);
+    request->cleanup = NULL;
+    request->state = NULL;
+    pb_arena_trim(&request->arena, ARENA_KEEP_BYTES);
+    *client = length > 0 ? (pb_slice){name, length} : PB_EMPTY_SLICE;
+    if (!keep_client(request, CLIENT_ID_TOLD_BYTES))
+        *client = PB_EMPTY_SLICE;
+    if (request->chunk != NULL)
+        pb_chunk_release(request->chunk);
+    request->chunk = NULL;
+}
+
 void pb_request_begin_answer(pb_request *request)
 {
     pb_writer_reset(&request->writer);

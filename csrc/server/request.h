@@ -42,6 +42,17 @@ pb_request *pb_request_take(pb_server_reactor *home);
 int pb_request_parse(pb_request *request, const uint8_t *frame, uint32_t length);
 /* Put it into the connection's order of answers; retains the chunk (NULL: nothing of the request lies in it). */
 void pb_request_enter(pb_request *request, pb_connection *connection, pb_chunk *chunk);
+/* Does the request hold no more beside its chunk than that? */
+static inline bool pb_request_is_light(const pb_request *request)
+{
+    return request->chunk == NULL || request->arena.held_bytes <= request->chunk->capacity;
+}
+/* Nothing of the request that lies in its chunk is needed any more but the client's name: let go of it, so that it
+ * receives again. Who waits for others must not keep what these need to be heard; but a request that is not light keeps
+ * its chunk, which counts for all of it. true: the chunk is gone. */
+bool pb_request_leave_chunk(pb_request *request);
+/* The whole answer is in `writer`: let go of all else, the API's state too. */
+void pb_request_let_go(pb_request *request);
 /* Start the answer: size, response header. The body is written next. */
 void pb_request_begin_answer(pb_request *request);
 /* What fills a gap: a range of a file, or memory that lives as long as the request. */

@@ -32,6 +32,11 @@ void pb_slow_path_handle(pb_request *request)
     pb_events_put(&broker->events, &request->event);
 }
 
+void pb_slow_path_taken(pb_request *request)
+{
+    (void)pb_request_leave_chunk(request);
+}
+
 void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close)
 {
     PB_ASSERT(request->reply == NULL && (body != NULL || close || length == 0));

@@ -6,6 +6,8 @@
 
 #include "server/request.h"
 
+/* The thread that has the request: body and client's name have been copied, so their memory may go. */
+void pb_slow_path_taken(pb_request *request);
 /* Any thread, once per request: `body` (malloc'd, taken over) is the answer; NULL with `close` closes the connection.
  */
 void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close);

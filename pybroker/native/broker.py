@@ -160,6 +160,10 @@ class NativeBroker:
         count = lib.pb_broker_take_events(self.handle, self._events, _EVENTS_PER_TAKE)
         return _EVENT.iter_unpack(self._event_bytes[: count * _EVENT.size])
 
+    def taken(self, request: int) -> None:
+        """The body and the client id of a request have been copied: the memory in which they came is others' again."""
+        lib.pb_request_taken(self.handle, request)
+
     def reply(self, request: int, body: bytes) -> None:
         """Answer a request with the encoded body of its response."""
         check(lib.pb_request_reply(self.handle, request, body, len(body)))

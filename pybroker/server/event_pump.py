@@ -173,7 +173,8 @@ class EventPump:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def _serve(self, event: RawEvent) -> None:
-        _, _, handle, _, connection, body, client, length, client_length, key, version, correlation, listener, _ = event
+        _, _, handle, is_held, connection, body, client, length, client_length, *rest = event
+        key, version, correlation, listener, _ = rest
         if self._stopping:
             self._native.close_request(handle)
             return
@@ -194,8 +195,11 @@ class EventPump:
             )
             self._native.close_request(handle)
             return
+        data = read_bytes(body, length)
+        if is_held:
+            self._native.taken(handle)
         try:
-            request, _ = api.request.decode(version, read_bytes(body, length))
+            request, _ = api.request.decode(version, data)
             handling = api.handle(self._services, context, request)
             waits_for = handling.send(None)
         except StopIteration as done:

@@ -32,11 +32,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[BrokerProcess]:
         yield running
 
 
-def produce(broker: BrokerProcess, timeout_seconds: float = 20.0) -> None:
+def produce(broker: BrokerProcess, timeout_seconds: float = 20.0, value_bytes: int = 1000) -> None:
     """A well-behaved client is served."""
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": int(timeout_seconds * 1000)})
-    producer.produce("victim", b"x" * 1000, on_delivery=lambda error, _: errors.append(error))
+    producer.produce("victim", b"x" * value_bytes, on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(timeout_seconds + 5) == 0
     assert errors == [None]
 
@@ -115,9 +115,10 @@ def test_frames_that_never_end_hold_nobody_up(broker: BrokerProcess) -> None:
 
 def test_clients_that_never_read_hold_bounded_memory(broker: BrokerProcess) -> None:
     rss_bytes = broker.rss_bytes()
-    # One partition asked for 500 times: each answer is a megabyte of small pieces.
-    partition = struct.pack(">iiqqi", 0, -1, 0, -1, MIB)
-    topic = struct.pack(">h", 6) + b"victim" + struct.pack(">i", 500) + partition * 500
+    for _ in range(20):
+        produce(broker, value_bytes=900_000)
+    partition = struct.pack(">iiqqi", 0, -1, 0, -1, 50 * MIB)
+    topic = struct.pack(">h", 6) + b"victim" + struct.pack(">i", 1) + partition
     fetch = header(1, 11) + struct.pack(">iiiibii", -1, 0, 0, 50 * MIB, 0, 0, -1) + struct.pack(">i", 1)
     request = frame(fetch + topic + struct.pack(">ih", 0, 0))
     with connections(broker, 200) as greedy:

@@ -205,6 +205,37 @@ TEST(acks_all_waits_for_all_in_sync_replicas)
         }
 }
 
+/* Else those that are waited for could not be heard. */
+TEST(produces_that_wait_for_followers_leave_their_receive_memory)
+{
+    enum { PRODUCERS = 20, VALUE_BYTES = 50000 };
+    static uint8_t large[VALUE_BYTES + 200];
+    size_t large_length = mini_batch(large, sizeof large, 1, VALUE_BYTES);
+    for (int b = 0; b < 2; b++) {
+        served it = {.config = default_config(), .buffer_budget_bytes = 1 << 20};
+        open_broker(&it, backends[b], 1);
+        start_serving(&it);
+        CHECK_INT(lead_with(&it, 1, 0, 2, 2, NULL), 0);
+        mini_client producers[PRODUCERS];
+        for (int i = 0; i < PRODUCERS; i++) {
+            mini_client_open(&producers[i], it.port);
+            mini_client_send_produce(&producers[i], PRODUCE_VERSION, -1, "t", 0, large, large_length);
+        }
+        open_follower(&two, &it, 2);
+        two.next.max_wait_ms = LONG_WAIT_MS;
+        for (int64_t offset = 0; offset < PRODUCERS;)
+            offset += fetch_at(&two, offset)->records.length / (int64_t)large_length;
+        two.next.max_wait_ms = 0;
+        CHECK_INT(fetch_at(&two, PRODUCERS)->error_code, 0);
+        for (int i = 0; i < PRODUCERS; i++) {
+            CHECK_INT(receive_produce(&producers[i])->error_code, 0);
+            mini_client_close(&producers[i]);
+        }
+        mini_client_close(&two.client);
+        stop(&it);
+    }
+}
+
 TEST(acks_all_is_refused_below_the_minimum_and_times_out_without_its_followers)
 {
     for (int b = 0; b < 2; b++) {
@@ -581,9 +612,12 @@ TEST(a_consumer_is_sent_to_a_replica_in_its_rack_that_has_what_it_wants)
     CHECK_INT(sent_to(&consumer, "a", 0), -1);
     CHECK_INT(sent_to(&consumer, "c", 0), -1); /* no replica */
     CHECK_INT(sent_to(&consumer, "", 0), -1);
+    CHECK_INT(lead_with(&it, 1, 1, 3, 2, NULL), 0);
+    CHECK_INT(sent_to(&consumer, "b", 0), -1); /* that one is not in sync now: it might stay behind */
+    CHECK_INT(sent_to(&consumer, "b", 1), 2);
     CHECK_INT(pb_broker_set_racks(it.broker, NULL, 0), 0);
     CHECK_INT(sent_to(&consumer, "b", 0), -1);
-    CHECK_INT(fetch_at(&consumer, 0)->records.length, (int64_t)batch_length);
+    CHECK_INT(fetch_at(&consumer, 0)->records.length, 2 * (int64_t)batch_length);
     mini_client_close(&consumer.client);
     finish(&it);
 }

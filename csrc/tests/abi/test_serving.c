@@ -9,6 +9,9 @@
 
 #include "record/batch.h"
 #include "tests/abi/serving.h"
+#include "wire/generated/apis.h"
+#include "wire/generated/fetch_request.h"
+#include "wire/generated/request_header.h"
 
 static uint8_t batch[1 << 20];
 
@@ -116,6 +119,65 @@ TEST(a_fetch_waits_for_a_produce_from_another_connection)
         mini_client_close(&writer);
         stop(&it);
     }
+}
+
+/* A sessionless Fetch v12 of t-0 from each of the offsets, in one request. */
+static void send_repeated_fetch(mini_client *reader, const int64_t *offsets, int32_t count)
+{
+    pb_writer writer;
+    pb_writer_init(&writer, 1 << 16);
+    pb_write_int32(&writer, 0);
+    pb_request_header header = {.request_api_key = PB_API_FETCH, .request_api_version = 12};
+    pb_request_header_write(&writer, pb_request_header_version(pb_api_find(PB_API_FETCH), 12), &header);
+    pb_fetch_request_fetch_partition asked[8];
+    CHECK(count <= 8);
+    for (int32_t i = 0; i < count; i++) {
+        pb_fetch_request_fetch_partition_init(&asked[i]);
+        asked[i].fetch_offset = offsets[i];
+        asked[i].partition_max_bytes = 1 << 20;
+    }
+    pb_fetch_request_fetch_topic topics[] = {
+        {.topic = pb_slice_of_text("t"), .partitions = asked, .partitions_count = 1},
+        {.topic = pb_slice_of_text("t"), .partitions = asked + 1, .partitions_count = count - 1},
+    };
+    pb_fetch_request request;
+    pb_fetch_request_init(&request);
+    request.max_bytes = 8 << 20;
+    request.session_epoch = -1;
+    request.topics = topics;
+    request.topics_count = 2;
+    CHECK_INT(pb_fetch_request_write(&writer, 12, &request), 0);
+    pb_writer_patch_int32(&writer, 0, (int32_t)(writer.length - 4));
+    mini_client_send_raw(reader, writer.data, writer.length);
+    pb_writer_free(&writer);
+}
+
+/* As Kafka, which keeps them in a map. */
+TEST(a_partition_that_a_fetch_names_again_is_answered_once_and_as_named_last)
+{
+    served it;
+    serve(&it, "epoll", 1);
+    mini_client reader;
+    mini_client_open(&reader, it.port);
+    for (int i = 0; i < 5; i++) {
+        size_t length = mini_batch(batch, sizeof batch, 1, 10);
+        mini_client_send_produce(&reader, 9, 1, "t", 0, batch, length);
+        pb_produce_response produced;
+        mini_client_receive_produce(&reader, 9, &produced);
+    }
+    const int64_t offsets[] = {0, 1, 2, 9, 3};
+    send_repeated_fetch(&reader, offsets, 5);
+    pb_fetch_response fetched;
+    mini_client_receive_fetch(&reader, 12, &fetched);
+    CHECK_INT(fetched.responses_count, 1);
+    CHECK_INT(fetched.responses[0].partitions_count, 1);
+    const pb_fetch_response_partition_data *answer = &fetched.responses[0].partitions[0];
+    CHECK_INT(answer->error_code, 0);
+    pb_batch_header first;
+    CHECK_INT(pb_batch_parse(answer->records.data, (size_t)answer->records.length, &first), 0);
+    CHECK_INT(first.base_offset, 3);
+    mini_client_close(&reader);
+    stop(&it);
 }
 
 TEST(errors_are_kafkas)

@@ -104,21 +104,19 @@ static int recompress(pb_codec *codec, const produce_vector *vector, const uint8
                       const pb_validation *validation)
 {
     int target = vector->target_compression;
-    uint8_t *out = malloc(pb_recompress_capacity(vector->max_message_bytes));
-    CHECK(out != NULL);
-    size_t size_bytes = 0;
+    pb_recompressed out = {0};
     int error = pb_recompress(codec, batch, validation->size_bytes, target, pb_compression_default_level(target),
-                              vector->max_message_bytes, out, &size_bytes, NULL);
+                              vector->max_message_bytes, &out, NULL);
     if (error == 0) {
-        CHECK(pb_batch_crc_matches(out, size_bytes));
+        CHECK(pb_batch_crc_matches(out.data, out.size_bytes));
         pb_validation again;
         pb_validation_rules rules = {vector->max_message_bytes, PB_CREATE_TIME, INT64_MAX, INT64_MAX, false, target};
-        CHECK_INT(pb_validate_produce(&rules, 13, NOW_MS, codec, out, size_bytes, &again, NULL), 0);
+        CHECK_INT(pb_validate_produce(&rules, 13, NOW_MS, codec, out.data, out.size_bytes, &again, NULL), 0);
         CHECK_INT(again.record_count, validation->record_count);
         CHECK_INT(again.compression, target);
         CHECK(!again.needs_recompression);
     }
-    free(out);
+    pb_recompressed_trim(&out, 0);
     return error;
 }
 

@@ -28,20 +28,20 @@ static pb_codec *build(int compression, int records)
 TEST(every_codec_to_every_other)
 {
     enum { LIMIT = 1000000, RECORDS = 700 };
-    uint8_t *out = malloc(pb_recompress_capacity(LIMIT));
+    pb_recompressed out = {0};
     uint8_t *plain = malloc(LIMIT);
-    CHECK(out != NULL && plain != NULL);
+    CHECK(plain != NULL);
     for (int source = 0; source < PB_COMPRESSION_COUNT; source++) {
         pb_codec *codec = build(source, RECORDS);
         for (int target = 0; target < PB_COMPRESSION_COUNT; target++) {
-            size_t size_bytes = 0;
             CHECK_INT(pb_recompress(codec, builder.batch, builder.batch_length, target,
-                                    pb_compression_default_level(target), LIMIT, out, &size_bytes, NULL),
+                                    pb_compression_default_level(target), LIMIT, &out, NULL),
                       0);
+            size_t size_bytes = out.size_bytes;
             pb_batch_header header;
-            CHECK_INT(pb_batch_parse(out, size_bytes, &header), 0);
+            CHECK_INT(pb_batch_parse(out.data, size_bytes, &header), 0);
             CHECK_INT(header.size_bytes, size_bytes);
-            CHECK(pb_batch_crc_matches(out, size_bytes));
+            CHECK(pb_batch_crc_matches(out.data, size_bytes));
             CHECK_INT(header.attributes, PB_BATCH_TRANSACTIONAL | target);
             CHECK_INT(header.record_count, RECORDS);
             CHECK_INT(header.last_offset_delta, RECORDS - 1);
@@ -49,7 +49,7 @@ TEST(every_codec_to_every_other)
             CHECK_INT(header.base_sequence, 40);
             CHECK_INT(header.max_timestamp, 1000 + RECORDS - 1);
             size_t length = 0;
-            CHECK_INT(pb_decompress(codec, target, out + PB_BATCH_HEADER_BYTES, size_bytes - PB_BATCH_HEADER_BYTES,
+            CHECK_INT(pb_decompress(codec, target, out.data + PB_BATCH_HEADER_BYTES, size_bytes - PB_BATCH_HEADER_BYTES,
                                     plain, LIMIT, &length, NULL),
                       0);
             CHECK_INT(length, builder.records_length);
@@ -57,30 +57,28 @@ TEST(every_codec_to_every_other)
         }
         pb_codec_destroy(codec);
     }
-    free(out);
+    pb_recompressed_trim(&out, 0);
     free(plain);
 }
 
 TEST(the_limit_holds_to_the_byte)
 {
     pb_codec *codec = build(PB_COMPRESSION_ZSTD, 50);
-    uint8_t *out = malloc(pb_recompress_capacity(1000000));
-    CHECK(out != NULL);
+    pb_recompressed out = {0};
     for (int target = 0; target < PB_COMPRESSION_COUNT; target++) {
         int level = pb_compression_default_level(target);
-        size_t size_bytes = 0;
-        size_t again = 0;
         const uint8_t *batch = builder.batch;
         size_t length = builder.batch_length;
-        CHECK_INT(pb_recompress(codec, batch, length, target, level, 1000000, out, &size_bytes, NULL), 0);
-        CHECK_INT(pb_recompress(codec, batch, length, target, level, (int32_t)size_bytes, out, &again, NULL), 0);
-        CHECK_INT(again, size_bytes);
+        CHECK_INT(pb_recompress(codec, batch, length, target, level, 1000000, &out, NULL), 0);
+        size_t size_bytes = out.size_bytes;
+        CHECK_INT(pb_recompress(codec, batch, length, target, level, (int32_t)size_bytes, &out, NULL), 0);
+        CHECK_INT(out.size_bytes, size_bytes);
         pb_failure failure = {0, ""};
-        CHECK_INT(pb_recompress(codec, batch, length, target, level, (int32_t)size_bytes - 1, out, &again, &failure),
+        CHECK_INT(pb_recompress(codec, batch, length, target, level, (int32_t)size_bytes - 1, &out, &failure),
                   PB_MESSAGE_TOO_LARGE);
         CHECK(strstr(failure.text, "max.message.bytes") != NULL);
     }
-    free(out);
+    pb_recompressed_trim(&out, 0);
     pb_codec_destroy(codec);
 }
 
@@ -89,8 +87,8 @@ TEST(a_bomb_stops_at_the_limit)
     enum { LIMIT = 100000, ZEROS = 16 * 1024 * 1024 };
     pb_codec *codec = build(PB_COMPRESSION_NONE, 1);
     uint8_t *zeros = calloc(1, ZEROS);
-    uint8_t *out = malloc(pb_recompress_capacity(LIMIT));
-    CHECK(zeros != NULL && out != NULL);
+    pb_recompressed out = {0};
+    CHECK(zeros != NULL);
     size_t packed = 0;
     CHECK_INT(pb_compress(codec, PB_COMPRESSION_ZSTD, 3, zeros, ZEROS, builder.batch + PB_BATCH_HEADER_BYTES,
                           BUILD_CAPACITY, &packed, NULL),
@@ -98,12 +96,29 @@ TEST(a_bomb_stops_at_the_limit)
     builder.header.attributes = PB_COMPRESSION_ZSTD;
     builder.header.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + packed);
     pb_batch_write(builder.batch, &builder.header);
-    size_t size_bytes = 0;
-    CHECK_INT(pb_recompress(codec, builder.batch, builder.header.size_bytes, PB_COMPRESSION_NONE, 0, LIMIT, out,
-                            &size_bytes, NULL),
+    CHECK_INT(pb_recompress(codec, builder.batch, builder.header.size_bytes, PB_COMPRESSION_NONE, 0, LIMIT, &out, NULL),
               PB_MESSAGE_TOO_LARGE);
     free(zeros);
-    free(out);
+    pb_recompressed_trim(&out, 0);
+    pb_codec_destroy(codec);
+}
+
+/* A limit that says "any" costs no more than what comes out. */
+TEST(memory_grows_with_the_batch_and_not_with_the_limit)
+{
+    enum { RECORDS = 3000 };
+    pb_codec *codec = build(PB_COMPRESSION_ZSTD, RECORDS);
+    pb_recompressed out = {0};
+    CHECK_INT(pb_recompress(codec, builder.batch, builder.batch_length, PB_COMPRESSION_NONE, 0, INT32_MAX, &out, NULL),
+              0);
+    CHECK(pb_batch_crc_matches(out.data, out.size_bytes));
+    CHECK(out.size_bytes > 4 * builder.batch_length); /* so that the first try had too little room */
+    CHECK(out.capacity < 8 * out.size_bytes);
+    size_t large_bytes = out.capacity;
+    pb_recompressed_trim(&out, large_bytes);
+    CHECK_INT(out.capacity, large_bytes);
+    pb_recompressed_trim(&out, large_bytes - 1);
+    CHECK_INT(out.capacity, 0);
     pb_codec_destroy(codec);
 }
 

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -57,6 +58,8 @@ static bool read_all(int fd, void *out, size_t length)
     uint8_t *at = out;
     while (length > 0) {
         ssize_t got = recv(fd, at, length, 0);
+        if (got < 0 && errno == EINTR) /* with a time limit it is not begun again by itself */
+            continue;
         if (got <= 0)
             return false;
         at += got;

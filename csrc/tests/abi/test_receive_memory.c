@@ -1,0 +1,219 @@
+/* Receive memory is for those who send: who waits for others, or does not read, leaves it to them. */
+#include <endian.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "record/codec.h"
+#include "tests/abi/serving.h"
+#include "wire/generated/fetch_request.h"
+#include "wire/generated/request_header.h"
+
+enum {
+    BUDGET_BYTES = 1 << 20,
+    CONNECTIONS = 20, /* their receive memory is more than the budget */
+    PADDING_BYTES = 30000,
+    PATIENCE_S = 20,
+    PRODUCE_VERSION = 9,
+    LARGE_BYTES = 900000,
+};
+
+static uint8_t batch[LARGE_BYTES + 200];
+static served it;
+static mini_client clients[CONNECTIONS];
+
+static void open_client(mini_client *client)
+{
+    mini_client_open(client, it.port);
+    struct timeval patience = {.tv_sec = PATIENCE_S};
+    CHECK_INT(setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+}
+
+static void begin(const char *backend)
+{
+    memset(&it, 0, sizeof it);
+    it.config = default_config();
+    it.buffer_budget_bytes = BUDGET_BYTES;
+    open_broker(&it, backend, 1);
+    start_serving(&it);
+    for (int i = 0; i < CONNECTIONS; i++)
+        open_client(&clients[i]);
+}
+
+static void finish(void)
+{
+    for (int i = 0; i < CONNECTIONS; i++)
+        mini_client_close(&clients[i]);
+    stop(&it);
+}
+
+static void produce(const char *topic, size_t value_bytes, int error)
+{
+    mini_client client;
+    open_client(&client);
+    size_t length = mini_batch(batch, sizeof batch, 1, value_bytes);
+    pb_produce_response produced;
+    mini_client_send_produce(&client, PRODUCE_VERSION, 1, topic, 0, batch, length);
+    mini_client_receive_produce(&client, PRODUCE_VERSION, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, error);
+    mini_client_close(&client);
+}
+
+/* The frame with a client id so long that it is not copied out of its receive memory at once. */
+static void send_padded(mini_client *client, pb_writer *frame)
+{
+    enum { CLIENT_ID_AT = 12, SHORT_BYTES = sizeof "mini" - 1 };
+    static uint8_t padded[PADDING_BYTES + 4096];
+    size_t rest_at = CLIENT_ID_AT + 2 + SHORT_BYTES, rest_bytes = frame->length - rest_at;
+    uint16_t id_bytes = htobe16(PADDING_BYTES);
+    uint32_t size_bytes = htobe32((uint32_t)(CLIENT_ID_AT + 2 + PADDING_BYTES + rest_bytes - 4));
+    memcpy(padded, frame->data, CLIENT_ID_AT);
+    memcpy(padded, &size_bytes, sizeof size_bytes);
+    memcpy(padded + CLIENT_ID_AT, &id_bytes, sizeof id_bytes);
+    memset(padded + CLIENT_ID_AT + 2, 'x', PADDING_BYTES);
+    memcpy(padded + CLIENT_ID_AT + 2 + PADDING_BYTES, frame->data + rest_at, rest_bytes);
+    mini_client_send_raw(client, padded, CLIENT_ID_AT + 2 + PADDING_BYTES + rest_bytes);
+    pb_writer_free(frame);
+}
+
+static void fetches_that_wait(int16_t version)
+{
+    for (int i = 0; i < CONNECTIONS; i++) {
+        pb_writer frame;
+        mini_encode_fetch(&frame, i, version, "t", 0, 0, 1, 60000);
+        send_padded(&clients[i], &frame);
+    }
+    produce("t", 100, 0);
+    for (int i = 0; i < CONNECTIONS; i++) {
+        pb_fetch_response fetched;
+        mini_client_receive_fetch(&clients[i], version, &fetched);
+        CHECK_INT(fetched.responses_count, 1);
+        CHECK(pb_slice_equal(fetched.responses[0].topic, pb_slice_of_text("t")));
+        CHECK(fetched.responses[0].partitions[0].records.length > 100);
+    }
+}
+
+TEST(fetches_that_wait_leave_their_memory)
+{
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        fetches_that_wait(12);
+        finish();
+    }
+}
+
+/* Take what comes for Python, and say that it has been copied. */
+static int take_requests(uint64_t *handles, int count)
+{
+    pb_event event;
+    while (pb_broker_take_events(it.broker, &event, 1) == 1) {
+        if (event.kind == PB_EVENT_NOTICE) {
+            pb_notice_release(event.handle);
+            continue;
+        }
+        CHECK_INT(event.kind, PB_EVENT_REQUEST);
+        CHECK_INT(event.client_id_length, PADDING_BYTES);
+        CHECK_INT(event.offset, 1);
+        pb_request_taken(it.broker, event.handle);
+        handles[count++] = event.handle;
+    }
+    return count;
+}
+
+TEST(requests_that_python_has_copied_leave_their_memory)
+{
+    static const uint8_t api_versions_0[] = {0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, 'm', 'i', 'n', 'i'};
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        for (int i = 0; i < CONNECTIONS; i++) {
+            pb_writer frame;
+            pb_writer_init(&frame, 1 << 20);
+            pb_write_raw(&frame, api_versions_0, sizeof api_versions_0);
+            send_padded(&clients[i], &frame);
+        }
+        uint64_t handles[CONNECTIONS];
+        int count = 0;
+        for (int tries = 0; count < CONNECTIONS && tries < PATIENCE_S * 1000; tries++) {
+            count = take_requests(handles, count);
+            usleep(1000);
+        }
+        CHECK_INT(count, CONNECTIONS);
+        produce("t", 100, 0);
+        for (int i = 0; i < CONNECTIONS; i++) {
+            CHECK_INT(pb_request_reply(it.broker, handles[i], (const uint8_t *)"ok", 2), 0);
+        }
+        for (int i = 0; i < CONNECTIONS; i++) {
+            CHECK(mini_client_receive(&clients[i]));
+            CHECK_INT(clients[i].answer_length, 6);
+        }
+        finish();
+    }
+}
+
+static void *send_produces(void *argument)
+{
+    enum { PRODUCES = 100, VALUE_BYTES = 50000 };
+    static uint8_t large[VALUE_BYTES + 200];
+    size_t length = mini_batch(large, sizeof large, 1, VALUE_BYTES);
+    for (int32_t i = 0; i < PRODUCES; i++)
+        mini_client_send_produce(argument, PRODUCE_VERSION, 1, "unknown", 0, large, length);
+    return NULL;
+}
+
+TEST(answers_that_nobody_reads_keep_no_requests)
+{
+    enum { BATCHES = 10, ANSWER_BYTES = 8 << 20 }; /* more than the sockets take */
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        for (int i = 0; i < BATCHES; i++)
+            produce("t", LARGE_BYTES, 0);
+        /* Of this answer nothing is read. */
+        int small = 4096;
+        CHECK_INT(setsockopt(clients[0].fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+        mini_client_send_fetch_of(&clients[0], 12, "t", 0, 0, ANSWER_BYTES);
+        pthread_t sender;
+        CHECK_INT(pthread_create(&sender, NULL, send_produces, &clients[0]), 0);
+        usleep(300000);
+        produce("t", 100, 0);
+        CHECK_INT(shutdown(clients[0].fd, SHUT_RDWR), 0);
+        CHECK_INT(pthread_join(sender, NULL), 0);
+        finish();
+    }
+}
+
+TEST(batches_that_are_rewritten_take_what_they_need)
+{
+    enum { PRODUCES = 40 };
+    for (int b = 0; b < 2; b++) {
+        memset(&it, 0, sizeof it);
+        it.config = default_config();
+        it.config.compression = PB_COMPRESSION_ZSTD;
+        it.config.max_message_bytes = INT32_MAX;
+        it.buffer_budget_bytes = BUDGET_BYTES;
+        open_broker(&it, backends[b], 1);
+        start_serving(&it);
+        mini_client client;
+        open_client(&client);
+        size_t length = mini_batch(batch, sizeof batch, 1, 300);
+        pb_writer frames;
+        pb_writer_init(&frames, 1 << 20);
+        for (int32_t i = 0; i < PRODUCES; i++) {
+            pb_writer frame;
+            mini_encode_produce(&frame, i, PRODUCE_VERSION, 1, "t", 0, batch, length);
+            pb_write_raw(&frames, frame.data, frame.length);
+            pb_writer_free(&frame);
+        }
+        mini_client_send_raw(&client, frames.data, frames.length);
+        pb_writer_free(&frames);
+        for (int i = 0; i < PRODUCES; i++) {
+            pb_produce_response produced;
+            mini_client_receive_produce(&client, PRODUCE_VERSION, &produced);
+            CHECK_INT(answer_of(&produced)->error_code, 0);
+            CHECK_INT(answer_of(&produced)->base_offset, i);
+        }
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
+CHECK_MAIN()
