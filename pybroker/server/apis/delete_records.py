@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pybroker.config.topic import INTERNAL_TOPICS
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.in_turns import in_turns
 
 _UNKNOWN = -1
 
@@ -17,12 +16,10 @@ _Row = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DeleteRecordsRequest
 ) -> m.DeleteRecordsResponse:
-    rows = await asyncio.gather(
-        *(
-            _delete(broker, topic.name, each.partition_index, each.offset, request.timeout_ms)
-            for topic in request.topics
-            for each in topic.partitions
-        )
+    rows = await in_turns(
+        _delete(broker, topic.name, each.partition_index, each.offset, request.timeout_ms)
+        for topic in request.topics
+        for each in topic.partitions
     )
     remaining = iter(rows)
     return m.DeleteRecordsResponse(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from pybroker.native.partition import READ_COMMITTED, READ_UNCOMMITTED, PartitionPosition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.in_turns import in_turns
 
 LATEST = -1
 EARLIEST = -2
@@ -60,7 +60,7 @@ async def handle(
             else:
                 _fill(row, position)
     if waiting:
-        await asyncio.gather(*waiting)
+        await in_turns(waiting)
     topics = [
         m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows[number])
         for number, topic in enumerate(request.topics)

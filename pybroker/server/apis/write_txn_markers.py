@@ -6,7 +6,6 @@ The marker is the end: it moves the last stable offset, and an abort goes to the
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
@@ -14,6 +13,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.control_records import end_transaction_marker
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.in_turns import in_turns
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 _Topics = dict[str, dict[int, ErrorCode]]
@@ -38,7 +38,7 @@ async def handle(
         for topic in marker.topics
         for index in topic.partition_indexes
     ]
-    errors = await asyncio.gather(*(_write(broker, *each) for each in wanted))
+    errors = await in_turns(_write(broker, *each) for each in wanted)
     # As in Kafka, one row per producer and partition, whatever the request repeats.
     results: dict[int, _Topics] = {marker.producer_id: {} for marker in request.markers}
     for (marker, topic, index), error in zip(wanted, errors, strict=True):
