@@ -11,11 +11,11 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from pybroker import native
-from pybroker.coordinator.outcome import Outcome, client_error
+from pybroker.coordinator.outcome import CoordinatorRecord, Outcome, client_error
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -27,6 +27,11 @@ _RECORD_OVERHEAD_BYTES = 24
 _BATCH_OVERHEAD_BYTES = 61
 
 _TOO_LATE = client_error(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _size_bytes(record: CoordinatorRecord) -> int:
+    value_bytes = len(record.value) if record.value is not None else 0
+    return _RECORD_OVERHEAD_BYTES + len(record.key) + value_bytes
 
 
 class WallClock(Protocol):
@@ -88,15 +93,17 @@ class PartitionAppender:
         self._closers: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
+    def take_epoch(self, leader_epoch: int) -> None:
+        """The partition's leader, which is still this broker, has another epoch."""
+        self._leader_epoch = leader_epoch
+
     def submit(self, outcome: Outcome) -> asyncio.Future[ErrorCode]:
         """Append the outcome's records, of which there is at least one, in one batch, after all submitted before.
 
         The future gets the error code that the client is to see: NONE once the records are committed and replayed.
         """
         records = outcome.records
-        size_bytes = _RECORD_OVERHEAD_BYTES * len(records)
-        for record in records:
-            size_bytes += len(record.key) + (len(record.value) if record.value is not None else 0)
+        size_bytes = sum(map(_size_bytes, records))
         batch = self._queue[-1] if self._queue else None
         if batch is None or batch.records_bytes + size_bytes + _BATCH_OVERHEAD_BYTES > self._max_batch_bytes:
             batch = PendingBatch()
@@ -108,6 +115,31 @@ class PartitionAppender:
             self._is_starting = True
             self._loop.call_soon(self._start)
         return self._wait_for(batch)
+
+    async def submit_in_parts(self, outcome: Outcome) -> ErrorCode:
+        """Append records that need not be all or nothing: in as many batches as they take, one after the other, until
+        one fails. The outcome's callback is called with the last; the error code is that of `submit`."""
+        parts = list(self._parts(outcome.records))
+        for part in parts[:-1]:
+            error = await self.submit(Outcome(part))
+            if error is not ErrorCode.NONE:
+                if outcome.on_append is not None:
+                    self._follow_up(outcome.on_append(error))
+                return error
+        return await self.submit(Outcome(parts[-1], outcome.on_append))
+
+    def _parts(self, records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:
+        """Records that fit into a batch each; a record too large for one is a part by itself."""
+        part: list[CoordinatorRecord] = []
+        part_bytes = _BATCH_OVERHEAD_BYTES
+        for record in records:
+            size_bytes = _size_bytes(record)
+            if part and part_bytes + size_bytes > self._max_batch_bytes:
+                yield part
+                part, part_bytes = [], _BATCH_OVERHEAD_BYTES
+            part.append(record)
+            part_bytes += size_bytes
+        yield part
 
     async def drained(self) -> None:
         """Return when everything submitted so far is decided, or the clients have been told that it takes too long."""
@@ -210,6 +242,8 @@ class PartitionAppender:
                         self._replay(record.change, offset)
                     offset += 1
             if outcome.on_append is not None:
-                follow_up = outcome.on_append(error)
-                if follow_up.records:
-                    self.submit(follow_up)
+                self._follow_up(outcome.on_append(error))
+
+    def _follow_up(self, outcome: Outcome) -> None:
+        if outcome.records:
+            self.submit(outcome)

@@ -88,15 +88,16 @@ class GroupCoordinator:
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """This broker leads that partition of `__consumer_offsets` now: load it in the background, unless `stop` was
-        called."""
+        called. One that it leads already only takes the new epoch, as in Kafka."""
         assert self._loop is not None, "start the coordinator first"
         if self._stopping:
             return
         present = self._shards.get(partition)
         if present is not None and present.leader_epoch >= leader_epoch:
             return
-        if present is not None:
-            present.unload()
+        if present is not None and present.status is not ShardStatus.FAILED:
+            present.take_epoch(leader_epoch)
+            return
         fresh = Shard(partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix)
         self._shards[partition] = fresh
         fresh.begin_load(self._loaded)
@@ -367,7 +368,7 @@ class GroupCoordinator:
         """Append what `make` has for each group; waits for the log, and lets the loop go round, now and then."""
         for start in range(0, len(group_ids), _GROUPS_PER_TURN):
             outcomes = [make(group_id) for group_id in group_ids[start : start + _GROUPS_PER_TURN]]
-            waiting = [one.appender.submit(outcome) for outcome in outcomes if outcome.records]
+            waiting = [one.appender.submit_in_parts(outcome) for outcome in outcomes if outcome.records]
             failed = {error for error in await asyncio.gather(*waiting) if error is not ErrorCode.NONE}
             for error in failed:
                 _LOG.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)

@@ -163,7 +163,8 @@ class ClassicGroup:
 
     def _count_protocols(self, member: ClassicGroupMember, step: int) -> None:
         counts = self.supported_protocols
-        for name, _ in member.protocols:
+        # Once for each name, even if the member repeats it: a count above that of the members fits nobody.
+        for name in {name for name, _ in member.protocols}:
             counts[name] = counts.get(name, 0) + step
             if counts[name] == 0:
                 del counts[name]

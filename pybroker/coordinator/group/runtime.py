@@ -60,6 +60,11 @@ class Shard:
         """Replay the partition in the background, then call `on_loaded`, unless it is unloaded before."""
         self._load_task = asyncio.get_running_loop().create_task(self._load(on_loaded))
 
+    def take_epoch(self, leader_epoch: int) -> None:
+        """This broker leads on under another epoch: what is loaded, and what is on its way, stays good."""
+        self.leader_epoch = leader_epoch
+        self.appender.take_epoch(leader_epoch)
+
     def unload(self) -> None:
         """Take no more part: answer whoever is parked, drop the state."""
         if self._load_task is not None:

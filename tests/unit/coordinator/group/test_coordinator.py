@@ -297,6 +297,85 @@ def test_groups_expire_by_themselves() -> None:
     run(test())
 
 
+def test_a_group_with_more_offsets_than_a_batch_holds_expires() -> None:
+    async def test() -> None:
+        broker = await started(offsets_retention_check_interval_ms=10, max_batch_bytes=2000)
+        for first in range(0, 100, 10):
+            partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
+            assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+        broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
+        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+            await asyncio.sleep(0.01)
+        assert max(map(len, broker.writer.logs[OFFSETS_TOPIC, 0])) <= 2000
+        await broker.groups.stop()
+        again = BrokerDouble(IMAGE, broker.writer)
+        await again.start()
+        assert again.groups.list_groups([], []) == []
+        assert again.groups.fetch_all_offsets("g", False) == {}
+        await again.groups.stop()
+
+    run(test())
+
+
+def test_what_cannot_all_be_removed_keeps_its_group() -> None:
+    async def test() -> None:
+        broker = await started(max_batch_bytes=2000)
+        for first in range(0, 100, 10):
+            partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
+            assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+        broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
+        broker.writer.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
+        await broker.groups.expire_offsets()
+        assert len(broker.groups.list_groups([], [])) == 1
+        broker.writer.fail_with = None
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_another_epoch_of_the_same_leader_loses_nothing_that_is_on_its_way() -> None:
+    async def test() -> None:
+        broker = await started()
+        joined = await broker.call("a", 11, 3, scenario.join("g"))
+        broker.writer.hold()
+        first = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("h", partitions=[(0, 1, 1, "")])))
+        await settle()
+        second = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("h", partitions=[(1, 2, 1, "")])))
+        await settle()
+        broker.groups.on_election(0, 2)
+        await settle()
+        assert broker.groups.is_active(0)
+        broker.writer.release()
+        assert [commit_error(await first), commit_error(await second)] == [0, 0]
+        found = broker.groups.fetch_all_offsets("h", False)[scenario.TOPIC]
+        assert {offset.partition: offset.offset for offset in found} == {0: 1, 1: 2}
+        assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, joined.member_id))).error_code == 0
+        broker.groups.on_election(0, 1)  # an older one says nothing
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
+        assert broker.writer.logs[OFFSETS_TOPIC, 0][-1][12:16] == (2).to_bytes(4, "big")
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_a_member_that_names_a_protocol_twice_holds_nobody_up() -> None:
+    async def test() -> None:
+        broker = await started()
+        twice = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"") for _ in range(2)]
+        first = await broker.call("a", 11, 3, scenario.join("g"))
+        joining = asyncio.create_task(broker.call("b", 11, 3, scenario.join("g", protocols=twice)))
+        await settle()
+        again = await broker.call("a", 11, 3, scenario.join("g", first.member_id))
+        second = await joining
+        assert (again.error_code, second.error_code) == (0, 0)
+        assert again.generation_id == second.generation_id == 2
+        assert second.protocol_name == "range"
+        await broker.groups.stop()
+
+    run(test())
+
+
 def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
     async def test() -> None:
         broker = await started(offsets_commit_timeout_ms=100)
