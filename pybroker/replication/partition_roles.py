@@ -105,6 +105,9 @@ class PartitionRoles:
         if replica.follows:
             # The data plane would do that by itself, on this thread.
             await self._unfollow(replica)
+            if replica.is_leaving:
+                # Its log is closed next, and the ISR manager would go on asking it.
+                return
         if registration.leader_epoch > replica.leader_epoch:
             replica.epoch_start_offset = replica.log.native.state.log_end_offset
         try:
@@ -177,7 +180,8 @@ class PartitionRoles:
     async def leave(self, replica: Replica) -> None:
         """Neither lead nor follow any more: the log is about to be closed, which tells clients why. For good."""
         replica.is_leaving = True
-        self._end_leading(replica)
         async with replica.lock:
+            # Not before: what was about to lead may have begun to meanwhile.
+            self._end_leading(replica)
             if replica.follows:
                 await self._unfollow(replica)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -301,5 +302,24 @@ def test_one_that_leaves_takes_no_role_any_more() -> None:
             ("close fetcher", "broker 2 at host2:9092"),
             ("close fetcher", "broker 3 at host3:9092"),
         ]
+
+    run(scenario)
+
+
+def test_one_that_leaves_while_it_is_about_to_lead_is_not_led() -> None:
+    async def scenario(made: Setup) -> None:
+        await made.apply(leader=2)
+        made.calls.clear()
+        may_unfollow = threading.Event()
+        made.executor.submit(may_unfollow.wait, 60)
+        electing = asyncio.create_task(made.roles.apply(made.replica, registration(leader_epoch=1)))
+        await asyncio.sleep(0)
+        leaving = asyncio.create_task(made.roles.leave(made.replica))
+        await asyncio.sleep(0)
+        may_unfollow.set()
+        await asyncio.gather(electing, leaving)
+        assert made.calls == [("unfollow",)]
+        assert ("t", 0) not in made.isr, "nobody asks a log that is closed how far it is"
+        assert not made.replica.leads
 
     run(scenario)
