@@ -46,7 +46,6 @@ class AlterPartitionChannel(Protocol):
 
 class _Item(Value):
     proposal: Proposal
-    broker_epochs: dict[int, int]
     answered: AnswerCallback
 
 
@@ -60,14 +59,12 @@ class AlterPartitionManager:
         self._sender: asyncio.Task[None] | None = None
         self._closed = False
 
-    def submit(
-        self, partition: PartitionId, proposal: Proposal, broker_epochs: dict[int, int], answered: AnswerCallback
-    ) -> None:
-        """Send a proposal, in place of an earlier one for that partition. `broker_epochs` has those that the followers
-        told, as far as they did. `answered` gets what the controller says of it, unless it is withdrawn before."""
+    def submit(self, partition: PartitionId, proposal: Proposal, answered: AnswerCallback) -> None:
+        """Send a proposal, in place of an earlier one for that partition. `answered` gets what the controller says of
+        it, unless it is withdrawn before."""
         if self._closed:
             return
-        self._unanswered[partition] = _Item(proposal, broker_epochs, answered)
+        self._unanswered[partition] = _Item(proposal, answered)
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send_all(), name="alter partition")
 
@@ -119,7 +116,7 @@ class AlterPartitionManager:
         topics: dict[bytes, list[m.AlterPartitionRequest.PartitionData]] = defaultdict(list)
         for (topic_id, index), item in items.items():
             # -1 is a follower that has not fetched yet from this leader: the controller takes it as it is registered.
-            epochs = {**item.broker_epochs, self._node_id: self._channel.broker_epoch}
+            epochs = {**item.proposal.broker_epochs, self._node_id: self._channel.broker_epoch}
             topics[topic_id].append(
                 _Partition(
                     partition_index=index,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pybroker.config.broker import BrokerConfig
@@ -121,8 +121,10 @@ class IsrManager:
         led = self._led.get(key)
         if led is None or replica not in led.isr.replicas or replica in led.isr.maximal:
             return
-        follower = next((each for each in led.native.followers() if each.replica_id == replica), None)
-        proposal = led.isr.expand(replica) if follower is not None and self._may_join(follower) else None
+        followers = led.native.followers()
+        follower = next((each for each in followers if each.replica_id == replica), None)
+        may_join = follower is not None and self._may_join(follower)
+        proposal = led.isr.expand(replica, _broker_epochs(followers)) if may_join else None
         if proposal is None:
             # The high watermark has begun to wait for it, in vain.
             self._tell_data_plane(led)
@@ -156,25 +158,22 @@ class IsrManager:
             if led.isr.pending is not None or len(led.isr.isr) < 2:
                 continue
             end_offset = led.native.state.log_end_offset
+            followers = led.native.followers()
             lagging = {
-                each.replica_id
-                for each in led.native.followers()
-                if each.log_end_offset < end_offset and each.caught_up_ms > lag_ms
+                each.replica_id for each in followers if each.log_end_offset < end_offset and each.caught_up_ms > lag_ms
             }
-            proposal = led.isr.shrink(lagging)
+            proposal = led.isr.shrink(lagging, _broker_epochs(followers))
             if proposal is not None:
                 self._submit(led, proposal)
 
     # ---- the controller --------------------------------------------------------------------------------------------
 
     def _submit(self, led: _Led, proposal: Proposal) -> None:
-        epochs = {each.replica_id: each.broker_epoch for each in led.native.followers()}
-
         def answered(proposal: Proposal, answer: m.AlterPartitionResponse.PartitionData) -> None:
             if self._led.get(led.key) is led:
                 self._on_answer(led, proposal, answer)
 
-        self._alter.submit((led.topic_id, led.key[1]), proposal, epochs, answered)
+        self._alter.submit((led.topic_id, led.key[1]), proposal, answered)
 
     def _on_answer(self, led: _Led, proposal: Proposal, answer: m.AlterPartitionResponse.PartitionData) -> None:
         before = led.isr.isr
@@ -216,6 +215,10 @@ class IsrManager:
             _tell(led)
         except NativeError as error:
             logger.error("partition %s-%d: its ISR could not be put into effect: %s", *led.key, error)
+
+
+def _broker_epochs(followers: Sequence[FollowerState]) -> dict[int, int]:
+    return {each.replica_id: each.broker_epoch for each in followers}
 
 
 def _tell(led: _Led) -> None:

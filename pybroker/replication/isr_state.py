@@ -18,8 +18,8 @@ proposed to join, and still for those proposed to leave. One proposal is under w
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from pybroker.metadata.image import PartitionRegistration
 from pybroker.protocol import messages as m
@@ -41,6 +41,8 @@ _OVERTAKEN = frozenset(
     }
 )
 
+_NONE_TOLD: Mapping[int, int] = {}
+
 
 class Verdict(enum.Enum):
     """What an answer to a proposal means for whoever sent it."""
@@ -55,11 +57,15 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
-    """An ISR that the leader wants, on top of a partition epoch."""
+    """An ISR that the leader wants, on top of a partition epoch. `broker_epochs` has those under which its members were
+    judged, as far as they had told one. They stay, however often it has to be sent: one that has restarted since may
+    lack what it had, and by its epoch the controller knows and refuses (KIP-903). The leader could not take back by
+    itself what was sent, as a copy of it may have been put into effect."""
 
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class IsrState:
@@ -90,19 +96,21 @@ class IsrState:
         """Whether `expand` would propose it."""
         return self.pending is None and replica in self.replicas and replica not in self.isr
 
-    def expand(self, replica: int) -> Proposal | None:
+    def expand(self, replica: int, broker_epochs: Mapping[int, int] = _NONE_TOLD) -> Proposal | None:
         """A replica has caught up, and the metadata has nothing against it. None when there is nothing to propose, or
         not now."""
-        return self._propose((*self.isr, replica)) if self.can_join(replica) else None
+        return self._propose((*self.isr, replica), broker_epochs) if self.can_join(replica) else None
 
-    def shrink(self, lagging: Collection[int]) -> Proposal | None:
+    def shrink(self, lagging: Collection[int], broker_epochs: Mapping[int, int] = _NONE_TOLD) -> Proposal | None:
         """These replicas lag. None when there is nothing to propose, or not now. The leader itself stays."""
         remaining = tuple(each for each in self.isr if each == self.leader_id or each not in lagging)
-        return None if self.pending is not None or remaining == self.isr else self._propose(remaining)
+        if self.pending is not None or remaining == self.isr:
+            return None
+        return self._propose(remaining, broker_epochs)
 
-    def _propose(self, isr: tuple[int, ...]) -> Proposal:
+    def _propose(self, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> Proposal:
         # In their order because Apache Kafka's leaders propose them so, and tools show them as they were proposed.
-        self.pending = Proposal(tuple(sorted(isr)), self.leader_epoch, self.partition_epoch)
+        self.pending = Proposal(tuple(sorted(isr)), self.leader_epoch, self.partition_epoch, broker_epochs)
         return self.pending
 
     def take_back(self, proposal: Proposal) -> None:

@@ -49,10 +49,10 @@ def test_what_is_proposed_together_goes_together() -> None:
     async def scenario() -> None:
         channel, answers = Channel(), Answers()
         manager = AlterPartitionManager(NODE_ID, channel)
-        first, second, third = Proposal((1, 2), 3, 4), Proposal((1,), 5, 6), Proposal((1, 3), 7, 8)
-        manager.submit((TOPIC, 0), first, {2: 200}, answers)
-        manager.submit((TOPIC, 1), second, {}, answers)
-        manager.submit((OTHER, 0), third, {2: 200}, answers)
+        first, second, third = Proposal((1, 2), 3, 4, {2: 200}), Proposal((1,), 5, 6), Proposal((1, 3), 7, 8, {2: 200})
+        manager.submit((TOPIC, 0), first, answers)
+        manager.submit((TOPIC, 1), second, answers)
+        manager.submit((OTHER, 0), third, answers)
         await answers.count(3)
         await manager.close()
         (request,) = channel.requests
@@ -78,9 +78,9 @@ def test_one_request_at_a_time() -> None:
         channel, answers = Channel(), Answers()
         manager = AlterPartitionManager(NODE_ID, channel)
         channel.gate.clear()
-        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), answers)
         await turns()
-        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), answers)
         await turns()
         assert len(channel.requests) == 1
         channel.gate.set()
@@ -112,7 +112,7 @@ def test_a_request_without_an_answer_is_sent_again(
     async def scenario() -> None:
         channel, answers = Channel(trouble, trouble), Answers()
         manager = AlterPartitionManager(NODE_ID, channel)
-        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), answers)
         await answers.count(1)
         assert len(channel.requests) == 3
         assert answers.got[0][1].partition_epoch == 1
@@ -126,12 +126,12 @@ def test_what_is_withdrawn_is_not_sent_again_and_not_answered() -> None:
         channel, answers = Channel(), Answers()
         manager = AlterPartitionManager(NODE_ID, channel)
         channel.gate.clear()
-        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), answers)
         await turns()
         manager.withdraw((TOPIC, 0))
         manager.withdraw((TOPIC, 5))
         channel.gate.set()
-        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), answers)
         await answers.count(1)
         assert answers.got[0][1].partition_index == 1
         assert [len(each.topics[0].partitions) for each in channel.requests] == [1, 1]
@@ -146,9 +146,9 @@ def test_a_newer_proposal_takes_the_place_of_an_older_one() -> None:
         manager = AlterPartitionManager(NODE_ID, channel)
         channel.gate.clear()
         older, newer = Proposal((1, 2), 0, 0), Proposal((1, 3), 0, 1)
-        manager.submit((TOPIC, 0), older, {}, answers)
+        manager.submit((TOPIC, 0), older, answers)
         await turns()
-        manager.submit((TOPIC, 0), newer, {}, answers)
+        manager.submit((TOPIC, 0), newer, answers)
         channel.gate.set()
         await answers.count(1)
         assert [proposal for proposal, _ in answers.got] == [newer], "nobody waits for the other's answer"
@@ -162,10 +162,10 @@ def test_at_the_end_nothing_is_sent() -> None:
         channel, answers = Channel(), Answers()
         manager = AlterPartitionManager(NODE_ID, channel)
         channel.gate.clear()
-        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 0), Proposal((1, 2), 0, 0), answers)
         await turns()
         await manager.close()
-        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), {}, answers)
+        manager.submit((TOPIC, 1), Proposal((1, 2), 0, 0), answers)
         await turns()
         assert (len(channel.requests), answers.got) == (1, [])
 

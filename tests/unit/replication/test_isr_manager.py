@@ -98,9 +98,15 @@ class Setup:
     def lead(self, **registered: Any) -> None:
         self.isr.lead(KEY, TOPIC_ID, self.partition, registration(**registered))
 
-    def proposed(self) -> list[list[int]]:
+    def _members(self) -> list[list[m.AlterPartitionRequest.BrokerState]]:
         rows = [row for each in self.channel.requests for topic in each.topics for row in topic.partitions]
-        return [[member.broker_id for member in row.new_isr_with_epochs] for row in rows]
+        return [row.new_isr_with_epochs for row in rows]
+
+    def proposed(self) -> list[list[int]]:
+        return [[member.broker_id for member in members] for members in self._members()]
+
+    def epochs(self) -> list[list[int]]:
+        return [[member.broker_epoch for member in members] for members in self._members()]
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -126,8 +132,7 @@ def test_a_follower_that_has_caught_up_joins() -> None:
         assert made.partition.told[1:] == [Leadership(0, 0, (1, 2, 3), (1, 2), (3,))], "before anybody answers"
         assert await made.partition.told_of(3) == Leadership(0, 1, (1, 2, 3), (1, 2, 3))
         assert made.proposed() == [[1, 2, 3]]
-        epochs = [each.broker_epoch for each in made.channel.requests[0].topics[0].partitions[0].new_isr_with_epochs]
-        assert epochs == [77, 200, 300]
+        assert made.epochs() == [[77, 200, 300]]
         assert made.isr.statistics == IsrStatistics(expansion_count=1)
         await made.isr.stop()
 
@@ -240,6 +245,23 @@ def test_an_error_that_passes_keeps_the_proposal() -> None:
         made.isr.on_caught_up(KEY, 3)
         assert (await made.partition.told_of(3)).isr == (1, 2, 3)
         assert made.proposed() == [[1, 2, 3]] * 2
+        await made.isr.stop()
+
+    run(scenario)
+
+
+def test_one_that_restarts_before_its_proposal_is_taken_is_judged_anew() -> None:
+    async def scenario() -> None:
+        made = Setup(refused(ErrorCode.UNKNOWN_SERVER_ERROR), refused(ErrorCode.INELIGIBLE_REPLICA))
+        made.lead(isr=(1, 2))
+        made.isr.on_caught_up(KEY, 3)
+        made.partition.follower(3).broker_epoch = 301
+        made.isr.on_brokers(cluster(broker(1), broker(2), broker(3, epoch=301)).brokers)
+        assert await made.partition.told_of(3) == Leadership(0, 0, (1, 2, 3), (1, 2)), "the controller refuses it"
+        assert made.epochs() == [[77, 200, 300]] * 2, "those under which it was judged"
+        made.isr.on_caught_up(KEY, 3)
+        assert (await made.partition.told_of(5)).isr == (1, 2, 3)
+        assert made.epochs()[2:] == [[77, 200, 301]]
         await made.isr.stop()
 
     run(scenario)
