@@ -26,6 +26,11 @@ class PartitionWriter(Protocol):
         or the append has failed. It is not called when this call raises."""
         ...
 
+    async def resign(self, topic: str, partition: int) -> None:
+        """Lead the partition no more, whatever the metadata says: appends that wait for followers fail. Raises
+        nothing."""
+        ...
+
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds `offset`, at least one; b"" at the end of the log."""
         ...

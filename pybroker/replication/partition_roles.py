@@ -169,8 +169,18 @@ class PartitionRoles:
         if replica.follows:
             await self._unfollow(replica)
         elif replica.leads:
-            self._end_leading(replica)
-            await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await self._resign(replica)
+
+    async def _resign(self, replica: Replica) -> None:
+        self._end_leading(replica)
+        await replica.log.run(replica.log.native.resign, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def resign(self, replica: Replica) -> None:
+        """Lead no more until the next `apply`. Also where it is not known to lead: an election that failed may have
+        left appends of the epoch before."""
+        async with replica.lock:
+            if not (replica.follows or replica.is_leaving):
+                await self._resign(replica)
 
     def _end_leading(self, replica: Replica) -> None:
         replica.leader_epoch = -1

@@ -321,6 +321,12 @@ class ReplicaManager(ReplicaAccess):
         for listener in self._reopening_listeners if opened else ():
             listener(opened)
 
+    async def resign(self, topic: str, partition: int) -> None:
+        """See `PartitionWriter`."""
+        replica = self._replicas.get((topic, partition))
+        if replica is not None:
+            await self._roles.resign(replica)
+
     # ---- disks that fail -------------------------------------------------------------------------------------------
 
     def on_directory_failed(self, directory: LogDirectory) -> None:

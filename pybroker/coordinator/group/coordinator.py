@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 #: Expired timers handled, and groups looked at for expiry, before the loop goes round.
 _TIMERS_PER_TURN = 256
 _GROUPS_PER_TURN = 512
+#: So long a stop waits for appends. No follower gets anything any more by then, and answers have to leave soon.
+_STOP_PATIENCE_S = 2.0
 
 Committed = asyncio.Future[ErrorCode]
 
@@ -70,15 +72,28 @@ class GroupCoordinator:
         self._expiry = self._loop.create_task(self._expire_regularly())
 
     async def stop(self) -> None:
-        """Answer what waits with NOT_COORDINATOR and return when no append is under way."""
+        """Answer what waits with NOT_COORDINATOR and return when no append is under way. Those that take long, as
+        without their followers, fail."""
         self._stopping = True
         if self._expiry is not None:
             self._expiry.cancel()
-        for partition in list(self._shards):
-            await self.on_resignation(partition)
+        gone = list(self._shards.values())
+        self._shards.clear()
+        for one in gone:
+            one.unload()
+        await self._closed(gone)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def _closed(self, gone: Iterable[Shard]) -> None:
+        closing = {asyncio.ensure_future(one.closed()): one.partition for one in gone}
+        if not closing:
+            return
+        _, late = await asyncio.wait(closing, timeout=_STOP_PATIENCE_S)
+        if late:
+            await asyncio.gather(*(self._writer.resign(OFFSETS_TOPIC, closing[each]) for each in late))
+            await asyncio.wait(late)
 
     def set_partition_count(self, partition_count: int) -> None:
         """How many partitions `__consumer_offsets` has, once it exists; until then the setting counts. All brokers have

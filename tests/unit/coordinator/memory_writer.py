@@ -54,6 +54,12 @@ class MemoryWriter:
         self.append_count += 1
         return base_offset
 
+    async def resign(self, topic: str, partition: int) -> None:
+        """What is held back fails. There is one partition."""
+        self.fail_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self._parked is not None:
+            self.release()
+
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         found: list[bytes] = []
         size_bytes = 0

@@ -442,6 +442,25 @@ def test_what_others_lack_is_not_committed(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_appends_that_wait_for_others_fail_where_it_leads_no_more(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, is_alone=False) as made:
+            await made.create(replicas=(NODE_ID, SOMEBODY_ELSE))
+            appending = asyncio.create_task(made.append())
+            await until_async(lambda: made.replicas.log_end_offset("t", 0) == 1)
+            await made.replicas.resign("t", 0)
+            with pytest.raises(KafkaError) as failure:
+                await appending
+            assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            refused(lambda: made.replicas.state("t", 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await made.replicas.resign("t", 0)
+            await made.replicas.resign("u", 0)
+            await made.elect(NODE_ID)
+            assert made.replicas.log_end_offset("t", 0) == 1, "led again, as the metadata says"
+
+    asyncio.run(run())
+
+
 def test_replicas_come_and_go(tmp_path: Path) -> None:
     async def run() -> None:
         async with setup(tmp_path, is_alone=False) as made:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from daemon_client import TIMEOUT_S, Client, config_for, connected, running
 from test_transactions import READ_COMMITTED, UNVERIFIED, end, produce, stable_end
 
@@ -17,6 +18,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.daemon import Daemon
+from pybroker.testing.waiting import until_async
 
 FETCH_VERSION = 18
 FOLLOWER = 2
@@ -187,6 +189,32 @@ async def ask_for_replicas(client: Client, replicas: int) -> None:
     )
     response = await client.call(m.IncrementalAlterConfigsRequest(resources=[resource]), 1)
     assert response.responses[0].error_code == ErrorCode.NONE
+
+
+def test_a_stop_does_not_wait_for_a_follower_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pybroker.coordinator.group.coordinator._STOP_PATIENCE_S", 0.1)
+    row = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[row])
+    commit = m.OffsetCommitRequest(group_id="g", topics=[topic])
+
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            finder = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+            assert (await client.call(finder, 4)).coordinators[0].error_code == ErrorCode.NONE
+            async with asyncio.timeout(TIMEOUT_S):
+                while (await client.call(commit, 9)).topics[0].partitions[0].error_code != ErrorCode.NONE:
+                    pass  # until it is loaded
+            native = daemon.logs.logs["__consumer_offsets", 0].native
+            lead(native, [1, FOLLOWER])
+            before = native.state.log_end_offset
+            committing = asyncio.create_task(client.call(commit, 9))
+            await until_async(lambda: native.state.log_end_offset > before)
+            async with asyncio.timeout(TIMEOUT_S):
+                await daemon.stop()
+            assert (await committing).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+
+    asyncio.run(run())
 
 
 def test_versions_tell_of_fetch_18(tmp_path: Path) -> None:

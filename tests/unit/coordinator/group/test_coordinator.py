@@ -148,6 +148,37 @@ def test_moving_away_answers_parked_requests() -> None:
     run(test())
 
 
+def test_a_stop_waits_for_appends() -> None:
+    async def test() -> None:
+        broker = await started()
+        broker.writer.hold()
+        answer = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
+        await settle()
+        stopping = asyncio.create_task(broker.groups.stop())
+        await settle()
+        assert not stopping.done()
+        broker.writer.release()
+        await stopping
+        assert commit_error(await answer) == ErrorCode.NONE
+
+    run(test())
+
+
+def test_a_stop_fails_appends_that_get_nowhere() -> None:
+    async def test() -> None:
+        broker = await started()
+        broker.writer.hold()
+        answers = []
+        for _ in range(2):
+            answers.append(asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g"))))
+            await settle()
+        await broker.groups.stop()
+        assert [commit_error(await each) for each in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+        assert broker.writer.append_count == 0
+
+    run(test())
+
+
 def test_restart_finds_groups_and_offsets_again() -> None:
     async def test() -> None:
         first = await started()
