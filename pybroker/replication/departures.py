@@ -26,6 +26,9 @@ class Departures:
     def __init__(self) -> None:
         self._leaving: dict[TopicPartition, asyncio.Task[None]] = {}
 
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._leaving
+
     def begin(self, key: TopicPartition, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let `work` close the log that has left the name `key`."""
         assert key not in self._leaving, f"{key[0]}-{key[1]} leaves twice"

@@ -81,8 +81,8 @@ class ReplicaManager(ReplicaAccess):
         self._cut: list[PartitionLog] = []
         #: Whether all partitions are due for their roles, changed or not.
         self._are_roles_due = False
-        #: None stands for another attempt to open what could not be opened.
-        self._queue: list[_Change | None] = []
+        #: Work on all partitions, one after the other: mostly images to put into effect.
+        self._queue: list[Callable[[], Awaitable[None]]] = []
         self._applier: asyncio.Task[None] | None = None
         self._topic_configs: dict[str, TopicConfig] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
@@ -117,10 +117,10 @@ class ReplicaManager(ReplicaAccess):
         )
         if any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
             configured = None
-        self._queue.append(_Change(delta, image, topics, configured))
-        self._start_applying()
+        self._enqueue(partial(self._apply, _Change(delta, image, topics, configured)))
 
-    def _start_applying(self) -> None:
+    def _enqueue(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._queue.append(work)
         if self._applier is None:
             self._applier = asyncio.get_running_loop().create_task(self._apply_all(), name="replica manager")
 
@@ -132,11 +132,7 @@ class ReplicaManager(ReplicaAccess):
     async def _apply_all(self) -> None:
         try:
             while self._queue:
-                change = self._queue.pop(0)
-                if change is None:
-                    await self._reopen()
-                else:
-                    await self._apply(change)
+                await self._queue.pop(0)()
         finally:
             self._applier = None
 
@@ -304,8 +300,7 @@ class ReplicaManager(ReplicaAccess):
 
     def _queue_reopening(self) -> None:
         self._reopening = None
-        self._queue.append(None)
-        self._start_applying()
+        self._enqueue(self._reopen)
 
     async def _reopen(self) -> None:
         """Try those again that could not be opened."""
@@ -320,6 +315,22 @@ class ReplicaManager(ReplicaAccess):
                 opened.append(key)
         for listener in self._reopening_listeners if opened else ():
             listener(opened)
+
+    # ---- strays ----------------------------------------------------------------------------------------------------
+
+    async def set_strays_aside(self) -> None:
+        """At the start: rename the directories of partitions that are none of this broker's, by the metadata published
+        so far. What is published meanwhile waits, so that nothing is opened under a name that is about to go."""
+        self._enqueue(lambda: self._logs.set_strays_aside(self._is_ours))
+        await self.settled()
+
+    def _is_ours(self, key: TopicPartition) -> bool:
+        """Whether the metadata assigns a partition to this broker, or its log is not out of the way yet."""
+        topic = None if self._image is None else self._image.topics.by_name.get(key[0])
+        registration = None if topic is None else topic.partitions.get(key[1])
+        return key in self._departures or (registration is not None and self._node_id in registration.replicas)
+
+    # ---- coordinators ----------------------------------------------------------------------------------------------
 
     async def resign(self, topic: str, partition: int) -> None:
         """See `PartitionWriter`."""

@@ -155,7 +155,7 @@ class Daemon:
             services.replicas.add_follower(assignments)
             self._stack.push_async_callback(assignments.stop)
         self._subscribe(controller, services)
-        await self._open_partitions(logs, replicas, _partitions(controller.image, self.config.node_id))
+        await self._open_partitions(logs, replicas, _partition_count(controller.image, self.config.node_id))
         self.native.start()
         pump.start()
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
@@ -246,19 +246,19 @@ class Daemon:
             await asyncio.to_thread(judge_flushes, logs.live, self.native.backend)
         return logs
 
-    async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned: set[TopicPartition]) -> None:
-        self.observed.phase, self.observed.assigned_count = RECOVERING, len(assigned)
-        progress = asyncio.create_task(logs.report_progress(len(assigned)))
+    async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned_count: int) -> None:
+        self.observed.phase, self.observed.assigned_count = RECOVERING, assigned_count
+        progress = asyncio.create_task(logs.report_progress(assigned_count))
         started_ms = self.clock.monotonic_ms()
         try:
             await replicas.settled()
         finally:
             progress.cancel()
-        await logs.set_strays_aside(assigned)
+        await replicas.set_strays_aside()
         took_ms = self.clock.monotonic_ms() - started_ms
         self.partition_count = len(logs.logs)
         if logs.scanned_bytes > 0 or took_ms >= _SLOW_OPENING_MS:
-            counts = (len(logs.logs), len(assigned))
+            counts = (len(logs.logs), assigned_count)
             logger.info("%d of %d logs opened in %d ms, %d bytes checked", *counts, took_ms, logs.scanned_bytes)
 
     async def _close_logs(self, logs: LogManager, controller: MetadataController) -> None:
@@ -380,14 +380,13 @@ def _previous_broker_epoch(logs: LogManager) -> int:
     return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 
 
-def _partitions(image: MetadataImage, node_id: int) -> set[TopicPartition]:
-    """What the metadata assigns to this broker."""
-    return {
-        (topic.name, index)
+def _partition_count(image: MetadataImage, node_id: int) -> int:
+    """How many the metadata assigns to this broker."""
+    return sum(
+        node_id in partition.replicas
         for topic in image.topics.by_id.values()
-        for index, partition in topic.partitions.items()
-        if node_id in partition.replicas
-    }
+        for partition in topic.partitions.values()
+    )
 
 
 def _options(config: BrokerConfig, profile: Profile) -> BrokerOptions:

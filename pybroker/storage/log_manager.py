@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -163,12 +163,17 @@ class LogManager:
             await asyncio.sleep(_PROGRESS_INTERVAL_S)
             logger.info("%d of %d logs are open, %d MiB checked", len(self.logs), total_count, self.scanned_bytes >> 20)
 
-    async def set_strays_aside(self, wanted: Collection[TopicPartition]) -> None:
-        """Rename directories of partitions that the metadata does not know; they stay on disk for people to look at."""
+    async def set_strays_aside(self, is_ours: Callable[[TopicPartition], bool]) -> None:
+        """Rename directories of partitions that are not `is_ours` and that nobody has tried to open; they stay on disk
+        for people to look at. No log may be opened meanwhile."""
         loop = asyncio.get_running_loop()
         for directory in self.live:
-            for key in [key for key in directory.partitions if key not in wanted]:
-                path = directory.partitions[key]
+            for key in list(directory.partitions):
+                if self._stopping:
+                    return
+                path = directory.partitions.get(key)
+                if path is None or key in self.logs or key in self._unopened or is_ours(key):
+                    continue
                 try:
                     renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)
                 except OSError as error:

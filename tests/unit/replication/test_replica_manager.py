@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -493,6 +494,58 @@ def test_records_are_deleted_when_all_who_are_alive_have_deleted_them(tmp_path: 
                 await made.replicas.delete_records("t", 0, -1, 1)
             assert failure.value.code is ErrorCode.REQUEST_TIMED_OUT
             assert made.replicas.log_start_offset("t", 0) == 2
+
+    asyncio.run(run())
+
+
+def names(log_dir: Path) -> list[str]:
+    """Directories, without what makes those unique that were set aside."""
+    return sorted(re.sub(r"\.[0-9a-f]{32}", "", each.name) for each in log_dir.iterdir() if each.is_dir())
+
+
+def test_only_what_nobody_is_at_is_a_stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departures, "_PATIENCE_S", 0.02)
+    (tmp_path / "t-1" / "00000000000000000000.log").mkdir(parents=True)
+    (tmp_path / "t-2").mkdir()
+    slow = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create(partition_count=2)
+            refused(lambda: made.replicas.state("t", 1), ErrorCode.KAFKA_STORAGE_ERROR)
+            log = made.logs.logs["t", 0]
+            reading = asyncio.create_task(log.run(lambda: slow.wait(120)))
+            await asyncio.sleep(0.01)
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert ("t", 0) not in made.logs.logs, "but its directory is still there"
+            await made.replicas.set_strays_aside()
+            assert names(tmp_path) == ["t-0", "t-1", "t-2-stray"]
+            slow.set()
+            await reading
+            await until_async(lambda: names(tmp_path) == ["t-0-delete", "t-1", "t-2-stray"])
+
+    asyncio.run(run())
+
+
+def test_what_is_published_while_strays_are_set_aside_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "left").touch()
+    slow = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.publish()
+            threads = [made.logs.executor.submit(slow.wait, 60) for _ in range(4)]
+            setting_aside = asyncio.create_task(made.replicas.set_strays_aside())
+            await asyncio.sleep(0.01)
+            creating = asyncio.create_task(made.create())
+            await asyncio.sleep(0.01)
+            slow.set()
+            await asyncio.gather(setting_aside, creating)
+            assert all(thread.result() for thread in threads)
+            assert names(tmp_path) == ["t-0", "t-0-stray"]
+            assert not (tmp_path / "t-0" / "left").exists()
+            assert await made.append() == 0
 
     asyncio.run(run())
 

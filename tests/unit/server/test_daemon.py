@@ -13,11 +13,15 @@ import pytest
 from daemon_client import CLIENT_ID, config_for, connected, running
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
+from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.image import Provenance
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.profiles import load_profile
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.server.daemon import ready_line
+from pybroker.replication.replica_manager import ReplicaManager
+from pybroker.server.daemon import Daemon, ready_line
 from pybroker.storage import clean_shutdown
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_manager import LogManager
@@ -201,6 +205,39 @@ def test_strays_are_set_aside_and_replaced_topics_too(tmp_path: Path) -> None:
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
             assert names(tmp_path) == ["t-0", "t-0-stray", "unknown-7-stray"]
             assert (await client.offset("t", -1)).offset == 0, "another topic's records are not served"
+
+    asyncio.run(run())
+
+
+def test_what_comes_while_logs_are_opened_is_no_stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settled = ReplicaManager.settled
+    topic_id = bytes(range(16))
+
+    async def settle_more(replicas: ReplicaManager) -> None:
+        """Metadata comes from the controllers all the time, and to recover logs takes its time."""
+        monkeypatch.setattr(ReplicaManager, "settled", settled)
+        await settled(replicas)
+        delta = MetadataDelta(starting[0].services.metadata.image)
+        delta.replay(m.TopicRecord(name="late", topic_id=topic_id), 0)
+        delta.replay(m.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1), 1)
+        replicas.publish(delta, delta.apply(Provenance()))
+        await settled(replicas)
+
+    config = config_for(tmp_path)
+    starting: list[Daemon] = []
+
+    async def run() -> None:
+        async with running(config):
+            (tmp_path / "unknown-7").mkdir()
+        monkeypatch.setattr(ReplicaManager, "settled", settle_more)
+        daemon = Daemon(config, load_profile(config))
+        starting.append(daemon)
+        await daemon.start()
+        try:
+            assert names(tmp_path) == ["late-0", "unknown-7-stray"]
+            assert ("late", 0) in daemon.logs.logs
+        finally:
+            await daemon.stop()
 
     asyncio.run(run())
 
