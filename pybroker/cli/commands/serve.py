@@ -97,24 +97,24 @@ async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[
     async with Supervision(ServiceManager(), daemon) as supervision:
         asked_to_stop = _on_signals(partial(supervision.reload, reload_logging))
         starting = asyncio.create_task(daemon.start())
-        first: list[asyncio.Future[None] | asyncio.Future[int]] = [starting, asked_to_stop]
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
+        # What waits for the controllers while it starts may wait for ever once the broker cannot go on.
+        await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
             _say_ready(daemon, profile)
             supervision.tell_ready()
-            ends: list[asyncio.Future[int] | asyncio.Future[str]] = [asked_to_stop, daemon.failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        else:
+        elif asked_to_stop.done():
             logger.info("asked to stop while starting")
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
     if daemon.failed.done():
         logger.error("the broker cannot go on: %s", daemon.failed.result())
     else:
         logger.info("%s: closing", signal.Signals(asked_to_stop.result()).name)
     started_ns = time.monotonic_ns()
-    # Also of one that was asked to stop while it started: it may have got through all the same.
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    # Also of one that was still starting: it may have got through all the same.
     await daemon.stop()
     logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
     # A signal that comes while it closes, or just before, does not make a clean stop of a failure.

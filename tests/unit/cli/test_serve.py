@@ -36,6 +36,21 @@ import pybroker.server.daemon
 pybroker.server.daemon.Daemon = Failing
 command(sys.argv[1:])
 """
+# One that fails while it waits for others, and would wait for ever.
+FAILING_AT_THE_START = """
+import asyncio, sys
+from pybroker.cli.commands.serve import command
+from pybroker.server.daemon import Daemon
+
+class Failing(Daemon):
+    async def _register(self, *_):
+        self._fail("a test wants it so")
+        await asyncio.Event().wait()
+
+import pybroker.server.daemon
+pybroker.server.daemon.Daemon = Failing
+command(sys.argv[1:])
+"""
 COMMAND = [sys.executable, "-m", "pybroker", "serve"]
 TIMEOUT_S = 120
 
@@ -142,6 +157,15 @@ def test_a_signal_after_a_failure_makes_no_clean_stop_of_it(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert "the broker cannot go on: a test wants it so" in done.stderr
     assert done.returncode == 1
+
+
+def test_a_failure_during_the_start_ends_the_broker(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FAILING_AT_THE_START, *overrides(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "the broker cannot go on: a test wants it so" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert clean_shutdown.read(tmp_path) is not None, "and what was opened is closed in order"
 
 
 def test_a_reader_that_has_gone_does_not_end_the_broker(tmp_path: Path) -> None:
