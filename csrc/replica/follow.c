@@ -11,6 +11,7 @@ uint64_t pb_partition_start_following(pb_partition *partition, int32_t leader_ep
     pb_partition_stop_leading(partition, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->log != NULL && !partition->serving && !partition->following.active);
+    PB_ASSERT(!pb_log_has_queued(partition->log));
     pb_log_end_epoch(partition->log);
     partition->leader_epoch = leader_epoch;
     partition->following.active = true;

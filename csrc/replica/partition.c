@@ -110,15 +110,24 @@ void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch)
     pb_durable_settle(&finished, NULL);
 }
 
-/* Refuse clients from now on, and wait until nobody uses the log. Appends that wait for followers fail: another leader
- * may have them or not. The lock is held. */
+/* Is the log read or written to, or about to be? What is queued there waits without `queued` while writes are held or
+ * somebody else has the log's write token, and for a moment between two writes. The lock is held. */
+static bool is_in_use(const pb_partition *partition)
+{
+    bool gathered = partition->log != NULL && pb_log_has_queued(partition->log);
+    return partition->writing || partition->queued || gathered || partition->readers > 0;
+}
+
+/* Refuse clients from now on, and wait until nobody uses the log and all that is queued is written: once the followers
+ * are gone nothing tells that an append waits for them. Those that do fail: another leader may have them or not. The
+ * lock is held. */
 static pb_followers *end_service(pb_partition *partition, pb_link *finished)
 {
     partition->serving = false;
     partition->following.active = false;
     pb_durable_wake(partition, INT64_MAX);
     pb_followers_wake(partition, INT64_MAX);
-    while (partition->writing || partition->queued || partition->readers > 0)
+    while (is_in_use(partition))
         pthread_cond_wait(&partition->quiet, &partition->lock);
     pb_followers_fail_appends(partition, partition->refusal != 0 ? partition->refusal : PB_KAFKA_NOT_LEADER_OR_FOLLOWER,
                               finished);

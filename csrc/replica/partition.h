@@ -247,7 +247,8 @@ pb_log_guard pb_partition_guard(pb_partition *partition);
 
 /* As its only replica. */
 void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
-/* Refuse clients, wake waiters, wait for the write in flight. Blocking. */
+/* Refuse clients, wake waiters, wait until what is queued is written; while writes are stopped, until they are resumed.
+ * Blocking. */
 void pb_partition_stop_leading(pb_partition *partition, int refusal);
 /* The end: its log, if it has one, is the caller's. Clients that ask all the same are told what they were told since
  * stop_leading, so that a request that found the partition before hears no other reason than those after it. Blocking.

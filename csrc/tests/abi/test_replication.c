@@ -2,8 +2,10 @@
  * followers that lie. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include "record/batch.h"
+#include "replica/partition.h"
 #include "tests/abi/serving.h"
 
 enum { LEADER = 1, FETCH_VERSION = 18, PRODUCE_VERSION = 9, LONG_WAIT_MS = 60000 };
@@ -413,6 +415,55 @@ TEST(who_waits_when_the_partition_resigns_is_told_so)
         CHECK_INT(state_of(&it).high_watermark, 0);
         finish(&it);
     }
+}
+
+static void *resign(void *partition)
+{
+    CHECK_INT(pb_partition_resign(partition, PB_KAFKA_NOT_LEADER_OR_FOLLOWER), 0);
+    return NULL;
+}
+
+static void await_refusal(const served *it)
+{
+    pb_partition_rules rules;
+    int32_t leader_epoch;
+    while (pb_partition_admit(it->partition, &rules, &leader_epoch) == 0)
+        usleep(200);
+}
+
+/* No follower has seen it, and from now on none is asked. */
+static void resign_with_appends_held(int32_t durability)
+{
+    served it;
+    begin(&it, "epoll", 2, 2, 1, durability);
+    mini_client other;
+    mini_client_open(&other, it.port);
+    while (pb_partition_hold(it.partition, NULL) == -EBUSY)
+        usleep(200);
+    send_produce(&client, -1);
+    CHECK_INT(pb_partition_append(it.partition, batch, batch_length, 9), 0);
+    send_produce(&other, 1);
+    while (state_of(&it).log_end_offset < 3)
+        usleep(200);
+    pthread_t thread;
+    CHECK_INT(pthread_create(&thread, NULL, resign, it.partition), 0);
+    await_refusal(&it);
+    CHECK(is_silent(&client) && is_silent(&other));
+    pb_partition_unhold(it.partition);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_INT(receive_produce(&client)->error_code, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
+    CHECK_INT(await_appended(&it).error, PB_KAFKA_NOT_LEADER_OR_FOLLOWER);
+    CHECK_INT(receive_produce(&other)->error_code, 0); /* acks=1: it is in the leader's log, which may lose it */
+    CHECK_INT(state_of(&it).appended_records, 3);
+    CHECK_INT(state_of(&it).high_watermark, 0);
+    mini_client_close(&other);
+    finish(&it);
+}
+
+TEST(what_is_queued_while_writes_are_held_is_not_acknowledged_when_the_partition_resigns)
+{
+    resign_with_appends_held(PB_DURABILITY_NONE);
+    resign_with_appends_held(PB_DURABILITY_ACKS);
 }
 
 TEST(what_waits_for_followers_ends_when_there_are_none)
