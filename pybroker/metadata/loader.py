@@ -36,6 +36,15 @@ class MetadataPublisher(Protocol):
         ...
 
 
+class MetadataApplier(MetadataPublisher, Protocol):
+    """A publisher whose effects take their time."""
+
+    def in_effect(self, end_offset: int) -> int:
+        """The end offset of the metadata that is in effect. `end_offset` is that of all there is: no less than that of
+        the image that was published last, as what needs no effect is not published."""
+        ...
+
+
 class BatchReplayer:
     """Replays batches in log order on top of `base`."""
 

@@ -18,7 +18,7 @@ from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.dynamic_config import DynamicConfig
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MetadataImage
-from pybroker.metadata.loader import MetadataPublisher, full_delta
+from pybroker.metadata.loader import MetadataApplier, full_delta
 from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin, unwrap, wrap
@@ -62,7 +62,8 @@ class QuorumController:
         self.node_id = config.node_id
         self._config = DynamicConfig(config)
         self._on_failure = on_failure
-        self._publishers: list[MetadataPublisher] = []
+        self._publishers: list[MetadataApplier] = []
+        self._end_offset_in_effect = 0
         self._fetcher = MetadataFetcher(fetching, finder, self._publish)
         self._fetching: asyncio.Task[None] | None = None
         timeout_s = config.get_int("controller.socket.timeout.ms") / 1000
@@ -72,7 +73,9 @@ class QuorumController:
         self._requests = QuorumChannel(finder, f"{name}-forwarding", timeout_s)
         limit_s = living.session_timeout_s * _STAND_IN_FRACTION
         stand_in = StandIn(self._heartbeats, open_heartbeat, living.heartbeat_interval_s, limit_s)
-        self._lifecycle = BrokerLifecycle(living, self._heartbeats, self._fetcher, on_failure, stand_in)
+        self._lifecycle = BrokerLifecycle(
+            living, self._heartbeats, self._fetcher, self._in_effect, on_failure, stand_in
+        )
 
     # ---- metadata --------------------------------------------------------------------------------------------------
 
@@ -126,10 +129,18 @@ class QuorumController:
         for publisher in self._publishers:
             publisher.publish(delta, image)
 
-    def subscribe(self, publisher: MetadataPublisher) -> None:
-        """Give `publisher` all there is now, and from now on every change."""
+    def subscribe(self, publisher: MetadataApplier) -> None:
+        """Give `publisher` all there is now, and from now on every change; heartbeats tell how far it is in effect."""
         publisher.publish(full_delta(self.image), self.image)
         self._publishers.append(publisher)
+
+    def _in_effect(self) -> int:
+        """The end offset of the metadata that is in effect on this broker."""
+        end_offset = self.image.provenance.end_offset
+        applied = min((each.in_effect(end_offset) for each in self._publishers), default=end_offset)
+        # A publisher knows the image that it works on, and not how far what needed no work had gone before.
+        self._end_offset_in_effect = max(self._end_offset_in_effect, applied)
+        return self._end_offset_in_effect
 
     def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:
         """Advertised (host, port) of a live broker on that listener, by the published image."""

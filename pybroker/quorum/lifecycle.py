@@ -73,16 +73,18 @@ class BrokerLifecycle:
         settings: LifecycleSettings,
         channel: QuorumChannel,
         fetcher: MetadataFetcher,
+        in_effect: Callable[[], int],
         on_failure: Callable[[str], None],
         stand_in: StandIn,
     ) -> None:
-        """`on_failure` is called, once, when this broker can be part of the cluster no longer. `stand_in` gives
-        heartbeats while this loop cannot."""
+        """`in_effect` gives the end offset of the metadata that is in effect here. `on_failure` is called, once, when
+        this broker can be part of the cluster no longer. `stand_in` gives heartbeats while this loop cannot."""
         self.broker_epoch = UNREGISTERED
         self.is_fenced = True
         self._settings = settings
         self._channel = channel
         self._fetcher = fetcher
+        self._in_effect = in_effect
         self._on_failure = on_failure
         self._stand_in = stand_in
         self._registration: Registration | None = None
@@ -206,12 +208,12 @@ class BrokerLifecycle:
             self._stand_in.take(request)
 
     def _heartbeat(self, wish: _Wish, epoch: int) -> m.BrokerHeartbeatRequest:
-        image = self._fetcher.image
-        knows_cordoned = image.metadata_version >= _CORDONED_SINCE_METADATA_VERSION
+        knows_cordoned = self._fetcher.image.metadata_version >= _CORDONED_SINCE_METADATA_VERSION
         return m.BrokerHeartbeatRequest(
             broker_id=self._settings.node_id,
             broker_epoch=epoch,
-            current_metadata_offset=image.provenance.end_offset - 1,
+            # By it the controllers let others stop: their partitions have to be led here by then.
+            current_metadata_offset=self._in_effect() - 1,
             want_fence=wish.fence,
             want_shut_down=wish.shut_down,
             offline_log_dirs=sorted(wish.offline),

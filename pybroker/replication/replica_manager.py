@@ -52,10 +52,12 @@ class _Change(Value):
     topics: Sequence[tuple[bytes, TopicImage | None]]
     configured: frozenset[str] | None
     """Topics whose configuration changed; None for all of them."""
+    may_lead: bool
+    """It came when this broker could lead already, so once it is in effect who leads is, too."""
 
 
 class ReplicaManager(ReplicaAccess):
-    """A metadata publisher. `settled` says when what was published is done."""
+    """A `MetadataApplier`. `settled` says when what was published is done."""
 
     def __init__(
         self,
@@ -84,6 +86,8 @@ class ReplicaManager(ReplicaAccess):
         #: Work on all partitions, one after the other: mostly images to put into effect.
         self._queue: list[Callable[[], Awaitable[None]]] = []
         self._applier: asyncio.Task[None] | None = None
+        #: Of the image that was put into effect last, with what this broker leads.
+        self._end_offset_in_effect = 0
         self._topic_configs: dict[str, TopicConfig] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
 
@@ -117,7 +121,7 @@ class ReplicaManager(ReplicaAccess):
         )
         if any(kind == RESOURCE_BROKER for kind, _ in delta.configs_changed):
             configured = None
-        self._enqueue(partial(self._apply, _Change(delta, image, topics, configured)))
+        self._enqueue(partial(self._apply, _Change(delta, image, topics, configured, self._may_lead)))
 
     def _enqueue(self, work: Callable[[], Awaitable[None]]) -> None:
         self._queue.append(work)
@@ -132,9 +136,20 @@ class ReplicaManager(ReplicaAccess):
     async def _apply_all(self) -> None:
         try:
             while self._queue:
-                await self._queue.pop(0)()
+                await self._do(self._queue.pop(0))
         finally:
             self._applier = None
+
+    async def _do(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:  # a defect: what is queued behind it has to be done all the same
+            logger.exception("a change of partitions could not be put into effect")
+
+    def in_effect(self, end_offset: int) -> int:
+        """See `MetadataApplier`. What could not be put into effect counts, too: it has been told of, and is tried again
+        where that can help."""
+        return end_offset if self._applier is None else self._end_offset_in_effect
 
     async def _apply(self, change: _Change) -> None:
         before, self._image = self._image, change.image
@@ -158,6 +173,8 @@ class ReplicaManager(ReplicaAccess):
                 logger.exception(
                     "metadata up to offset %d could not be put into effect whole", change.image.provenance.end_offset
                 )
+        if change.may_lead:
+            self._end_offset_in_effect = change.image.provenance.end_offset
 
     async def _update_all(self, change: _Change) -> None:
         await _all(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.image import MetadataImage
-from pybroker.metadata.loader import MetadataPublisher
+from pybroker.metadata.loader import MetadataApplier
 from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
@@ -35,8 +35,9 @@ class MetadataController(Protocol):
         """Of this broker's registration; -1 before it."""
         ...
 
-    def subscribe(self, publisher: MetadataPublisher) -> None:
-        """Give `publisher` all there is now, and from now on every change."""
+    def subscribe(self, publisher: MetadataApplier) -> None:
+        """Give `publisher` all there is now, and from now on every change; the controllers hear how far it is in
+        effect."""
         ...
 
     def endpoint(self, node_id: int, listener: str) -> tuple[str, int] | None:

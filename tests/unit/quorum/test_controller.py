@@ -156,11 +156,17 @@ async def broker_in_cluster(**overrides: str) -> AsyncIterator[tuple[Broker, Clu
 
 
 class Publisher:
+    """What it gets is in effect at once, but for what comes while it is `held`."""
+
     def __init__(self) -> None:
         self.published: list[tuple[MetadataDelta, MetadataImage]] = []
+        self.held: int | None = None
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.published.append((delta, image))
+
+    def in_effect(self, end_offset: int) -> int:
+        return end_offset if self.held is None else self.held
 
 
 def test_joining_ends_with_a_broker_that_is_unfenced_and_knows_it() -> None:
@@ -184,6 +190,39 @@ def test_joining_ends_with_a_broker_that_is_unfenced_and_knows_it() -> None:
             assert image.cluster.brokers[NODE_ID].epoch == epoch
             assert delta.cluster.changed == {NODE_ID}, "all there is, once more"
             assert image.cluster.brokers[NODE_ID].fenced
+
+    asyncio.run(run())
+
+
+def test_heartbeats_tell_what_is_in_effect_and_not_what_has_arrived() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.controller.start()
+            publisher = Publisher()
+            broker.controller.subscribe(publisher)
+
+            def hold() -> None:
+                publisher.held = 0
+
+            joining = asyncio.create_task(broker.controller.register_broker(REGISTRATION, {}, hold))
+            await cluster.member.until(
+                lambda: sum(not each.want_fence for each in cluster.member.seen_of(m.BrokerHeartbeatRequest)) >= 3
+            )
+            assert cluster.last_heartbeat.current_metadata_offset == -1
+            assert cluster.fenced
+            publisher.held = None
+            await joining
+            end = cluster.quorum.append(m.NoOpRecord()) + 1
+            await cluster.member.until(lambda: cluster.last_heartbeat.current_metadata_offset == end - 1)
+            publisher.held = publisher.published[-1][1].provenance.end_offset
+            assert publisher.held < end, "nothing had to be done since"
+            newer = cluster.quorum.append(m.TopicRecord(name="t", topic_id=b"t" * 16)) + 1
+            await cluster.member.until_fetched_from(newer)
+            count = len(cluster.member.seen_of(m.BrokerHeartbeatRequest))
+            await cluster.member.until(lambda: len(cluster.member.seen_of(m.BrokerHeartbeatRequest)) >= count + 2)
+            assert cluster.last_heartbeat.current_metadata_offset == end - 1, "it does not go back, either"
+            publisher.held = None
+            await cluster.member.until(lambda: cluster.last_heartbeat.current_metadata_offset == newer - 1)
 
     asyncio.run(run())
 

@@ -96,10 +96,11 @@ class Setup:
                 self.replicas.on_appended(event[2], event[3], event[1])
 
     async def publish(self, *records: Any) -> None:
+        """Every record takes an offset."""
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record, 0)
-        self.image = delta.apply(Provenance())
+        self.image = delta.apply(Provenance(self.image.provenance.end_offset + len(records)))
         self.replicas.publish(delta, self.image)
         await self.replicas.settled()
 
@@ -400,6 +401,77 @@ def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert len(list(tmp_path.glob("t-*-delete"))) == 5
+
+
+def test_metadata_is_in_effect_when_its_partitions_are(tmp_path: Path) -> None:
+    slow = threading.Event()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            assert made.replicas.in_effect(2) == 2
+            assert made.replicas.in_effect(9) == 9, "what is not published needs nothing done"
+            threads = [made.logs.executor.submit(slow.wait, 60) for _ in range(4)]
+            other = bytes([9]) * 16
+            replica: dict[str, Any] = {"replicas": [NODE_ID], "isr": [NODE_ID], "leader": NODE_ID}
+            creating = asyncio.create_task(
+                made.publish(
+                    m.TopicRecord(name="u", topic_id=other),
+                    m.PartitionRecord(topic_id=other, partition_id=0, leader_epoch=0, **replica),
+                )
+            )
+            await asyncio.sleep(0.01)
+            electing = asyncio.create_task(made.elect(NODE_ID))
+            await asyncio.sleep(0.01)
+            assert made.replicas.in_effect(9) == 2
+            slow.set()
+            await asyncio.gather(creating, electing)
+            assert all(thread.result() for thread in threads)
+            assert made.replicas.high_watermark("u", 0) == 0
+            assert made.replicas.in_effect(9) == 9
+
+    asyncio.run(run())
+
+
+def test_metadata_of_before_the_registration_does_not_count_as_in_effect(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path, leads=False) as made:
+            await made.create()
+            creating = asyncio.create_task(made.publish())
+            await asyncio.sleep(0)
+            made.replicas.allow_leading()
+            electing = asyncio.create_task(made.elect(NODE_ID))
+            await asyncio.sleep(0)
+            assert made.replicas.in_effect(3) == 0
+            await asyncio.gather(creating, electing)
+            assert made.replicas.in_effect(3) == 3
+
+    asyncio.run(run())
+
+
+def test_nothing_keeps_metadata_from_being_in_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t-0").write_text("a file where a directory should be")
+    on_image = PartitionRoles.on_image
+
+    def fail_once(roles: PartitionRoles, image: MetadataImage) -> None:
+        monkeypatch.setattr(PartitionRoles, "on_image", on_image)
+        raise RuntimeError("a defect")
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            monkeypatch.setattr(PartitionRoles, "on_image", fail_once)
+            first = asyncio.create_task(made.publish())
+            await asyncio.sleep(0)
+            await made.create()
+            await first
+            assert made.replicas.offline_count == 1
+            assert made.replicas.in_effect(2) == 2
+
+    asyncio.run(run())
+    assert "could not be put into effect" in caplog.text
+    assert "t-0 cannot be opened" in caplog.text
 
 
 def test_delete_records(tmp_path: Path) -> None:
