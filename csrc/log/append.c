@@ -243,6 +243,17 @@ static int64_t segment_base(const pb_log *log, int64_t base_offset, int64_t last
     return last_offset - log->appended_end <= INT32_MAX ? log->appended_end : base_offset;
 }
 
+/* May a replica's batch follow? An empty log takes the one whole that the leader's log begins inside of, if its segment
+ * begins no later. */
+static bool may_follow(const pb_log *log, int64_t base_offset, int64_t last_offset)
+{
+    const pb_tail *tail = &log->tail;
+    if (base_offset >= log->appended_end)
+        return true;
+    return log->start_offset == log->appended_end && tail->size_bytes == 0 && last_offset >= log->appended_end &&
+           base_offset >= tail->base_offset && last_offset - tail->base_offset <= INT32_MAX;
+}
+
 int pb_log_append(pb_log *log, pb_append *append)
 {
     PB_ASSERT(append->length >= PB_BATCH_HEADER_BYTES && append->record_count > 0);
@@ -254,7 +265,7 @@ int pb_log_append(pb_log *log, pb_append *append)
     if (append->is_replica) {
         pb_batch_header header;
         if (pb_batch_parse(append->bytes, append->length, &header) != 0 || header.size_bytes != append->length ||
-            header.base_offset < log->appended_end)
+            !may_follow(log, header.base_offset, header.base_offset + append->record_count - 1))
             return PB_OFFSET_OUT_OF_RANGE;
         base_offset = header.base_offset;
         append->leader_epoch = header.partition_leader_epoch;

@@ -329,34 +329,43 @@ static int remove_segments(pb_log *log, const pb_log_guard *guard, uint32_t keep
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot sync the directory");
 }
 
-/* Nothing stays: the log begins anew at `offset`. */
-static int begin_anew(pb_log *log, const pb_log_guard *guard, int64_t offset)
+/* Where a log is cut, or begins anew. */
+typedef struct cut_place {
+    int64_t base_offset; /* of its first segment then */
+    int64_t offset;
+} cut_place;
+
+/* Nothing stays: the log begins anew. */
+static int begin_anew(pb_log *log, const pb_log_guard *guard, const cut_place *place)
 {
     pb_segment *first = log->segments[0];
     pb_segment *segment = NULL;
     int rc = pb_log_unlink_segment_files(log, first->base_offset, "");
     if (rc == 0)
-        rc = pb_log_make_segment(log, offset, log->config.preallocate ? log->config.segment_bytes : 0, &segment);
+        rc = pb_log_make_segment(log, place->base_offset, log->config.preallocate ? log->config.segment_bytes : 0,
+                                 &segment);
     if (rc != 0)
         return rc;
     pb_log_lock(guard);
     log->segments[0] = segment;
     log->directory_dirty = true;
-    log->start_offset = offset;
+    log->start_offset = place->offset;
+    log->begun_offset = place->offset;
     pb_log_unlock(guard);
     pb_segment_release(first);
     return 0;
 }
 
-static int truncate_held(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+static int truncate_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
+    int64_t offset = place->offset;
     int floor = pb_log_segment_floor(log, offset);
     uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
     int rc = remove_segments(log, guard, keep, failure);
     if (rc != 0)
         return rc;
     int64_t end_offset = offset;
-    rc = keep > 0 ? make_active(log, guard, keep - 1) : begin_anew(log, guard, offset);
+    rc = keep > 0 ? make_active(log, guard, keep - 1) : begin_anew(log, guard, place);
     if (rc == 0 && keep > 0)
         rc = cut_active(log, guard, offset, &end_offset);
     return rc == 0 ? settle(log, guard, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
@@ -390,14 +399,14 @@ static void forget_empty_epochs(pb_log *log, const pb_log_guard *guard)
     pb_log_unlock(guard);
 }
 
-static int restart_held(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+static int restart_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
     int rc = remove_segments(log, guard, 0, failure);
     if (rc == 0)
         rc = unlink_snapshots_above(log, -1, failure);
     if (rc != 0)
         return rc;
-    rc = begin_anew(log, guard, offset);
+    rc = begin_anew(log, guard, place);
     if (rc == 0)
         rc = log->io->ops->directory_sync(log->io, log->directory);
     if (rc != 0)
@@ -406,19 +415,19 @@ static int restart_held(pb_log *log, const pb_log_guard *guard, int64_t offset, 
     drop_due_snapshots(log, -1);
     pb_leader_epochs_truncate_end(&log->epochs, 0);
     pb_log_unlock(guard);
-    rc = settle(log, guard, offset, failure);
+    rc = settle(log, guard, place->offset, failure);
     pb_log_lock(guard);
-    log->durable_end = offset; /* there is nothing below it */
+    log->durable_end = place->offset; /* there is nothing below it */
     pb_log_unlock(guard);
     return rc;
 }
 
-typedef int (*cut_held)(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+typedef int (*cut_held)(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure);
 
 /* With both tokens, and the log cold. */
-static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, int64_t offset, pb_failure *failure)
+static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, const cut_place *place, pb_failure *failure)
 {
-    PB_ASSERT(offset >= 0);
+    PB_ASSERT(place->base_offset >= 0 && place->base_offset <= place->offset);
     pb_log_lock(guard);
     int rc = pb_log_take_tokens(log);
     pb_log_unlock(guard);
@@ -426,7 +435,7 @@ static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, int64_t of
         return pb_log_fail(log, failure, rc, "appends or upkeep are under way");
     rc = pb_log_cool_held(log, guard, failure);
     if (rc == 0)
-        rc = held(log, guard, offset, failure);
+        rc = held(log, guard, place, failure);
     pb_log_lock(guard);
     /* Half a truncation is no state to go on from. */
     log->failed = log->failed || rc != 0;
@@ -435,20 +444,20 @@ static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, int64_t of
     return rc;
 }
 
-static int truncate_or_forget(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+static int truncate_or_forget(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
-    if (offset < log->written_end)
-        return truncate_held(log, guard, offset, failure);
+    if (place->offset < log->written_end)
+        return truncate_held(log, guard, place, failure);
     forget_empty_epochs(log, guard);
     return 0;
 }
 
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
-    return cut(log, guard, truncate_or_forget, offset, failure);
+    return cut(log, guard, truncate_or_forget, &(cut_place){offset, offset}, failure);
 }
 
-int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
+int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, int64_t offset, pb_failure *failure)
 {
-    return cut(log, guard, restart_held, offset, failure);
+    return cut(log, guard, restart_held, &(cut_place){base_offset, offset}, failure);
 }

@@ -244,6 +244,9 @@ int64_t pb_log_recovery_point(const pb_log *log)
         if (log->segments[i - 1]->base_offset < point)
             point = log->segments[i - 1]->base_offset;
     }
+    /* The first batch may begin below where the log began, and as long as nothing above is durable it is not either. */
+    if (point <= log->begun_offset && log->segments[0]->base_offset < point)
+        point = log->segments[0]->base_offset;
     /* An epoch that is not in its checkpoint is found again in the batches that carry it. */
     if (log->epochs.unsaved_offset < point)
         point = log->epochs.unsaved_offset;

@@ -346,8 +346,9 @@ int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms,
 /* Cut the log so that `offset` is its end, and forget epochs that begin there. Blocking; [quiet] under the write token,
  * which it takes. -EBUSY: appends or upkeep are under way. After another failure the log has failed. */
 int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
-/* Throw away all it has, producers and epochs too: it begins at `offset`, empty. Else as pb_log_truncate. */
-int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure);
+/* Throw away all it has, producers and epochs too: it begins at `offset`, empty. Its first batch may begin below that,
+ * a replica's alone, but not below `base_offset`. Else as pb_log_truncate. */
+int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, int64_t offset, pb_failure *failure);
 /* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
  * removed or changed it; -EBUSY: maintenance is under way. Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

@@ -126,6 +126,18 @@ int64_t pb_follow_divergence(const pb_log *log, int32_t epoch, int64_t leader_en
     return cut < end ? cut : end;
 }
 
+/* Does the first segment begin below the log? */
+static bool begins_below(const pb_follow_cut *cut)
+{
+    PB_ASSERT(cut->kind != PB_CUT_RESTART || cut->base_offset <= cut->offset);
+    return cut->kind == PB_CUT_RESTART && cut->base_offset < cut->offset;
+}
+
+static bool is_empty_at(const pb_log *log, int64_t offset)
+{
+    return pb_log_start_offset(log) == offset && pb_log_appended_end(log) == offset;
+}
+
 /* Take the token of syncs, without waiting for the one under way: the offset to cut at, or -errno. */
 static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_follow_cut *cut, int64_t *durable_end)
 {
@@ -137,6 +149,7 @@ static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_foll
         result =
             cut->kind == PB_CUT_DIVERGED ? pb_follow_divergence(partition->log, cut->epoch, cut->offset) : cut->offset;
         *durable_end = pb_log_durable_end(partition->log);
+        PB_ASSERT(!begins_below(cut) || is_empty_at(partition->log, cut->offset));
         partition->syncing = true;
         partition->readers++;
     }
@@ -160,12 +173,12 @@ int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follo
     if (offset < 0)
         return (int)offset;
     pb_log_guard guard = pb_partition_guard(partition);
-    int result = cut->kind == PB_CUT_RESTART ? pb_log_restart(partition->log, &guard, offset, failure)
+    int result = cut->kind == PB_CUT_RESTART ? pb_log_restart(partition->log, &guard, cut->base_offset, offset, failure)
                                              : pb_log_truncate(partition->log, &guard, offset, failure);
     pthread_mutex_lock(&partition->lock);
     if (result == 0) {
         lower_watermark(partition, cut);
-        cut->below_durable = cut->end_offset < durable_end;
+        cut->below_durable = (begins_below(cut) ? cut->base_offset : cut->end_offset) < durable_end;
     }
     pthread_mutex_unlock(&partition->lock);
     pb_durable_allow_syncs(partition);

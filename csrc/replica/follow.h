@@ -49,17 +49,20 @@ enum pb_cut_kind {
     PB_CUT_DIVERGED, /* the leader says where its epoch ends that is the largest up to our last one (KIP-320, KIP-595)
                       */
     PB_CUT_TO,       /* `offset` is the end */
-    PB_CUT_RESTART,  /* nothing is left: it begins at `offset` */
+    PB_CUT_RESTART,  /* nothing is left: it begins at `offset`, its first segment at `base_offset` */
 };
 
 typedef struct pb_follow_cut {
     enum pb_cut_kind kind;
     int32_t epoch;  /* DIVERGED */
     int64_t offset; /* DIVERGED: where the epoch ends at the leader */
+    /* RESTART: `offset`; or below it, where an empty log begins at `offset` and its leader's inside of the batch that
+     * begins here. That comes whole, and no batch lies below the base offset of its segment. */
+    int64_t base_offset;
     /* Results. */
     int64_t end_offset;   /* of the log after it */
     bool below_watermark; /* records below the high watermark are gone */
-    bool below_durable;   /* records that were durable are gone, and others may get their offsets */
+    bool below_durable;   /* what comes next may lie below what was durable before */
 } pb_follow_cut;
 
 /* Cut the log. A background thread: it waits for the disk. 0; -ESTALE: the ticket has ended; -EBUSY: later; or why it

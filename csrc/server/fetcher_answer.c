@@ -154,7 +154,8 @@ typedef struct parting {
     int64_t records;
     int64_t bytes;
     int64_t next_offset;
-    bool is_corrupt; /* what follows is no sound batch */
+    int64_t first_base; /* where the first batch begins */
+    bool is_corrupt;    /* what follows is no sound batch */
 } parting;
 
 /* Its offsets can be reckoned with. */
@@ -164,9 +165,9 @@ static bool has_offsets(const pb_batch_header *header)
            header->base_offset >= 0 && header->base_offset <= INT64_MAX - INT32_MAX - 1;
 }
 
-static bool is_sound(const uint8_t *bytes, const pb_batch_header *header, int64_t next_offset)
+static bool is_sound(const uint8_t *bytes, const pb_batch_header *header, int64_t least_offset)
 {
-    return has_offsets(header) && header->record_count >= 0 && header->base_offset >= next_offset &&
+    return has_offsets(header) && header->record_count >= 0 && header->base_offset >= least_offset &&
            pb_batch_crc_matches(bytes, header->size_bytes);
 }
 
@@ -192,11 +193,22 @@ static bool add_batch(parting *it, pb_fetch_answer *answer, const uint8_t *bytes
         .done = appended,
     };
     pb_list_push_back(&it->fetched.appends, &batch->op.append.link);
+    if (it->count == 0)
+        it->first_base = header->base_offset;
     it->count++;
     it->records += batch->op.append.record_count;
     it->bytes += header->size_bytes;
     it->next_offset = pb_batch_last_offset(header) + 1;
     return true;
+}
+
+/* Where the next batch may begin. The leader's log may begin inside of one, where records were deleted, and so may ours
+ * as long as it has nothing that counts. */
+static int64_t least_base(const parting *it, const pb_followed *follower)
+{
+    int64_t end = follower->now.offset;
+    bool is_empty = end == follower->now.log_start_offset || end == it->fetched.log_start_offset;
+    return it->count == 0 && is_empty ? 0 : it->next_offset;
 }
 
 /* The batches from the position on that are whole, sound and new. */
@@ -214,7 +226,7 @@ static void part(parting *it, pb_fetch_answer *answer, const pb_followed *follow
         bool is_old = result == 0 && has_offsets(&header) && pb_batch_last_offset(&header) < it->next_offset;
         if (is_old)
             continue;
-        it->is_corrupt = result != 0 || !is_sound(bytes, &header, it->next_offset);
+        it->is_corrupt = result != 0 || !is_sound(bytes, &header, least_base(it, follower));
         goes_on = !it->is_corrupt && header.partition_leader_epoch <= follower->leader_epoch &&
                   add_batch(it, answer, bytes, &header);
     }
@@ -224,6 +236,18 @@ static void complain_of_records(pb_followed *follower, int64_t offset)
 {
     pb_followed_tell(follower, PB_TELL_CORRUPT, offset);
     pb_followed_delay(follower, pb_fetcher_of(follower)->settings.backoff_ns);
+}
+
+/* The first batch, which could not be queued, begins below our log. Is that empty, by what the leader says of its own?
+ * Then a segment that begins there can take it. */
+static bool begin_below(pb_followed *follower, const parting *it)
+{
+    const pb_follow_ends *ends = &it->fetched.ends;
+    pb_follow_cut cut = {.kind = PB_CUT_RESTART, .offset = ends->log_end_offset, .base_offset = it->first_base};
+    bool begins = it->first_base < cut.offset && ends->log_start_offset == cut.offset;
+    if (begins)
+        pb_followed_cut(follower, &cut);
+    return begins;
 }
 
 /* What could not be queued. */
@@ -273,9 +297,10 @@ static void queue(parting *it, pb_fetch_answer *answer, pb_followed *follower)
     int refused = count_queued(it, fetcher);
     if (it->fetched.ends.is_throttled)
         pb_quota_take(&fetcher->broker->follower_quota, it->bytes, fetcher->home->reactor.now_ns);
-    if (result != 0)
+    bool begins = result == PB_KAFKA_OFFSET_OUT_OF_RANGE && refused == it->count && begin_below(follower, it);
+    if (result != 0 && !begins)
         refuse_rest(follower, result);
-    else if (it->is_corrupt)
+    else if (result == 0 && it->is_corrupt)
         complain_of_records(follower, it->next_offset);
     count_down(ours, refused + 1, &fetcher->home->reactor);
 }

@@ -3,8 +3,9 @@
  * in the leader's. The home reactor, but for the cutting, which a background thread does.
  *
  * A leader that answers OFFSET_OUT_OF_RANGE is asked where its log ends. Below ours: it was elected uncleanly, and ours
- * is cut there. Else it is asked where its log begins: above our end, ours begins anew there. These are Apache Kafka's
- * rules.
+ * is cut there. Else it is asked where its log begins: above our end, ours begins anew there. Where that is inside of a
+ * batch, what it sends first begins below; then ours begins anew once more, so that the batch can be appended whole.
+ * These are Apache Kafka's rules.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,6 +30,8 @@ typedef struct cutting {
 
 static void tell_result(pb_followed *follower, const pb_follow_cut *cut)
 {
+    if (cut->kind == PB_CUT_RESTART && cut->base_offset < cut->offset)
+        return; /* it was empty before */
     if (cut->kind == PB_CUT_RESTART)
         pb_followed_tell(follower, PB_TELL_RESTARTED, cut->end_offset);
     else if (cut->below_watermark)
@@ -116,7 +119,8 @@ void pb_followed_ask(pb_followed *follower)
 static void take_offset(pb_followed *follower, int error, int64_t offset)
 {
     int64_t end = follower->now.offset;
-    pb_follow_cut cut = {.kind = follower->asks_start ? PB_CUT_RESTART : PB_CUT_TO, .offset = offset};
+    pb_follow_cut cut = {
+        .kind = follower->asks_start ? PB_CUT_RESTART : PB_CUT_TO, .offset = offset, .base_offset = offset};
     bool helps = error == 0 && offset >= 0 && (follower->asks_start ? offset > end : offset < end);
     if (helps) {
         pb_followed_cut(follower, &cut);

@@ -1,5 +1,6 @@
 /* A follower's cuts: a log that begins anew far from where it was, and epochs without batches. */
 #include "tests/log/log_fixture.h"
+#include "wire/generated/kafka_errors.h"
 
 static void append_many(fixture *f, int count, int32_t leader_epoch)
 {
@@ -21,7 +22,7 @@ TEST(a_restart_throws_all_away_and_stays_after_any_end)
         pb_failure failure;
         CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0); /* with snapshots in files */
         pb_log_end_epoch(f.log);
-        CHECK_INT(pb_log_restart(f.log, &f.guard, 5000, &failure), 0);
+        CHECK_INT(pb_log_restart(f.log, &f.guard, 5000, 5000, &failure), 0);
         for (int opened = 0; opened < 2; opened++) {
             pb_producer_info producers[2];
             CHECK_INT(pb_log_start_offset(f.log), 5000);
@@ -64,6 +65,122 @@ TEST(a_cut_at_the_end_forgets_epochs_that_brought_nothing)
     CHECK_INT(pb_log_truncate(f.log, &f.guard, 2, &failure), 0);
     CHECK_INT(pb_log_appended_end(f.log), 2);
     CHECK_INT(pb_log_latest_epoch(f.log), 2);
+    fixture_free(&f);
+}
+
+/* Append and write a batch as a leader sent it. */
+static int append_fetched(fixture *f, int64_t base_offset, int record_count)
+{
+    pb_append *append = append_make((batch_spec){.record_count = record_count});
+    pb_batch_set_base_offset(append->bytes, base_offset);
+    pb_batch_set_partition_leader_epoch(append->bytes, 3);
+    append->is_replica = true;
+    int result = pb_log_append(f->log, append);
+    if (result != 0)
+        append_free(append);
+    else
+        log_write(f);
+    return result;
+}
+
+/* Where a reader at `offset` is sent: the base offset of the first batch. */
+static int64_t read_at(fixture *f, int64_t offset)
+{
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f->log, &f->guard, offset, 1 << 20, INT64_MAX, true, &slice), 0);
+    CHECK(slice.segment != NULL && slice.length > 0);
+    pb_segment_release(slice.segment);
+    return slice.base_offset;
+}
+
+/* An empty log that begins at 62, with a segment that begins at 60. */
+static void begin_inside(fixture *f)
+{
+    pb_failure failure;
+    fixture_start(f);
+    append_many(f, 3, 2);
+    pb_log_end_epoch(f->log);
+    CHECK_INT(pb_log_restart(f->log, &f->guard, 62, 62, &failure), 0);
+    CHECK_INT(pb_log_recovery_point(f->log), 62);
+    CHECK_INT(append_fetched(f, 60, 5), PB_KAFKA_OFFSET_OUT_OF_RANGE); /* positions in a segment are from its base on */
+    CHECK_INT(pb_log_restart(f->log, &f->guard, 60, 62, &failure), 0);
+    CHECK_INT(pb_log_start_offset(f->log), 62);
+    CHECK_INT(pb_log_appended_end(f->log), 62);
+    CHECK_INT(pb_log_written_end(f->log), 62);
+    CHECK_INT(pb_log_durable_end(f->log), 62);
+    CHECK_INT(pb_log_recovery_point(f->log), 60);
+    CHECK(file_exists(f, "00000000000000000060.log") && !file_exists(f, "00000000000000000062.log"));
+}
+
+/* As after a kill, or a stop in order. */
+static void open_again(fixture *f, bool clean)
+{
+    f->options.recovery_point = pb_log_recovery_point(f->log);
+    f->options.log_start_offset = pb_log_start_offset(f->log);
+    fixture_close(f, clean);
+    fixture_open(f);
+    CHECK_INT(f->recovery.kept_file_count, 0);
+    CHECK_INT(f->recovery.hole_count, 0);
+    CHECK_INT(pb_log_start_offset(f->log), 62);
+}
+
+TEST(an_empty_log_takes_the_batch_whole_that_its_leaders_log_begins_inside_of)
+{
+    for (int clean = 0; clean < 2; clean++) {
+        fixture f;
+        begin_inside(&f);
+        CHECK_INT(append_fetched(&f, 57, 5), PB_KAFKA_OFFSET_OUT_OF_RANGE);
+        CHECK_INT(append_fetched(&f, 59, 5), PB_KAFKA_OFFSET_OUT_OF_RANGE);
+        CHECK_INT(append_fetched(&f, 60, 5), 0);
+        CHECK_INT(append_fetched(&f, 64, 5), PB_KAFKA_OFFSET_OUT_OF_RANGE);
+        CHECK_INT(pb_log_start_offset(f.log), 62);
+        CHECK_INT(pb_log_written_end(f.log), 65);
+        CHECK_INT(pb_log_recovery_point(f.log), 60);
+        CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+        CHECK_INT(pb_log_durable_end(f.log), 65);
+        CHECK_INT(append_fetched(&f, 65, 2), 0);
+        for (int opened = 0; opened < 2; opened++) {
+            CHECK_INT(pb_log_written_end(f.log), 67);
+            CHECK_INT(pb_log_latest_epoch(f.log), 3);
+            CHECK_INT(read_at(&f, 62), 60);
+            CHECK_INT(read_at(&f, 66), 65);
+            if (opened == 0)
+                open_again(&f, clean);
+        }
+        fixture_free(&f);
+    }
+}
+
+TEST(a_batch_that_it_began_inside_of_and_has_lost_leaves_it_empty)
+{
+    for (int way = 0; way < 3; way++) { /* nothing came, before a kill or a stop; a loss of power took some of it */
+        fixture f;
+        begin_inside(&f);
+        if (way == 2) {
+            char path[256];
+            CHECK_INT(append_fetched(&f, 60, 5), 0);
+            CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, NULL), 0); /* its epoch is in the checkpoint */
+            snprintf(path, sizeof path, "%s/00000000000000000060.log", f.directory);
+            CHECK_INT(truncate(path, PB_BATCH_HEADER_BYTES + 4), 0);
+        }
+        open_again(&f, way == 1);
+        CHECK_INT(pb_log_written_end(f.log), 62);
+        CHECK_INT(append_fetched(&f, 62, 5), 0);
+        CHECK_INT(read_at(&f, 62), 62);
+        fixture_free(&f);
+    }
+}
+
+TEST(a_leader_writes_into_the_segment_that_waited_for_that_batch)
+{
+    fixture f;
+    begin_inside(&f);
+    pb_log_start_epoch(f.log, 4);
+    CHECK_INT(log_append(&f, (batch_spec){.record_count = 3, .leader_epoch = 4}), 62);
+    CHECK_INT(append_fetched(&f, 60, 6), PB_KAFKA_OFFSET_OUT_OF_RANGE);
+    open_again(&f, false);
+    CHECK_INT(pb_log_written_end(f.log), 65);
+    CHECK_INT(read_at(&f, 62), 62);
     fixture_free(&f);
 }
 

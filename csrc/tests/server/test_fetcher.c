@@ -283,6 +283,102 @@ TEST(a_leader_that_begins_above_has_the_log_begin_anew)
     leader_stop(&it);
 }
 
+/* Records up to 62 were deleted, and the batch that 62 lies in has five from 60 on. */
+static void answer_from_inside(leader_rig *it)
+{
+    pb_fetch_response_partition_data data = leader_data(0, 67);
+    size_t length = leader_batches(records, 0, sizeof records, 60, 1, 1, 5);
+    length = leader_batches(records, length, sizeof records, 65, 1, 1, 2);
+    data.log_start_offset = 62;
+    data.records = (pb_slice){records, (int32_t)length};
+    leader_answer(it, &data, 1);
+}
+
+TEST(a_leader_that_begins_inside_of_a_batch_has_the_log_begin_with_it)
+{
+    for (int durable = 0; durable < 2; durable++) {
+        leader_rig it;
+        leader_start(&it, 3, durable);
+        leader_follow(&it, 0, 1);
+        expect_at(&it, 0, -1);
+        answer_records(&it, 0, 1, 10, 10);
+        expect_at(&it, 10, 1);
+        answer_error(&it, PB_KAFKA_OFFSET_OUT_OF_RANGE);
+        CHECK_INT(leader_request(&it), PB_API_LIST_OFFSETS);
+        leader_answer_offset(&it, 0, 67);
+        CHECK_INT(leader_request(&it), PB_API_LIST_OFFSETS);
+        leader_answer_offset(&it, 0, 62);
+        expect_at(&it, 62, -1);
+        answer_from_inside(&it);
+        leader_settle(&it);
+        CHECK_INT(atomic_load(&it.partitions[0]->following.state), PB_FOLLOWING_STANDS);
+        leader_take_events(&it);
+        CHECK_INT(it.event_count, 2);
+        CHECK_INT(it.events[0].what, PB_TELL_RESTARTED);
+        CHECK_INT(it.events[0].offset, 62);
+        CHECK_INT(it.events[1].what, PB_TELL_CHECKPOINT);
+        CHECK_INT(leader_ends(&it, 0).recovery_point, 60); /* what the checkpoint will say */
+        CHECK_INT(leader_ends(&it, 0).log_end_offset, 62);
+        leader_follow(&it, 0, 1);
+        expect_at(&it, 62, -1);
+        CHECK_INT(leader_named(&it, 0)->log_start_offset, 62);
+        answer_from_inside(&it);
+        expect_at(&it, 67, 1);
+        CHECK_INT(leader_ends(&it, 0).log_start_offset, 62);
+        CHECK_INT(leader_ends(&it, 0).high_watermark, 67);
+        leader_take_events(&it);
+        CHECK_INT(it.event_count, 2);
+        answer_records(&it, 65, 1, 3, 68); /* no longer empty: what it has is passed over */
+        expect_at(&it, 68, 1);
+        leader_stop(&it);
+    }
+}
+
+TEST(a_log_of_which_nothing_counts_begins_with_that_batch_too)
+{
+    for (int durable = 0; durable < 2; durable++) {
+        leader_rig it;
+        leader_start(&it, 3, durable);
+        leader_follow(&it, 0, 1);
+        expect_at(&it, 0, -1);
+        answer_records(&it, 0, 1, 62, 40);
+        expect_at(&it, 62, 1);
+        answer_from_inside(&it);
+        leader_settle(&it);
+        leader_take_events(&it);
+        CHECK_INT(leader_ends(&it, 0).log_start_offset, 62);
+        CHECK_INT(it.event_count, durable);
+        if (durable) { /* else there is no recovery point above */
+            CHECK_INT(it.events[0].what, PB_TELL_CHECKPOINT);
+            leader_follow(&it, 0, 1);
+        }
+        expect_at(&it, 62, -1);
+        answer_from_inside(&it);
+        expect_at(&it, 67, 1);
+        leader_stop(&it);
+    }
+}
+
+/* Our log begins no higher than its high watermark, whatever the leader says of its own. */
+TEST(a_log_that_counts_begins_with_no_other_batch)
+{
+    leader_rig it;
+    start_with(&it, 62);
+    pb_fetch_response_partition_data data = leader_data(0, 40); /* less than where it says that it begins */
+    data.log_start_offset = 62;
+    data.records = (pb_slice){records, (int32_t)leader_batches(records, 0, sizeof records, 60, 1, 1, 5)};
+    pb_partition *partition = it.partitions[0];
+    partition->high_watermark = 40;
+    partition->following.leader_high_watermark = 40;
+    leader_answer(&it, &data, 1);
+    expect_at(&it, 62, 1);
+    CHECK_INT(leader_named(&it, 0)->log_start_offset, 40);
+    leader_take_events(&it);
+    CHECK_INT(it.event_count, 1);
+    CHECK_INT(it.events[0].what, PB_TELL_CORRUPT);
+    leader_stop(&it);
+}
+
 TEST(an_offset_that_the_leader_has_by_now_is_asked_for_again)
 {
     leader_rig it;

@@ -6,6 +6,9 @@
  * What holds (KIP-101, KIP-279, KIP-966): a new leader has all that was acknowledged; nothing below a high watermark is
  * cut; in the end all logs are the same, and have what was acknowledged where it was acknowledged. In half of the
  * worlds two replicas have to be in sync: then whoever leaves fewer behind may lead yet, when nobody in sync can.
+ *
+ * With world_deletes leaders are asked to delete records, up to any offset, inside of batches too; and a broker that
+ * comes back, and is not needed, may have lost its disk, so that it begins where its leader's log does.
  */
 #ifndef PB_TESTS_REPLICATION_WORLD_H
 #define PB_TESTS_REPLICATION_WORLD_H
@@ -32,6 +35,7 @@ enum {
     OFFSETS = 4 * BATCHES,
     QUIET_STEPS = 400000,
     HEAL_STEPS = 1200000,
+    LAST_ROUNDS = 10,
     PORT_BASE = 9000,
     BYTES = 1 << 16,
 };
@@ -50,6 +54,9 @@ typedef struct node {
     int32_t told_epoch;
     int32_t told_partition_epoch;
     int64_t saved_watermark;
+    int64_t saved_start;
+    int disks;
+    bool restarted; /* its log has begun anew, and it has not been told anything since */
 } node;
 
 /* A connection between two brokers, or of the producer. Ends by closing both. */
@@ -92,12 +99,15 @@ typedef struct world {
     bool calm; /* no more faults */
     int elections;
     int crashes;
+    int inside; /* logs that began inside of a batch */
 } world;
 
 static uint8_t world_bytes[BYTES];
 
 /* A minimum that leaders take for the one that the controller has; 0: they know it. */
 static int world_mistaken_minimum;
+
+static bool world_deletes;
 
 static uint64_t chance(world *it, uint64_t range)
 {
@@ -122,6 +132,15 @@ static void world_caught_up(pb_partition *partition, int32_t replica_id)
     (void)replica_id;
 }
 
+static pb_log *open_log(node *one)
+{
+    char directory[32];
+    snprintf(directory, sizeof directory, "/data/t-%d", one->disks);
+    pb_log_options options = sim_log_options(one->io, directory, 8192, false);
+    options.log_start_offset = one->saved_start;
+    return sim_open(&options);
+}
+
 static void boot(world *it, node *one)
 {
     pb_failure failure = {0};
@@ -138,7 +157,7 @@ static void boot(world *it, node *one)
     CHECK_INT(pb_broker_set_apis(one->broker, PB_API_LIST_OFFSETS, 1, 11), 0);
     pb_partition_rules rules = sim_rules(it->durable);
     rules.min_insync_replicas = world_mistaken_minimum != 0 ? world_mistaken_minimum : it->minimum;
-    pb_log *log = sim_open_log(one->io, "/data/t-0", 8192, false);
+    pb_log *log = open_log(one);
     if (it->durable)
         CHECK_INT(pb_log_sync(log, NULL, &failure), 0); /* as opening does: what recovery has found may be lost yet */
     one->partition = pb_partition_create(one->io, "t", sim_topic_id, 0, log, &rules);
@@ -172,12 +191,49 @@ static void unplug(world *it, const node *one)
     }
 }
 
+/* ListOffsets of a follower, for Python. */
+static void answer_offsets(const node *one, pb_request *request)
+{
+    pb_arena arena;
+    pb_arena_init(&arena, 1 << 16);
+    pb_reader reader = pb_reader_of(request->body, request->body_length);
+    pb_list_offsets_request asked;
+    CHECK_INT(pb_list_offsets_request_read(&reader, request->header.request_api_version, &arena, &asked), 0);
+    const pb_list_offsets_request_list_offsets_partition *which = &asked.topics[0].partitions[0];
+    pb_partition_ends ends;
+    pb_partition_read_ends(one->partition, &ends);
+    bool leads = one->partition->serving && which->current_leader_epoch == ends.leader_epoch;
+    int16_t error = leads ? 0 : PB_KAFKA_NOT_LEADER_OR_FOLLOWER;
+    int64_t offset = which->timestamp == -2 ? ends.log_start_offset : ends.log_end_offset;
+    pb_writer writer;
+    pb_writer_init(&writer, 1 << 16);
+    mini_write_offset(&writer, request->header.request_api_version, asked.topics[0].name, which->partition_index, error,
+                      offset);
+    pb_slow_path_answer(request, writer.data, writer.length, false); /* takes the bytes over */
+    pb_arena_free(&arena);
+}
+
+/* A connection ends when what it has asked is answered; what has come here may yet be looked at. */
+static void answer_last(const node *one)
+{
+    for (int round = 0; round < LAST_ROUNDS; round++) {
+        pb_event_node *event;
+        pb_sim_settle(one->io);
+        while ((event = pb_events_next(&one->broker->events)) != NULL)
+            if (event->kind == PB_NODE_REQUEST)
+                answer_offsets(one, PB_CONTAINER(event, pb_request, event));
+            else
+                free(event);
+    }
+}
+
 /* Take the instance down; what it still does reaches no disk that anybody looks at. */
 static void take_down(node *one)
 {
     if (one->fetcher != NULL)
         pb_fetcher_end(one->fetcher);
     one->fetcher = NULL;
+    answer_last(one);
     pb_broker_halt(one->broker);
     pb_registry_remove(&one->broker->registry, one->partition);
     one->partition->queued = false; /* its reactors have ended */
@@ -247,6 +303,12 @@ static void tell_leader(world *it, node *one)
     CHECK_INT(pb_registry_add(&one->broker->registry, one->partition), 0);
 }
 
+/* Where disks are lost, what a follower had in a life before says nothing (KIP-903). */
+static int64_t broker_epoch(const node *one)
+{
+    return world_deletes ? one->lives : -1;
+}
+
 static void tell_follower(world *it, node *one)
 {
     if (one->told_epoch == it->epoch)
@@ -265,7 +327,7 @@ static void tell_follower(world *it, node *one)
         .backoff_ns = 20000000,
         .timeout_ns = 100000000000, /* clocks jump while machines wait for the network */
     };
-    CHECK_INT(pb_fetcher_create(one->broker, &settings, -1, &one->fetcher), 0);
+    CHECK_INT(pb_fetcher_create(one->broker, &settings, broker_epoch(one), &one->fetcher), 0);
     one->ticket = pb_partition_start_following(one->partition, it->epoch);
     CHECK_INT(pb_registry_add(&one->broker->registry, one->partition), 0);
     CHECK_INT(pb_fetcher_add(one->fetcher, one->partition, one->ticket, it->epoch), 0);
@@ -338,6 +400,11 @@ static void come_back(world *it, node *one)
     uint32_t others = ~(1u << (one->id - 1));
     if ((it->isr | (it->elr & others)) != 0)
         it->elr &= others;
+    if (world_deletes && ((it->isr | it->elr) & ~others) == 0 && chance(it, 2) == 0) {
+        one->disks++;
+        one->saved_watermark = 0;
+        one->saved_start = -1;
+    }
     boot(it, one);
 }
 
@@ -351,7 +418,8 @@ static void expand_isr(world *it)
     int32_t count = pb_partition_read_followers(leader->partition, seen, NODES);
     for (int32_t i = 0; i < count; i++) {
         int index = seen[i].replica_id - 1;
-        if (seen[i].in_isr || it->nodes[index].broker == NULL || seen[i].log_end_offset < 0)
+        if (seen[i].in_isr || it->nodes[index].broker == NULL || seen[i].log_end_offset < 0 ||
+            seen[i].broker_epoch != broker_epoch(&it->nodes[index]))
             continue;
         int32_t replicas[NODES], isr[NODES], joining = seen[i].replica_id, isr_count = 0;
         for (int k = 0; k < NODES; k++) {
@@ -385,8 +453,10 @@ static void crash(world *it, node *one)
     pb_io *after = NULL;
     pb_partition_ends ends;
     pb_partition_read_ends(one->partition, &ends);
-    if (chance(it, 2) == 0)
+    if (chance(it, 2) == 0) {
         one->saved_watermark = ends.high_watermark;
+        one->saved_start = world_deletes ? ends.log_start_offset : -1;
+    }
     CHECK_INT(pb_sim_crash(one->io, power ? PB_SIM_POWER_CUT : PB_SIM_KILL, chance(it, UINT32_MAX), &after), 0);
     unplug(it, one);
     if (it->producer_node == one)
@@ -410,6 +480,20 @@ static void shrink_isr(world *it)
         it->nodes[it->leader].told_partition_epoch != it->partition_epoch)
         return;
     leave_isr(it, index);
+}
+
+static void delete_records(world *it)
+{
+    node *leader = it->leader >= 0 ? &it->nodes[it->leader] : NULL;
+    if (leader == NULL || leader->broker == NULL || !leader->partition->serving)
+        return;
+    pb_partition_ends ends;
+    pb_partition_read_ends(leader->partition, &ends);
+    if (ends.high_watermark <= ends.log_start_offset)
+        return;
+    int64_t most = ends.high_watermark - ends.log_start_offset;
+    int64_t offset = ends.log_start_offset + 1 + (int64_t)chance(it, (uint64_t)most);
+    CHECK_INT(pb_log_set_start_offset(leader->partition->log, offset), 0);
 }
 
 static void misfortune(world *it)
@@ -500,30 +584,9 @@ static void carry_all(world *it)
     }
 }
 
-/* ---- Python's part: ListOffsets of followers ---- */
+/* ---- Python's part ---- */
 
-static void answer_offsets(const node *one, pb_request *request)
-{
-    pb_arena arena;
-    pb_arena_init(&arena, 1 << 16);
-    pb_reader reader = pb_reader_of(request->body, request->body_length);
-    pb_list_offsets_request asked;
-    CHECK_INT(pb_list_offsets_request_read(&reader, request->header.request_api_version, &arena, &asked), 0);
-    const pb_list_offsets_request_list_offsets_partition *which = &asked.topics[0].partitions[0];
-    pb_partition_ends ends;
-    pb_partition_read_ends(one->partition, &ends);
-    bool leads = one->partition->serving && which->current_leader_epoch == ends.leader_epoch;
-    int16_t error = leads ? 0 : PB_KAFKA_NOT_LEADER_OR_FOLLOWER;
-    int64_t offset = which->timestamp == -2 ? ends.log_start_offset : ends.log_end_offset;
-    pb_writer writer;
-    pb_writer_init(&writer, 1 << 16);
-    mini_write_offset(&writer, request->header.request_api_version, asked.topics[0].name, which->partition_index, error,
-                      offset);
-    pb_slow_path_answer(request, writer.data, writer.length, false); /* takes the bytes over */
-    pb_arena_free(&arena);
-}
-
-static void take_events(node *one)
+static void take_events(world *it, node *one)
 {
     pb_event_node *event;
     while ((event = pb_events_next(&one->broker->events)) != NULL) {
@@ -533,8 +596,10 @@ static void take_events(node *one)
         }
         if (event->kind == PB_NODE_FOLLOWER) {
             /* Leaders come from the ISR: nothing that was committed is ever cut, and nothing is corrupt. */
-            CHECK(event->error != PB_TELL_CUT && event->error != PB_TELL_RESTARTED);
+            CHECK(event->error != PB_TELL_CUT && (event->error != PB_TELL_RESTARTED || world_deletes));
             CHECK(event->error != PB_TELL_CORRUPT && event->error != PB_TELL_STOPPED);
+            it->inside += event->error == PB_TELL_CHECKPOINT && one->restarted;
+            one->restarted = event->error == PB_TELL_RESTARTED;
             if (event->error == PB_TELL_CHECKPOINT && one->told_leader != one->id - 1)
                 one->told_epoch = one->told_partition_epoch = -1; /* it is told to follow again */
         }
@@ -631,6 +696,7 @@ static WORLD_UNUSED void begin_world(world *it, uint64_t seed, bool durable)
     for (int i = 0; i < NODES; i++) {
         node *one = &it->nodes[i];
         one->id = i + 1;
+        one->saved_start = -1;
         CHECK_INT(pb_io_sim_open(seed * NODES + (uint64_t)i, &one->io), 0);
         CHECK_INT(one->io->ops->directory_make(one->io, "/data"), 0);
         CHECK_INT(one->io->ops->directory_sync(one->io, "/"), 0);
@@ -661,7 +727,7 @@ static void live(world *it)
         if (one->broker == NULL)
             continue;
         answer_calls(it, one);
-        take_events(one);
+        take_events(it, one);
         if (it->calm || chance(it, 200) == 0)
             tell(it, one);
     }
@@ -697,9 +763,10 @@ typedef struct copy {
     int64_t end;
 } copy;
 
-static void read_copy(const node *one, copy *out)
+static void read_copy(const node *one, int64_t start_offset, copy *out)
 {
     memset(out, 0, sizeof *out);
+    out->end = start_offset;
     pb_log *log = one->partition->log;
     while (out->end < pb_log_written_end(log)) {
         pb_log_slice slice = {0};
@@ -715,10 +782,10 @@ static void read_copy(const node *one, copy *out)
             CHECK_INT(pb_batch_next(world_bytes, (size_t)slice.length, &position, &header), 0);
             if (header.size_bytes == 0)
                 break;
-            CHECK_INT(header.base_offset, out->end);
+            CHECK(header.base_offset == out->end || (out->end == start_offset && header.base_offset < start_offset));
             CHECK(out->end < OFFSETS && pb_batch_crc_matches(batch, header.size_bytes));
-            out->crc[out->end] = header.crc;
-            out->epoch[out->end] = header.partition_leader_epoch;
+            out->crc[header.base_offset] = header.crc;
+            out->epoch[header.base_offset] = header.partition_leader_epoch;
             out->end = pb_batch_last_offset(&header) + 1;
         }
     }
@@ -727,15 +794,21 @@ static void read_copy(const node *one, copy *out)
 static void judge(const world *it)
 {
     static copy first, other;
-    read_copy(&it->nodes[0], &first);
+    int64_t start_offset = 0; /* the largest: a leader may have heard of less that was deleted */
+    for (int i = 0; i < NODES; i++) {
+        int64_t start = pb_log_start_offset(it->nodes[i].partition->log);
+        start_offset = start > start_offset ? start : start_offset;
+    }
+    CHECK(start_offset == 0 || world_deletes);
+    read_copy(&it->nodes[0], start_offset, &first);
     for (int i = 1; i < NODES; i++) {
-        read_copy(&it->nodes[i], &other);
+        read_copy(&it->nodes[i], start_offset, &other);
         CHECK_INT(other.end, first.end);
         CHECK_MEM(other.crc, first.crc, sizeof first.crc);
         CHECK_MEM(other.epoch, first.epoch, sizeof first.epoch);
     }
     for (int i = 0; i < it->sent_count; i++)
-        if (it->batches[i].offset >= 0)
+        if (it->batches[i].offset >= start_offset)
             CHECK_INT(first.crc[it->batches[i].offset], it->batches[i].crc);
 }
 
@@ -762,6 +835,8 @@ static WORLD_UNUSED void play(world *it, uint64_t seed, bool durable, int steps)
         produce(it);
         if (chance(it, 700) == 0)
             misfortune(it);
+        if (world_deletes && chance(it, 1000) == 0)
+            delete_records(it);
     }
     it->calm = true;
     for (int step = 0; !all_is_equal(it); step++) {

@@ -12,20 +12,16 @@
 
 static const uint8_t sim_topic_id[16] = {9};
 
-/* With `rings` the log may become hot. */
-static SIM_BROKER_UNUSED pb_log *sim_open_log_with(pb_io *io, const char *directory, int64_t segment_bytes, bool clean,
-                                                   pb_ring_pool *rings, int partition)
+static SIM_BROKER_UNUSED pb_log_options sim_log_options(pb_io *io, const char *directory, int64_t segment_bytes,
+                                                        bool clean)
 {
-    pb_ring_identity identity = {.topic = "t", .partition = partition};
-    pb_log_options options = {
+    return (pb_log_options){
         .io = io,
         .directory = directory,
         .topic_id = sim_topic_id,
         .clean = clean,
         .log_start_offset = -1,
         .gap_offset = -1,
-        .rings = rings,
-        .ring_identity = &identity,
         .config = {.segment_bytes = segment_bytes,
                    .segment_ms = INT64_MAX,
                    .segment_index_bytes = 1 << 20,
@@ -34,14 +30,29 @@ static SIM_BROKER_UNUSED pb_log *sim_open_log_with(pb_io *io, const char *direct
                    .flush_messages = INT64_MAX,
                    .flush_ms = INT64_MAX},
     };
+}
+
+static SIM_BROKER_UNUSED pb_log *sim_open(const pb_log_options *options)
+{
     pb_log *log = NULL;
     pb_log_recovery recovery;
     pb_failure failure = {0};
-    int result = pb_log_open(&options, &log, &recovery, &failure);
+    int result = pb_log_open(options, &log, &recovery, &failure);
     if (result != 0)
         fprintf(stderr, "cannot open: %s\n", failure.text);
     CHECK_INT(result, 0);
     return log;
+}
+
+/* With `rings` the log may become hot. */
+static SIM_BROKER_UNUSED pb_log *sim_open_log_with(pb_io *io, const char *directory, int64_t segment_bytes, bool clean,
+                                                   pb_ring_pool *rings, int partition)
+{
+    pb_ring_identity identity = {.topic = "t", .partition = partition};
+    pb_log_options options = sim_log_options(io, directory, segment_bytes, clean);
+    options.rings = rings;
+    options.ring_identity = &identity;
+    return sim_open(&options);
 }
 
 static SIM_BROKER_UNUSED pb_log *sim_open_log(pb_io *io, const char *directory, int64_t segment_bytes, bool clean)

@@ -6,7 +6,7 @@
 
 enum { STEPS = 40000 };
 
-static int elections, crashes, acked;
+static int elections, crashes, acked, inside;
 
 static void for_seeds(bool durable)
 {
@@ -19,8 +19,10 @@ static void for_seeds(bool durable)
         elections += it.elections;
         crashes += it.crashes;
         acked += it.acked_count;
+        inside += it.inside;
     }
-    fprintf(stderr, "%d elections, %d crashes, %d batches acknowledged\n", elections, crashes, acked);
+    fprintf(stderr, "%d elections, %d crashes, %d batches acknowledged, %d logs begun inside of one\n", elections,
+            crashes, acked, inside);
     CHECK(elections > 0 && acked > 0); /* or it would have shown nothing */
 }
 
@@ -32,6 +34,15 @@ TEST(acknowledged_records_survive_elections_and_kills)
 TEST(with_durable_acks_they_survive_power_cuts_as_well)
 {
     for_seeds(true);
+}
+
+TEST(a_replica_that_begins_where_records_were_deleted_gets_in_sync)
+{
+    world_deletes = true;
+    for_seeds(false);
+    for_seeds(true);
+    world_deletes = false;
+    CHECK(inside > 0 || getenv("PB_SIM_RUNS") != NULL);
 }
 
 CHECK_MAIN()
