@@ -30,7 +30,7 @@ _SINCE_VERSION = {
 _LEADER_EPOCH_VERSION = 4
 #: Before this version clients do not know OFFSET_NOT_AVAILABLE (KIP-207).
 _NOT_AVAILABLE_VERSION = 5
-_DEBUGGING_REPLICA = -2
+_CONSUMER = -1
 _NOWHERE = PartitionPosition(-1, -1, -1)
 
 Wanted = m.ListOffsetsRequest.ListOffsetsPartition
@@ -92,7 +92,8 @@ def _at_once(
     replicas.check_epoch(topic, partition, wanted.current_leader_epoch)
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NOWHERE  # nothing is tiered
-    if timestamp_ms == LATEST and request.replica_id == _DEBUGGING_REPLICA:
+    if timestamp_ms == LATEST and request.replica_id != _CONSUMER:
+        # Followers ask where the log ends after an unclean election, before a high watermark says anything of it.
         state = replicas.state(topic, partition)
         return PartitionPosition(state.log_end_offset, -1, state.leader_epoch)
     if timestamp_ms in (LATEST, EARLIEST, EARLIEST_LOCAL):

@@ -15,7 +15,7 @@ from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import Endpoint, Provenance
 from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.registration import Registration
-from pybroker.native.partition import PartitionState, ProducerState
+from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
@@ -71,6 +71,9 @@ class Replicas:
         self.timeouts_ms: set[int] = set()
         self.epochs: dict[Key, tuple[int, int]] = {}
         self.current_epoch = 4
+        self.states: dict[Key, PartitionState] = {}
+        #: Partitions whose new leader does not know its predecessor's high watermark yet.
+        self.unsettled: set[Key] = set()
 
     async def settled(self) -> None:
         await asyncio.sleep(0)
@@ -105,6 +108,17 @@ class Replicas:
         _found(self.epochs, (topic, partition))
         if leader_epoch > self.current_epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def state(self, topic: str, partition: int) -> PartitionState:
+        return _found(self.states, (topic, partition))
+
+    def list_offset_now(self, topic: str, partition: int, timestamp_ms: int, _isolation: int) -> PartitionPosition:
+        state = self.state(topic, partition)
+        if timestamp_ms == -2:
+            return PartitionPosition(state.log_start_offset, -1, state.leader_epoch)
+        if (topic, partition) in self.unsettled:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return PartitionPosition(state.high_watermark, -1, state.leader_epoch)
 
     def epoch_end(self, topic: str, partition: int, _leader_epoch: int) -> tuple[int, int]:
         return self.epochs[topic, partition]

@@ -1,4 +1,4 @@
-"""DeleteRecords, OffsetForLeaderEpoch, DescribeProducers and InitProducerId."""
+"""DeleteRecords, ListOffsets, OffsetForLeaderEpoch, DescribeProducers and InitProducerId."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker_services import Services
 
-from pybroker.native.partition import ProducerState
+from pybroker.native.partition import PartitionState, ProducerState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -47,6 +47,37 @@ def test_records_are_deleted_per_partition() -> None:
             ("b", 0): (0, 7),
         }
         assert services.replicas.timeouts_ms == {700}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("replica_id", [-2, 2], ids=["debugging", "follower"])
+def test_who_is_no_consumer_is_told_where_the_log_ends(replica_id: int) -> None:
+    async def run() -> None:
+        services = await Services().start()
+        ends = {"log_start_offset": 10, "high_watermark": 20, "log_end_offset": 30, "leader_epoch": 4}
+        state = PartitionState(**{**dict.fromkeys(PartitionState._fields, 0), **ends})
+        services.replicas.epochs = {("t", 0): (4, 30), ("t", 1): (4, 30)}
+        services.replicas.states = {("t", 0): state, ("t", 1): state}
+        services.replicas.unsettled = {("t", 1)}
+
+        async def asked(asking: int, partition: int, timestamp: int, epoch: int = 4) -> tuple[int, int]:
+            wanted = m.ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
+            )
+            topic = m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[wanted])
+            request = m.ListOffsetsRequest(replica_id=asking, topics=[topic])
+            row = (await services.call("list_offsets", request, 7)).topics[0].partitions[0]
+            assert row.error_code or row.leader_epoch == 4
+            return row.error_code, row.offset
+
+        assert await asked(-1, 0, -1) == (0, 20)
+        assert await asked(-1, 1, -1) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+        for partition in (0, 1):
+            assert await asked(replica_id, partition, -1) == (0, 30)
+            assert await asked(replica_id, partition, -2) == (0, 10)
+        assert await asked(replica_id, 0, -1, epoch=5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
+        assert await asked(replica_id, 2, -1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
     asyncio.run(run())
 
