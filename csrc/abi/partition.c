@@ -411,10 +411,7 @@ int32_t pb_partition_delete_before(pb_partition *partition, int64_t offset, int3
 int32_t pb_partition_roll(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    pb_log_guard guard = pb_partition_guard(partition);
-    int result = pb_log_roll(partition->log, &guard, &inner);
-    pb_partition_catch_up(partition);
-    return pb_abi_fail(failure, &inner, result);
+    return pb_abi_fail(failure, &inner, pb_partition_begin_segment(partition, &inner));
 }
 
 int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native_failure *failure)

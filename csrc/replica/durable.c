@@ -336,6 +336,17 @@ int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failur
     return result;
 }
 
+int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure)
+{
+    /* A reactor may be writing from the ring that a hot log gives back when it rolls. */
+    pb_durable_stop_syncs(partition);
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_roll(partition->log, &guard, failure);
+    pb_durable_allow_syncs(partition);
+    pb_partition_catch_up(partition);
+    return result;
+}
+
 void pb_partition_configure_log(pb_partition *partition, const pb_log_config *config, const pb_partition_rules *rules)
 {
     pb_link finished;

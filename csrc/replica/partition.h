@@ -324,6 +324,8 @@ pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round
 int pb_partition_sync_written(pb_partition *partition, pb_failure *failure);
 /* Cut the log so that `offset` is its end, while it is not served. Blocking. */
 int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failure);
+/* Begin another segment, if the active one is not empty. Blocking, off the reactors. */
+int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure);
 /* Bytes that a power cut may cost now, and for how long the oldest has been written. The lock is held. */
 void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_t *age_ns);
 

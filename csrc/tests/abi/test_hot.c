@@ -150,6 +150,35 @@ TEST(a_hot_log_acknowledges_what_is_durable)
     }
 }
 
+static void *run_load_beside(void *argument)
+{
+    run_load(argument);
+    return NULL;
+}
+
+TEST(a_hot_log_rolls_between_writes_that_make_it_durable)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        served it;
+        serve_hot(&it, backends[i], PB_DURABILITY_ACKS, RING_BYTES, 1 << 30);
+        load all = {.it = &it, .batches = 300, .bytes = 30 << 10};
+        pthread_t loading;
+        CHECK_INT(pthread_create(&loading, NULL, run_load_beside, &all), 0);
+        int rolls = 0;
+        pb_partition_state state;
+        do {
+            pb_native_failure failure = {0};
+            rolls += pb_partition_roll(it.partition, &failure) == 0;
+            usleep(1000);
+            pb_partitions_state(&it.partition, 1, &state);
+        } while (state.log_end_offset < all.batches);
+        pthread_join(loading, NULL);
+        CHECK(rolls > 5);
+        reopen(&it, all.batches);
+        end_hot(&it);
+    }
+}
+
 TEST(a_batch_that_no_ring_takes_is_written_all_the_same)
 {
     served it;
