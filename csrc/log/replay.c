@@ -198,9 +198,12 @@ static int replay_segment_producers(pb_log *log, const pb_log_guard *guard, pb_l
 {
     pb_segment *segment = log->segments[index];
     int file;
+    pb_segment_retain(segment); /* or another thread, which opens one too many, closes its file */
     int rc = pb_log_open_segment(log, guard, segment, &file);
-    if (rc != 0)
+    if (rc != 0) {
+        pb_segment_release(segment);
         return rc;
+    }
     pb_replay replay = {
         .log = beside,
         .segment = segment,
@@ -227,6 +230,7 @@ static int replay_segment_producers(pb_log *log, const pb_log_guard *guard, pb_l
         pb_damage damage;
         moved = rc == 0 && replay.position < replay.file_bytes ? pb_replay_skip(&replay, INT64_MAX, &damage) : 0;
     }
+    pb_segment_release(segment);
     return moved < 0 ? moved : rc;
 }
 
