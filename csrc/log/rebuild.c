@@ -112,9 +112,16 @@ static bool withdraw(pb_log *log, const pb_log_guard *guard, pb_segment *segment
     return current;
 }
 
-static void publish(const pb_log_guard *guard, pb_segment *segment, const uint32_t counts[REBUILT_COUNT])
+/* `rebuilt` has what the time index ends with now; NULL: it was not replaced. */
+static void publish(const pb_log_guard *guard, pb_segment *segment, const pb_segment *rebuilt,
+                    const uint32_t counts[REBUILT_COUNT])
 {
     pb_log_lock(guard);
+    if (rebuilt != NULL) {
+        segment->largest_timestamp_ms = rebuilt->largest_timestamp_ms;
+        segment->largest_timestamp_offset = rebuilt->largest_timestamp_offset;
+        segment->last_time_entry_ms = rebuilt->last_time_entry_ms;
+    }
     for (int i = 0; i < REBUILT_COUNT; i++) {
         uint32_t entry_bytes;
         pb_segment_index(segment, REBUILT[i], &entry_bytes)->flushed_count = counts[i];
@@ -141,7 +148,7 @@ int pb_log_rebuild_indexes(pb_log *log, const pb_log_guard *guard, pb_segment *s
         rc = withdraw(log, guard, segment, scratch->size_bytes, counts) ? 0 : -ESTALE;
     if (rc == 0) {
         rc = replace_files(log, scratch, counts);
-        publish(guard, segment, counts);
+        publish(guard, segment, rc == 0 ? scratch : NULL, counts);
     }
     if (scratch != NULL)
         pb_segment_release(scratch);
