@@ -62,7 +62,8 @@ class LogDirectory:
         self.flush: Conclusion | None = None
         #: Device and inode, by which a dir is known that is not what it was.
         self.identity: tuple[int, int] | None = None
-        self._read_at_start: dict[str, dict[TopicPartition, int]] = {}
+        #: What checkpoints say of partitions that are not open: as at the start, or when they were closed.
+        self._not_open: dict[str, dict[TopicPartition, int]] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
@@ -79,7 +80,7 @@ class LogDirectory:
             clean_shutdown.remove(self.path)
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
-            self._read_at_start[name] = self._read(name)
+            self._not_open[name] = self._read(name)
         for entry in sorted(self.path.iterdir()):
             if not entry.is_dir():
                 continue
@@ -104,22 +105,29 @@ class LogDirectory:
 
     def recovery_point(self, partition: TopicPartition) -> int:
         """Everything below it was synced; 0 when unknown."""
-        return self._read_at_start[offset_checkpoint.RECOVERY_POINT].get(partition, 0)
+        return self._not_open[offset_checkpoint.RECOVERY_POINT].get(partition, 0)
 
     def log_start_offset(self, partition: TopicPartition) -> int:
         """The log start offset of the last checkpoint; -1 when unknown."""
-        return self._read_at_start[offset_checkpoint.LOG_START_OFFSET].get(partition, -1)
+        return self._not_open[offset_checkpoint.LOG_START_OFFSET].get(partition, -1)
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The high watermark of the last checkpoint; 0 when unknown."""
-        return self._read_at_start[offset_checkpoint.HIGH_WATERMARK].get(partition, 0)
+        return self._not_open[offset_checkpoint.HIGH_WATERMARK].get(partition, 0)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition lies here no more: what comes under its name begins anew."""
         self.partitions.pop(partition, None)
         self.gap_checkpoint.forget(partition)
-        for offsets in self._read_at_start.values():
+        for offsets in self._not_open.values():
             offsets.pop(partition, None)
+
+    def remember(self, partition: TopicPartition, last: PartitionState) -> None:
+        """The partition is open no more, but lies here still: checkpoints go on saying what was true of it last."""
+        self._not_open[offset_checkpoint.RECOVERY_POINT][partition] = last.recovery_point
+        self._not_open[offset_checkpoint.HIGH_WATERMARK][partition] = last.high_watermark
+        if last.log_start_offset > 0:
+            self._not_open[offset_checkpoint.LOG_START_OFFSET][partition] = last.log_start_offset
 
     def write_checkpoints(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Write what changed since the last time. `states` are of the open partitions in this dir; of those that lie
@@ -138,7 +146,7 @@ class LogDirectory:
         self.gap_checkpoint.save()
 
     def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:
-        for key, offset in list(self._read_at_start[name].items()):
+        for key, offset in list(self._not_open[name].items()):
             if key in self.partitions and key not in states:
                 offsets[key] = offset
         if self._written.get(name) != offsets:
@@ -154,8 +162,8 @@ class LogDirectory:
 
     def adopt_checkpoints(self, partition: TopicPartition, other: LogDirectory) -> None:
         """What `other` knew at the start of a partition that has moved here since, and this dir does not."""
-        for name, offsets in self._read_at_start.items():
-            found = other._read_at_start[name].get(partition)
+        for name, offsets in self._not_open.items():
+            found = other._not_open[name].get(partition)
             if found is not None:
                 offsets.setdefault(partition, found)
         clean_offset = other.cleaner_checkpoint.get(partition)

@@ -297,6 +297,7 @@ class LogManager:
             return
         self._forget(log)
         self._unopened[log.key] = log.directory
+        log.directory.remember(log.key, log.native.state)
         try:
             await log.close(error=ErrorCode.KAFKA_STORAGE_ERROR, clean=False)
         except NativeError as error:

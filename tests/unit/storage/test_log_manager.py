@@ -402,6 +402,28 @@ def test_a_log_that_failed_is_not_trusted_when_it_is_opened_again(tmp_path: Path
     asyncio.run(run())
 
 
+def test_checkpoints_go_on_saying_what_was_true_of_a_log_that_failed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            for _ in range(3):
+                await made.append(log, size_bytes=100)
+            await log.run(log.native.sync)
+            await log.run(log.native.delete_before, 2)
+            last = log.native.state
+            assert last.log_start_offset == 2
+            await made.manager.drop(log)
+            directory = made.manager.directories[0]
+            directory.write_checkpoints({})
+            points = offset_checkpoint.read(directory.path / offset_checkpoint.RECOVERY_POINT)
+            assert points == {log.key: last.recovery_point}
+            assert offset_checkpoint.read(directory.path / offset_checkpoint.LOG_START_OFFSET) == {log.key: 2}
+            again = (await made.open()).native.state
+            assert (again.log_start_offset, again.log_end_offset) == (2, 3)
+
+    asyncio.run(run())
+
+
 def test_a_call_whose_caller_is_cancelled_keeps_the_handle_open(tmp_path: Path) -> None:
     async def run() -> None:
         async with setup(tmp_path) as made:
