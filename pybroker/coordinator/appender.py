@@ -11,27 +11,18 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pybroker import native
-from pybroker.coordinator.outcome import CoordinatorRecord, Outcome, client_error
+from pybroker.coordinator.outcome import BATCH_OVERHEAD_BYTES, Outcome, client_error, record_bytes
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 _LOG = logging.getLogger(__name__)
 
-#: More than what a record's own fields (lengths, deltas, attributes) take, and than a batch's header.
-_RECORD_OVERHEAD_BYTES = 24
-_BATCH_OVERHEAD_BYTES = 61
-
 _TOO_LATE = client_error(ErrorCode.REQUEST_TIMED_OUT)
-
-
-def _size_bytes(record: CoordinatorRecord) -> int:
-    value_bytes = len(record.value) if record.value is not None else 0
-    return _RECORD_OVERHEAD_BYTES + len(record.key) + value_bytes
 
 
 class WallClock(Protocol):
@@ -103,9 +94,9 @@ class PartitionAppender:
         The future gets the error code that the client is to see: NONE once the records are committed and replayed.
         """
         records = outcome.records
-        size_bytes = sum(map(_size_bytes, records))
+        size_bytes = sum(map(record_bytes, records))
         batch = self._queue[-1] if self._queue else None
-        if batch is None or batch.records_bytes + size_bytes + _BATCH_OVERHEAD_BYTES > self._max_batch_bytes:
+        if batch is None or batch.records_bytes + size_bytes + BATCH_OVERHEAD_BYTES > self._max_batch_bytes:
             batch = PendingBatch()
             self._queue.append(batch)
         batch.outcomes.append(outcome)
@@ -115,31 +106,6 @@ class PartitionAppender:
             self._is_starting = True
             self._loop.call_soon(self._start)
         return self._wait_for(batch)
-
-    async def submit_in_parts(self, outcome: Outcome) -> ErrorCode:
-        """Append records that need not be all or nothing: in as many batches as they take, one after the other, until
-        one fails. The outcome's callback is called with the last; the error code is that of `submit`."""
-        parts = list(self._parts(outcome.records))
-        for part in parts[:-1]:
-            error = await self.submit(Outcome(part))
-            if error is not ErrorCode.NONE:
-                if outcome.on_append is not None:
-                    self._follow_up(outcome.on_append(error))
-                return error
-        return await self.submit(Outcome(parts[-1], outcome.on_append))
-
-    def _parts(self, records: list[CoordinatorRecord]) -> Iterator[list[CoordinatorRecord]]:
-        """Records that fit into a batch each; a record too large for one is a part by itself."""
-        part: list[CoordinatorRecord] = []
-        part_bytes = _BATCH_OVERHEAD_BYTES
-        for record in records:
-            size_bytes = _size_bytes(record)
-            if part and part_bytes + size_bytes > self._max_batch_bytes:
-                yield part
-                part, part_bytes = [], _BATCH_OVERHEAD_BYTES
-            part.append(record)
-            part_bytes += size_bytes
-        yield part
 
     async def drained(self) -> None:
         """Return when everything submitted so far is decided, or the clients have been told that it takes too long."""
@@ -242,8 +208,6 @@ class PartitionAppender:
                         self._replay(record.change, offset)
                     offset += 1
             if outcome.on_append is not None:
-                self._follow_up(outcome.on_append(error))
-
-    def _follow_up(self, outcome: Outcome) -> None:
-        if outcome.records:
-            self.submit(outcome)
+                follow_up = outcome.on_append(error)
+                if follow_up.records:
+                    self.submit(follow_up)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pybroker.protocol.errors import ErrorCode
+
+#: More than what a record's own fields (lengths, deltas, attributes) take, and than a batch's header.
+_RECORD_OVERHEAD_BYTES = 24
+BATCH_OVERHEAD_BYTES = 61
 
 
 class CoordinatorRecord:
@@ -25,6 +29,12 @@ class CoordinatorRecord:
         self.change = change
 
 
+def record_bytes(record: CoordinatorRecord) -> int:
+    """What a record takes of a batch, at most."""
+    value_bytes = len(record.value) if record.value is not None else 0
+    return _RECORD_OVERHEAD_BYTES + len(record.key) + value_bytes
+
+
 @dataclass(slots=True)
 class Outcome:
     """Records that belong together (one batch, all or nothing) and a callback.
@@ -39,6 +49,30 @@ class Outcome:
 
 #: Nothing to append. Shared, so never changed.
 NOTHING = Outcome()
+
+
+class Part(NamedTuple):
+    """As many as a batch holds of records that need not be appended all or nothing.
+
+    What follows is made when these are replayed, of what the state is by then; if there are none, in a while.
+    """
+
+    outcome: Outcome
+    is_last: bool
+
+
+def first_batch(records: Iterable[CoordinatorRecord], max_batch_bytes: int) -> tuple[list[CoordinatorRecord], bool]:
+    """Records from the front that fit into a batch, one at least if there is any, and whether these are all. No more
+    are taken from `records` than one beyond."""
+    taken: list[CoordinatorRecord] = []
+    size_bytes = BATCH_OVERHEAD_BYTES
+    for record in records:
+        size_bytes += record_bytes(record)
+        if taken and size_bytes > max_batch_bytes:
+            return taken, False
+        taken.append(record)
+    return taken, True
+
 
 _APPEND_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import SESSION, Clock, ShardState, random_suffix
 from pybroker.coordinator.group.statistics import GroupStatistics
 from pybroker.coordinator.group.sync import Sync, sync
-from pybroker.coordinator.outcome import NOTHING, Outcome
+from pybroker.coordinator.outcome import NOTHING, Outcome, Part
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m
@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 #: Expired timers handled, and groups looked at for expiry, before the loop goes round.
 _TIMERS_PER_TURN = 256
 _GROUPS_PER_TURN = 512
+#: Between looks whether a group's commits have landed.
+_COMMITS_INTERVAL_S = 0.05
 #: So long a stop waits for appends. No follower gets anything any more by then, and answers have to leave soon.
 _STOP_PATIENCE_S = 2.0
 
@@ -128,7 +130,7 @@ class GroupCoordinator:
         """Remove all offsets of deleted topics, given by name and id."""
         topics = dict(deleted)
         for one in self._active():
-            made = partial(_without_topics, one.state, topics)
+            made = partial(removal.forget_topics, one.state, topics)
             await self._append_for_groups(one, one.state.offsets.group_ids(), made)
 
     def partition_for(self, group_id: str) -> int:
@@ -379,23 +381,38 @@ class GroupCoordinator:
         for one in self._active():
             await self._append_for_groups(one, list(one.state.groups), partial(_expired, one.state))
 
-    async def _append_for_groups(self, one: Shard, group_ids: list[str], make: Callable[[str], Outcome]) -> None:
-        """Append what `make` has for each group; waits for the log, and lets the loop go round, now and then."""
-        for start in range(0, len(group_ids), _GROUPS_PER_TURN):
-            outcomes = [make(group_id) for group_id in group_ids[start : start + _GROUPS_PER_TURN]]
-            waiting = [one.appender.submit_in_parts(outcome) for outcome in outcomes if outcome.records]
-            failed = {error for error in await asyncio.gather(*waiting) if error is not ErrorCode.NONE}
-            for error in failed:
-                _LOG.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)
-            await asyncio.sleep(0)
-            if one.status is not ShardStatus.ACTIVE:
-                return
+    async def _append_for_groups(self, one: Shard, group_ids: list[str], make: Callable[[str], Part]) -> None:
+        """Append what `make` has for each group until there is no more; waits for the log, and lets the loop go round,
+        now and then."""
+        while group_ids:
+            unfinished: list[str] = []
+            for start in range(0, len(group_ids), _GROUPS_PER_TURN):
+                unfinished += await self._append_parts(one, group_ids[start : start + _GROUPS_PER_TURN], make)
+                await asyncio.sleep(0)
+                if one.status is not ShardStatus.ACTIVE:
+                    return
+            group_ids = unfinished
+
+    async def _append_parts(self, one: Shard, group_ids: list[str], make: Callable[[str], Part]) -> list[str]:
+        """Append one part for each group; the groups that have more."""
+        waiting: list[Committed] = []
+        unfinished: dict[str, Committed | None] = {}
+        for group_id in group_ids:
+            outcome, is_last = make(group_id)
+            # In the step that made it: a tombstone behind a commit that came after that would take the commit away.
+            committed = one.appender.submit(outcome) if outcome.records else None
+            if committed is not None:
+                waiting.append(committed)
+            if not is_last:
+                unfinished[group_id] = committed
+        failed = {error for error in await asyncio.gather(*waiting) if error is not ErrorCode.NONE}
+        for error in failed:
+            _LOG.warning("%s-%d: offsets that are over stay for now: %s", OFFSETS_TOPIC, one.partition, error.name)
+        if unfinished and not waiting:
+            await asyncio.sleep(_COMMITS_INTERVAL_S)
+        return [name for name, part in unfinished.items() if part is None or part.result() is ErrorCode.NONE]
 
 
-def _without_topics(state: ShardState, topics: Mapping[str, bytes], group_id: str) -> Outcome:
-    return Outcome(offsets.topics_deleted(state, group_id, topics))
-
-
-def _expired(state: ShardState, group_id: str) -> Outcome:
+def _expired(state: ShardState, group_id: str) -> Part:
     group = state.groups.get(group_id)
-    return NOTHING if group is None else removal.expire_group(state, group)
+    return Part(NOTHING, is_last=True) if group is None else removal.expire_group(state, group)

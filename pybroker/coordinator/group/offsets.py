@@ -6,7 +6,7 @@ is fetched is always committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pybroker.coordinator.group import records
@@ -186,39 +186,31 @@ def all_tombstones(state: ShardState, group_id: str) -> list[CoordinatorRecord]:
     return [records.offset_tombstone(group_id, topic, index) for topic, index in keys]
 
 
-def topics_deleted(state: ShardState, group_id: str, deleted: Mapping[str, bytes]) -> list[CoordinatorRecord]:
+def topics_deleted(state: ShardState, group_id: str, deleted: Mapping[str, bytes]) -> Iterator[CoordinatorRecord]:
     """Tombstones for a group's offsets of deleted topics (name to id), but not for those of a successor's."""
-    made = []
     for topic, partitions in state.offsets.group(group_id).items():
         topic_id = deleted.get(topic)
         if topic_id is None:
             continue
-        made += [
-            records.offset_tombstone(group_id, topic, index)
-            for index, entry in partitions.items()
-            if entry.is_of_topic(topic_id)
-        ]
-    return made
+        for index, entry in partitions.items():
+            if entry.is_of_topic(topic_id):
+                yield records.offset_tombstone(group_id, topic, index)
 
 
 # ---- expire ------------------------------------------------------------------------------------------------------
 
 
-def expired(state: ShardState, group: ClassicGroup) -> tuple[list[CoordinatorRecord], bool]:
-    """Tombstones for the group's offsets whose retention has ended, and whether no offset is left after that."""
+def expired(state: ShardState, group: ClassicGroup) -> Iterator[CoordinatorRecord]:
+    """Tombstones for the group's offsets whose retention has ended, and for the group itself when it is Empty and no
+    offset is left after that."""
     group_id = group.group_id
-    offsets = state.offsets.group(group_id)
-    has_pending = any(True for _ in state.offsets.pending_keys(group_id))
-    if not offsets:
-        return [], not has_pending
     base = group.expiration_base()
     if base is None or group_id in state.in_flight_commits:
-        return [], False
+        return
     now_ms = state.clock.wall_ms()
     retention_ms = state.settings.offsets_retention_ms
-    made = []
-    kept = False
-    for topic, partitions in offsets.items():
+    kept = any(True for _ in state.offsets.pending_keys(group_id))
+    for topic, partitions in state.offsets.group(group_id).items():
         subscribed = group.is_subscribed_to(topic)
         for index, entry in partitions.items():
             if entry.expire_timestamp_ms >= 0:
@@ -226,7 +218,8 @@ def expired(state: ShardState, group: ClassicGroup) -> tuple[list[CoordinatorRec
             else:
                 ended = now_ms - base(entry.commit_timestamp_ms) >= retention_ms
             if ended and not subscribed and not state.offsets.is_pending(group_id, topic, index):
-                made.append(records.offset_tombstone(group_id, topic, index))
+                yield records.offset_tombstone(group_id, topic, index)
             else:
                 kept = True
-    return made, not kept and not has_pending
+    if not kept and group.state is GroupState.EMPTY:
+        yield records.group_tombstone(group_id)

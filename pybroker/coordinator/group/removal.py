@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pybroker.coordinator.group import offsets, records
 from pybroker.coordinator.group.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.shard_state import ShardState
 from pybroker.coordinator.group.state import GroupState
-from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
+from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome, Part, first_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -38,14 +38,22 @@ def delete_closed(state: ShardState, groups: Iterable[ClassicGroup]) -> Outcome:
     return Outcome(made, _reopen_on_error(closed)) if made else NOTHING
 
 
-def expire_group(state: ShardState, group: ClassicGroup) -> Outcome:
-    """Tombstones for what is past its retention, and for the group itself when it is Empty and has nothing left."""
+def expire_group(state: ShardState, group: ClassicGroup) -> Part:
+    """Tombstones for what is past its retention; that of the group itself, which is then closed, comes last of all."""
     if group.state is GroupState.DEAD:
-        return NOTHING
-    made, nothing_left = offsets.expired(state, group)
-    if nothing_left and group.state is GroupState.EMPTY and group.group_id not in state.in_flight_commits:
-        return Outcome([*made, records.group_tombstone(group.group_id)], _reopen_on_error([_close(group)]))
-    return Outcome(made) if made else NOTHING
+        return Part(NOTHING, is_last=True)
+    made, is_last = first_batch(offsets.expired(state, group), state.settings.max_batch_bytes)
+    ends_group = bool(made) and isinstance(made[-1].change, records.GroupChange)
+    return Part(Outcome(made, _reopen_on_error([_close(group)]) if ends_group else None), is_last)
+
+
+def forget_topics(state: ShardState, deleted: Mapping[str, bytes], group_id: str) -> Part:
+    """Tombstones for a group's offsets of deleted topics (name to id), once no commit of the group is in flight: it may
+    be one for a new topic of that name."""
+    if group_id in state.in_flight_commits:
+        return Part(NOTHING, is_last=False)
+    made, is_last = first_batch(offsets.topics_deleted(state, group_id, deleted), state.settings.max_batch_bytes)
+    return Part(Outcome(made), is_last)
 
 
 def unload(state: ShardState) -> None:

@@ -20,7 +20,7 @@ from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import ShardState
-from pybroker.coordinator.outcome import Outcome
+from pybroker.coordinator.outcome import Outcome, Part
 from pybroker.coordinator.timer import TimerKey
 from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
 from pybroker.protocol import messages as m
@@ -328,12 +328,23 @@ def test_groups_expire_by_themselves() -> None:
     run(test())
 
 
+async def with_many_offsets(**settings: Any) -> BrokerDouble:
+    """Offset 1 of a hundred partitions is committed in group g: more than fit into a batch."""
+    broker = await started(max_batch_bytes=2000, **settings)
+    for first in range(0, 100, 10):
+        partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+    return broker
+
+
+def committed_offsets(broker: BrokerDouble, group: str = "g") -> dict[int, int]:
+    found = broker.groups.fetch_all_offsets(group, False).get(scenario.TOPIC, [])
+    return {offset.partition: offset.offset for offset in found}
+
+
 def test_a_group_with_more_offsets_than_a_batch_holds_expires() -> None:
     async def test() -> None:
-        broker = await started(offsets_retention_check_interval_ms=10, max_batch_bytes=2000)
-        for first in range(0, 100, 10):
-            partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
-            assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+        broker = await with_many_offsets(offsets_retention_check_interval_ms=10)
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
         while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
             await asyncio.sleep(0.01)
@@ -348,12 +359,68 @@ def test_a_group_with_more_offsets_than_a_batch_holds_expires() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("turns", [0, 100])
+def test_what_is_committed_while_offsets_expire_stays(turns: int) -> None:
+    """In the turn of the loop in which tombstones are made, or while the first batch of them is on its way."""
+
+    async def test() -> None:
+        broker = await with_many_offsets()
+        broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=[(0, 5, 1, "")]))) == 0
+        broker.writer.hold()
+        expiring = asyncio.create_task(broker.groups.expire_offsets())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        partitions = [(1, 6, 1, ""), (99, 7, 1, "")]
+        committing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=partitions)))
+        await settle()
+        broker.writer.release()
+        assert commit_error(await committing) == 0
+        await expiring
+        await broker.groups.expire_offsets()
+        assert committed_offsets(broker) == {0: 5, 1: 6, 99: 7}
+        await broker.groups.stop()
+
+    run(test())
+
+
+@pytest.mark.parametrize("commits_first", [False, True])
+def test_what_is_committed_for_a_new_topic_stays_while_offsets_of_the_deleted_one_go(commits_first: bool) -> None:
+    async def test() -> None:
+        broker = await with_many_offsets()
+        broker.services.metadata.image = image_with({scenario.TOPIC: (b"\7" * 16, 100)})
+        broker.writer.hold()
+        commit = broker.call("a", 8, 9, scenario.commit("g", partitions=[(0, 6, 1, ""), (99, 7, 1, "")]))
+        removal_of_offsets = broker.groups.on_topics_deleted([(scenario.TOPIC, TOPIC_ID)])
+        tasks = []
+        for each in (commit, removal_of_offsets) if commits_first else (removal_of_offsets, commit):
+            tasks.append(asyncio.create_task(each))
+            await settle()
+        broker.writer.release()
+        answers = await asyncio.gather(*tasks)
+        assert commit_error(answers[0 if commits_first else 1]) == 0
+        assert committed_offsets(broker) == {0: 6, 99: 7}
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_offsets_of_a_deleted_topic_go_in_as_few_batches_as_they_fit_into() -> None:
+    async def test() -> None:
+        broker = await with_many_offsets()
+        before_count = broker.writer.append_count
+        await broker.groups.on_topics_deleted([(scenario.TOPIC, TOPIC_ID)])
+        assert committed_offsets(broker) == {}
+        assert broker.writer.append_count == before_count + 3
+        assert max(map(len, broker.writer.logs[OFFSETS_TOPIC, 0])) <= 2000
+        await broker.groups.stop()
+
+    run(test())
+
+
 def test_what_cannot_all_be_removed_keeps_its_group() -> None:
     async def test() -> None:
-        broker = await started(max_batch_bytes=2000)
-        for first in range(0, 100, 10):
-            partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
-            assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+        broker = await with_many_offsets()
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
         broker.writer.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
         await broker.groups.expire_offsets()
@@ -430,7 +497,7 @@ def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
 def test_groups_expire_in_spite_of_a_failure_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail_once(state: ShardState, group: ClassicGroup) -> Outcome:
+    def fail_once(state: ShardState, group: ClassicGroup) -> Part:
         monkeypatch.undo()
         raise RuntimeError("a defect")
 

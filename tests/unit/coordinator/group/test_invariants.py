@@ -119,7 +119,7 @@ class Driver:
     def expire(self) -> None:
         if self.rng.random() < 0.2:
             for group in list(self.machine.state.groups.values()):
-                self.machine.submit(removal.expire_group(self.machine.state, group))
+                self.machine.submit(removal.expire_group(self.machine.state, group).outcome)
 
     # ---- what the log does -----------------------------------------------------------------------------------------
 

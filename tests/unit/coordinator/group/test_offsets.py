@@ -8,7 +8,6 @@ from machine import TOPIC_ID, Machine, persisted
 from pybroker.coordinator.group import offsets, records, removal, replay
 from pybroker.coordinator.group.offset_store import OffsetEntry
 from pybroker.coordinator.group.partition import group_partition, java_string_hash
-from pybroker.coordinator.outcome import Outcome
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
 
@@ -17,7 +16,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 def expire(machine: Machine) -> None:
     for group in list(machine.state.groups.values()):
-        machine.submit(removal.expire_group(machine.state, group))
+        machine.submit(removal.expire_group(machine.state, group).outcome)
 
 
 def test_a_commit_is_visible_once_it_is_committed() -> None:
@@ -151,9 +150,8 @@ def test_group_stays_when_its_removal_cannot_be_stored() -> None:
 def test_offsets_of_a_deleted_topic_go_but_not_those_of_its_successor() -> None:
     machine = Machine()
     machine.commit("g", 5)
-    made = offsets.topics_deleted(machine.state, "g", {"events": b"\1" * 16})
-    assert made == []
-    machine.submit(Outcome(offsets.topics_deleted(machine.state, "g", {"events": TOPIC_ID})))
+    assert removal.forget_topics(machine.state, {"events": b"\1" * 16}, "g").outcome.records == []
+    machine.submit(removal.forget_topics(machine.state, {"events": TOPIC_ID}, "g").outcome)
     assert machine.committed("g") is None
 
 
