@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -59,6 +59,8 @@ class GroupCoordinator:
         self._clock = clock
         self._new_suffix = new_suffix
         self._shards: dict[int, Shard] = {}
+        #: Those of before that are not closed yet, by partition.
+        self._closing: dict[int, list[Shard]] = {}
         self._partition_count = settings.offsets_topic_partition_count
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -117,14 +119,26 @@ class GroupCoordinator:
             return
         fresh = Shard(partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix)
         self._shards[partition] = fresh
-        fresh.begin_load(self._loaded)
+        # What a shard of before had queued may be appended still, and would be in that one's state alone.
+        fresh.begin_load(self._loaded, tuple(self._closing.get(partition, ())))
 
-    async def on_resignation(self, partition: int) -> None:
-        """That partition is led elsewhere, or gone: forget it, and return when nothing of it is under way."""
+    def on_resignation(self, partition: int) -> Coroutine[Any, Any, None]:
+        """That partition is led elsewhere, or gone: forget it at once. What is returned ends when nothing of it is
+        under way."""
         gone = self._shards.pop(partition, None)
         if gone is not None:
             gone.unload()
-            await gone.closed()
+            self._closing.setdefault(partition, []).append(gone)
+        return self._ended(partition, gone)
+
+    async def _ended(self, partition: int, gone: Shard | None) -> None:
+        if gone is None:
+            return
+        await gone.closed()
+        closing = self._closing[partition]
+        closing.remove(gone)
+        if not closing:
+            del self._closing[partition]
 
     async def on_topics_deleted(self, deleted: Iterable[tuple[str, bytes]]) -> None:
         """Remove all offsets of deleted topics, given by name and id."""

@@ -76,11 +76,8 @@ class GroupCoordinatorPublisher:
         """Partitions of that name and index could not be read when they were to be loaded, and can be now."""
         for topic, index in partitions:
             if topic == OFFSETS_TOPIC and index in self._led:
-                self._in_background(self._load_again(index, self._led[index]))
-
-    async def _load_again(self, index: int, leader_epoch: int) -> None:
-        await self._groups.on_resignation(index)
-        self._groups.on_election(index, leader_epoch)
+                self._in_background(self._groups.on_resignation(index))
+                self._groups.on_election(index, self._led[index])
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

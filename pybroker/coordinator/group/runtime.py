@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from pybroker.coordinator.appender import PartitionAppender
@@ -56,9 +56,10 @@ class Shard:
         self._writer = writer
         self._load_task: asyncio.Task[None] | None = None
 
-    def begin_load(self, on_loaded: Callable[[Shard], None]) -> None:
-        """Replay the partition in the background, then call `on_loaded`, unless it is unloaded before."""
-        self._load_task = asyncio.get_running_loop().create_task(self._load(on_loaded))
+    def begin_load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard] = ()) -> None:
+        """Once the shards `after` are closed replay the partition in the background, then call `on_loaded`, unless it
+        is unloaded before."""
+        self._load_task = asyncio.get_running_loop().create_task(self._load(on_loaded, after))
 
     def take_epoch(self, leader_epoch: int) -> None:
         """This broker leads on under another epoch: what is loaded, and what is on its way, stays good."""
@@ -79,7 +80,9 @@ class Shard:
             await asyncio.wait([self._load_task])
         await self.appender.closed()
 
-    async def _load(self, on_loaded: Callable[[Shard], None]) -> None:
+    async def _load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard]) -> None:
+        for each in after:
+            await each.closed()
         started_ms = self.state.clock.monotonic_ms()
         try:
             summary = await load(

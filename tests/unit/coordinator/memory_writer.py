@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
 
+from pybroker.coordinator.partition_writer import AppendCallback
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 
 class MemoryWriter:
-    """Keeps batches per (topic, partition). `hold()` parks appends until `release()`; `fail_with` is raised by them."""
+    """Keeps batches per (topic, partition). `hold()` parks appends until `release()` or `fail_held()`; `fail_with` is
+    raised by them."""
 
     def __init__(self) -> None:
         self.logs: dict[tuple[str, int], list[bytes]] = {}
@@ -19,7 +20,7 @@ class MemoryWriter:
         self.append_count = 0
         #: No high watermark is above it.
         self.committed = 2**63 - 1
-        self._parked: list[Callable[[], None]] | None = None
+        self._parked: list[tuple[str, int, bytes, AppendCallback]] | None = None
 
     def hold(self) -> None:
         self._parked = []
@@ -28,17 +29,24 @@ class MemoryWriter:
         assert self._parked is not None
         parked, self._parked = self._parked, None
         for append in parked:
-            append()
+            self._append(*append)
 
-    def append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, KafkaError | None], None]) -> None:
+    def fail_held(self, error: ErrorCode) -> None:
+        """What is held back fails; what comes after that does not."""
+        assert self._parked is not None
+        parked, self._parked = self._parked, None
+        for *_, done in parked:
+            done(-1, KafkaError(error))
+
+    def append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
         if self._parked is not None:
-            self._parked.append(lambda: self._append(topic, partition, batch, done))
+            self._parked.append((topic, partition, batch, done))
         elif self.fail_with is not None:
             raise KafkaError(self.fail_with)
         else:
             asyncio.get_running_loop().call_soon(self._append, topic, partition, batch, done)
 
-    def _append(self, topic: str, partition: int, batch: bytes, done: Callable[[int, KafkaError | None], None]) -> None:
+    def _append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
         if self.fail_with is not None:
             done(-1, KafkaError(self.fail_with))
         else:

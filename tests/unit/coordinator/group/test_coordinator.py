@@ -25,7 +25,7 @@ from pybroker.coordinator.timer import TimerKey
 from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
 from pybroker.server.apis import find_coordinator
 
@@ -432,27 +432,101 @@ def test_what_cannot_all_be_removed_keeps_its_group() -> None:
     run(test())
 
 
+async def commit_held_back(broker: BrokerDouble) -> list[asyncio.Task[m.OffsetCommitResponse]]:
+    """Offset n + 1 of partition n in group h: the first one's batch is on its way, the second one's waits for it."""
+    broker.writer.hold()
+    tasks = []
+    for index in range(2):
+        request = scenario.commit("h", partitions=[(index, index + 1, 1, "")])
+        tasks.append(asyncio.create_task(broker.call("a", 8, 9, request)))
+        await settle()
+    return tasks
+
+
 def test_another_epoch_of_the_same_leader_loses_nothing_that_is_on_its_way() -> None:
     async def test() -> None:
         broker = await started()
         joined = await broker.call("a", 11, 3, scenario.join("g"))
-        broker.writer.hold()
-        first = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("h", partitions=[(0, 1, 1, "")])))
-        await settle()
-        second = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("h", partitions=[(1, 2, 1, "")])))
-        await settle()
+        first, second = await commit_held_back(broker)
         broker.groups.on_election(0, 2)
         await settle()
         assert broker.groups.is_active(0)
         broker.writer.release()
         assert [commit_error(await first), commit_error(await second)] == [0, 0]
-        found = broker.groups.fetch_all_offsets("h", False)[scenario.TOPIC]
-        assert {offset.partition: offset.offset for offset in found} == {0: 1, 1: 2}
+        assert committed_offsets(broker, "h") == {0: 1, 1: 2}
         assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, joined.member_id))).error_code == 0
         broker.groups.on_election(0, 1)  # an older one says nothing
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
         assert broker.writer.logs[OFFSETS_TOPIC, 0][-1][12:16] == (2).to_bytes(4, "big")
         await broker.groups.stop()
+
+    run(test())
+
+
+def test_what_the_shard_of_before_still_appends_is_loaded() -> None:
+    """The partition moved away and came back: the append under way failed by that, and what was queued went through."""
+
+    async def test() -> None:
+        broker = await started()
+        first, second = await commit_held_back(broker)
+        resigning = asyncio.create_task(broker.groups.on_resignation(0))
+        broker.groups.on_election(0, 3)
+        await settle()
+        assert not broker.groups.is_active(0)
+        refused = await broker.call("a", 8, 9, scenario.commit("h"))
+        assert commit_error(refused) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert commit_error(await first) == ErrorCode.NOT_COORDINATOR
+        assert commit_error(await second) == ErrorCode.NONE
+        await resigning
+        await broker.active()
+        assert committed_offsets(broker, "h") == {1: 2}
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_elections_while_the_shard_of_before_is_not_closed() -> None:
+    async def test() -> None:
+        broker = await started()
+        held_back = await commit_held_back(broker)
+        resigning = [asyncio.create_task(broker.groups.on_resignation(0))]
+        broker.groups.on_election(0, 3)
+        broker.groups.on_election(0, 4)
+        await settle()
+        resigning.append(asyncio.create_task(broker.groups.on_resignation(0)))
+        await settle()
+        # What waited to be loaded is gone, but what it waited for is not: the next one waits for that.
+        assert [each.done() for each in resigning] == [False, True]
+        refused = await broker.call("a", 8, 9, scenario.commit("h"))
+        assert commit_error(refused) == ErrorCode.NOT_COORDINATOR
+        broker.groups.on_election(0, 6)
+        broker.groups.on_election(0, 5)  # an older one says nothing
+        await settle()
+        assert not broker.groups.is_active(0)
+        broker.writer.release()
+        assert [commit_error(await each) for each in held_back] == [ErrorCode.NONE] * 2
+        await asyncio.gather(*resigning)
+        await broker.active()
+        assert committed_offsets(broker, "h") == {0: 1, 1: 2}
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
+        assert broker.writer.logs[OFFSETS_TOPIC, 0][-1][12:16] == (6).to_bytes(4, "big")
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_a_stop_does_not_wait_for_a_load_that_waits() -> None:
+    async def test() -> None:
+        broker = await started()
+        first, _ = await commit_held_back(broker)
+        resigning = asyncio.create_task(broker.groups.on_resignation(0))
+        broker.groups.on_election(0, 3)
+        await broker.groups.stop()
+        assert not resigning.done()
+        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await resigning
+        assert commit_error(await first) == ErrorCode.NOT_COORDINATOR
 
     run(test())
 
@@ -630,6 +704,33 @@ def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
         publisher.publish(NO_DELTA, _image())
         await settle()
         assert not broker.groups.is_active(0)
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_publisher_loads_again_what_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def test() -> None:
+        before = await started()
+        assert commit_error(await before.call("a", 8, 9, scenario.commit("g"))) == 0
+        await before.groups.stop()
+        broker = BrokerDouble(IMAGE, before.writer)
+        broker.groups.start()
+        publisher = GroupCoordinatorPublisher(broker.groups, 1)
+        monkeypatch.setattr(broker.writer, "read", fail)
+        publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (b"\2" * 16, 1)}))
+        await settle()
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
+        publisher.on_reopened([(scenario.TOPIC, 0), (OFFSETS_TOPIC, 1)])
+        await settle()
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
+        monkeypatch.undo()
+        publisher.on_reopened([(OFFSETS_TOPIC, 0)])
+        await broker.active()
+        assert committed_offsets(broker) == {0: 42}
         await broker.groups.stop()
 
     run(test())
