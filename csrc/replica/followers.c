@@ -146,7 +146,9 @@ void pb_partition_look_again(pb_partition *partition)
     pb_link finished;
     pb_list_init(&finished);
     pthread_mutex_lock(&partition->lock);
-    pb_durable_advance(partition, INT64_MAX, &finished);
+    /* Who has just resigned knows no followers, and its own log says nothing of what is committed. */
+    if (partition->followers != NULL)
+        pb_durable_advance(partition, INT64_MAX, &finished);
     pthread_mutex_unlock(&partition->lock);
     pb_durable_settle(&finished, NULL);
 }
