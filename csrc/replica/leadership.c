@@ -92,14 +92,19 @@ static int check_leadership(pb_partition *partition, const pb_leadership *leader
     return result;
 }
 
-/* What a follower has got is known as long as we lead; a new epoch judges anew who lags. The lock is held. */
-static void take_over(const pb_partition *partition, pb_followers *followers, bool is_new_epoch)
+/* What a follower has got is known as long as we lead; a new epoch judges anew who lags. Between epochs that do not
+ * follow each other somebody else has led, as happens when metadata comes late, and may have had it cut. The lock is
+ * held. */
+static void take_over(const pb_partition *partition, pb_followers *followers, int32_t leader_epoch)
 {
+    bool is_new_epoch = leader_epoch > partition->leader_epoch;
+    bool is_next = (int64_t)leader_epoch - partition->leader_epoch <= 1;
+    pb_followers *before = is_next ? partition->followers : NULL;
     int64_t now_ns = partition->io->ops->monotonic_ns(partition->io);
     int64_t end = pb_log_written_end(partition->log);
     for (int32_t i = 0; i < followers->count; i++) {
         pb_follower *each = &followers->each[i];
-        const pb_follower *known = pb_followers_find(partition->followers, each->replica_id);
+        const pb_follower *known = pb_followers_find(before, each->replica_id);
         if (known != NULL) {
             bool in_isr = each->in_isr, joins = each->joins;
             *each = *known;
@@ -141,7 +146,7 @@ int pb_partition_start_leading_replicas(pb_partition *partition, int32_t node_id
     PB_ASSERT(partition->log != NULL && partition->caught_up != NULL);
     int result = check_leadership(partition, leadership, followers);
     if (result == 0) {
-        take_over(partition, followers, leadership->leader_epoch > partition->leader_epoch);
+        take_over(partition, followers, leadership->leader_epoch);
         pb_partition_begin_epoch(partition, leadership->leader_epoch);
         followers = pb_followers_replace(partition, followers);
         pb_durable_advance(partition, INT64_MAX, &finished);

@@ -307,6 +307,27 @@ TEST(the_high_watermark_waits_for_what_becomes_of_a_follower_that_was_told_of)
     finish(&it);
 }
 
+/* Another leader may have had the follower cut meanwhile. */
+TEST(what_a_follower_had_is_forgotten_when_epochs_are_missed)
+{
+    served it;
+    begin(&it, "epoll", 3, 3, 1, PB_DURABILITY_NONE);
+    for (int i = 0; i < 3; i++)
+        produce(&client, 1, 0);
+    (void)fetch_at(&two, 3);
+    (void)fetch_at(&three, 0);
+    CHECK_INT(state_of(&it).high_watermark, 0);
+    CHECK_INT(lead_with(&it, 2, 1, 3, 3, NULL), 0); /* nobody else has led */
+    CHECK_INT(follower_of(&it, 2).log_end_offset, 3);
+    CHECK_INT(lead_with(&it, 4, 2, 3, 2, NULL), 0);
+    CHECK_INT(follower_of(&it, 2).log_end_offset, -1);
+    CHECK_INT(state_of(&it).high_watermark, 0);
+    two.next.leader_epoch = 4;
+    (void)fetch_at(&two, 1);
+    CHECK_INT(state_of(&it).high_watermark, 1);
+    finish(&it);
+}
+
 TEST(followers_that_lie_change_nothing)
 {
     served it;
