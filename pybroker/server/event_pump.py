@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +39,7 @@ from pybroker.protocol.runtime import Message
 from pybroker.server.add_partitions_to_txn_manager import Verification
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.apis.api_versions import unsupported_version_body
+from pybroker.server.stepping import resume
 
 logger = logging.getLogger(__name__)
 
@@ -249,13 +249,12 @@ class EventPump:
             if task.cancelled():
                 self._native.close_request(handle)
 
-        self._in_background(self._finish(handle, context, handling, waits_for)).add_done_callback(ended)
+        rest = resume(handling, waits_for)
+        self._in_background(self._finish(handle, context, rest)).add_done_callback(ended)
 
-    async def _finish(
-        self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], waits_for: Any
-    ) -> None:
+    async def _finish(self, handle: int, context: RequestContext, rest: Awaitable[Any]) -> None:
         try:
-            response = await _resume(handling, waits_for)
+            response = await rest
         except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
             self._fail(handle, context, error)
         else:
@@ -290,21 +289,6 @@ class EventPump:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-@types.coroutine
-def _resume(handling: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Go on with a coroutine that was stepped once and then waited for `waits_for`."""
-    while True:
-        try:
-            try:
-                value = yield waits_for
-            except BaseException as error:  # noqa: BLE001 - handed on to the coroutine, a cancellation too
-                waits_for = handling.throw(error)
-            else:
-                waits_for = handling.send(value)
-        except StopIteration as done:
-            return done.value
 
 
 def _error_body(context: RequestContext, error: KafkaError) -> bytes | None:

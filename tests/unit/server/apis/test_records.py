@@ -1,4 +1,4 @@
-"""DeleteRecords, ListOffsets, OffsetForLeaderEpoch, DescribeProducers and InitProducerId."""
+"""DeleteRecords, WriteTxnMarkers, ListOffsets, OffsetForLeaderEpoch, DescribeProducers and InitProducerId."""
 
 from __future__ import annotations
 
@@ -78,6 +78,40 @@ def test_who_is_no_consumer_is_told_where_the_log_ends(replica_id: int) -> None:
             assert await asked(replica_id, partition, -2) == (0, 10)
         assert await asked(replica_id, 0, -1, epoch=5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
         assert await asked(replica_id, 2, -1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+    asyncio.run(run())
+
+
+def test_what_is_refused_at_once_costs_no_task() -> None:
+    """A request may name two million partitions."""
+    count = 5000
+
+    async def run() -> None:
+        services = await Services().start()
+        made: list[str] = []
+        loop = asyncio.get_running_loop()
+
+        def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+            made.append(repr(work))
+            return asyncio.Task(work, loop=loop, **options)
+
+        topic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=list(range(count)))
+        marker = m.WriteTxnMarkersRequest.WritableTxnMarker(producer_id=-1, topics=[topic])
+        rows = [
+            m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=0) for index in range(count)
+        ]
+        deleted = m.DeleteRecordsRequest.DeleteRecordsTopic(name="__consumer_offsets", partitions=rows)
+        loop.set_task_factory(make)
+        markers = await services.call("write_txn_markers", m.WriteTxnMarkersRequest(markers=[marker]), 1)
+        deletions = await services.call("delete_records", m.DeleteRecordsRequest(topics=[deleted]), 2)
+        loop.set_task_factory(None)
+        assert made == []
+        answers = [*markers.markers[0].topics, *deletions.topics]
+        assert [[row.partition_index for row in topic.partitions] for topic in answers] == [list(range(count))] * 2
+        assert [{row.error_code for row in topic.partitions} for topic in answers] == [
+            {ErrorCode.INVALID_REQUEST},
+            {ErrorCode.INVALID_TOPIC_EXCEPTION},
+        ]
 
     asyncio.run(run())
 
