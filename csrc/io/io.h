@@ -265,6 +265,10 @@ int pb_io_connect(const char *host, int port, pb_failure *failure);
 
 /* Write all of `iov` at `position` with the blocking call, going on after short writes. `iov` is used up. */
 int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t position);
+/* What a thread that works behind others reads or writes at once: a kernel that does not preempt itself lets nobody
+ * else have the CPU before the call ends, and half a MiB takes a millisecond. */
+enum { PB_POLITE_BYTES = 64 << 10 };
+
 /* Read exactly `length` bytes; -ENODATA when the file ends before. */
 int pb_io_read_all(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 

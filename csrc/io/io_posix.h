@@ -135,7 +135,7 @@ pb_residency pb_posix_residency(void);
 void pb_posix_force_residency(pb_residency residency);
 int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
-#define PB_DRAIN_BYTES (8 << 20) /* at once */
+#define PB_DRAIN_BYTES (1 << 20) /* at once */
 int pb_posix_path_drain(pb_io *io, const char *path);
 int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);

@@ -11,7 +11,7 @@
 #include "log/time_index.h"
 
 /* So much is written before the disk is told to begin: the sync at the end then has little left to wait for. */
-enum { WRITEBACK_BYTES = 4 << 20 };
+enum { WRITEBACK_BYTES = 1 << 20, DROP_BYTES = 1 << 20 };
 
 int pb_clean_output_init(pb_clean_output *output, size_t buffer_bytes)
 {
@@ -53,10 +53,14 @@ int pb_clean_output_begin(pb_clean_output *output, pb_io *io, const char *direct
 static int write_bytes(pb_clean_output *output, const uint8_t *bytes, size_t length, int64_t position)
 {
     pb_segment *segment = output->segment;
-    struct iovec iov = {(void *)(uintptr_t)bytes, length};
-    int rc = pb_io_write_all(segment->io, segment->file, &iov, 1, position);
-    if (rc != 0)
-        return rc;
+    for (size_t done = 0; done < length;) {
+        size_t step = length - done < PB_POLITE_BYTES ? length - done : PB_POLITE_BYTES;
+        struct iovec iov = {(void *)(uintptr_t)(bytes + done), step};
+        int rc = pb_io_write_all(segment->io, segment->file, &iov, 1, position + (int64_t)done);
+        if (rc != 0)
+            return rc;
+        done += step;
+    }
     output->written_bytes += (int64_t)length;
     int64_t end = position + (int64_t)length;
     if (end - output->started_position >= WRITEBACK_BYTES) {
@@ -108,15 +112,21 @@ int pb_clean_output_add(pb_clean_output *output, const uint8_t *batch, size_t le
     return rc;
 }
 
+/* Who reads a cleaned segment reads it once, from its beginning: it need not push others out of memory. */
+static void drop_from_memory(pb_segment *segment)
+{
+    for (int64_t position = 0; position < segment->size_bytes; position += DROP_BYTES)
+        (void)segment->io->ops->file_drop(segment->io, segment->file, position, DROP_BYTES);
+}
+
 int pb_clean_output_finish(pb_clean_output *output, pb_segment **out)
 {
     pb_segment *segment = output->segment;
     int rc = flush(output);
     if (rc == 0)
         rc = segment->io->ops->file_sync(segment->io, segment->file);
-    /* Who reads a cleaned segment reads it once, from its beginning: it need not push others out of memory. */
     if (rc == 0)
-        (void)segment->io->ops->file_drop(segment->io, segment->file, 0, segment->size_bytes);
+        drop_from_memory(segment);
     if (rc == 0)
         rc = segment->io->ops->file_close(segment->io, segment->file);
     else

@@ -35,6 +35,21 @@ void pb_clean_reader_begin(pb_clean_reader *reader, int file, int64_t position, 
     reader->length = 0;
 }
 
+static int read_in_steps(pb_clean_reader *reader, uint8_t *to, size_t length, int64_t position)
+{
+    pb_io *io = reader->io;
+    for (size_t done = 0; done < length;) {
+        size_t step = length - done < PB_POLITE_BYTES ? length - done : PB_POLITE_BYTES;
+        int rc = pb_io_read_all(io, reader->file, to + done, step, position + (int64_t)done);
+        if (rc != 0)
+            return rc;
+        done += step;
+    }
+    if (reader->drops)
+        (void)io->ops->file_drop(io, reader->file, position, (int64_t)length);
+    return 0;
+}
+
 /* Have at least `wanted` bytes of what comes next in the buffer; the file has them. */
 static int fill(pb_clean_reader *reader, size_t wanted, pb_failure *failure)
 {
@@ -55,13 +70,11 @@ static int fill(pb_clean_reader *reader, size_t wanted, pb_failure *failure)
         room = (size_t)(reader->limit - at);
     reader->start = 0;
     reader->length = buffered;
-    int rc = pb_io_read_all(reader->io, reader->file, reader->buffer + buffered, room, at);
+    int rc = read_in_steps(reader, reader->buffer + buffered, room, at);
     if (rc != 0)
         return pb_fail(failure, rc, "cannot read %zu bytes", room);
     reader->length += room;
     reader->read_bytes += (int64_t)room;
-    if (reader->drops)
-        (void)reader->io->ops->file_drop(reader->io, reader->file, at, (int64_t)room);
     return 0;
 }
 

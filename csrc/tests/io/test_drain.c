@@ -8,7 +8,7 @@
 #include "io/io_posix.h"
 #include "tests/check.h"
 
-enum { LARGE_BYTES = 20 << 20, SMALL_BYTES = 8 << 20 };
+enum { LARGE_BYTES = 20 << 20, SMALL_BYTES = 1 << 20 };
 
 static pb_io *io;
 static char directory[] = "/tmp/pybroker-test-drain-XXXXXX";
