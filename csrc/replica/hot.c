@@ -226,31 +226,29 @@ static void flush(pb_partition *partition, enum work work, const pb_log_guard *g
 pb_flush_outcome pb_partition_flush(pb_partition *partition)
 {
     pb_log_guard guard = pb_partition_guard(partition);
-    pb_flush_outcome outcome = {0};
-    for (;;) {
-        pthread_mutex_lock(&partition->lock);
-        PB_ASSERT(partition->flushing);
-        enum work work = next_work(partition);
-        partition->flush_asked = false;
-        partition->filling = work == WORK_ZEROS;
-        if (work == WORK_NONE) {
-            bool kept_writers = partition->switching;
-            partition->flushing = false;
-            partition->switching = false;
-            pthread_mutex_unlock(&partition->lock);
-            if (kept_writers)
-                pb_partition_catch_up(partition);
-            pb_partition_leave(partition);
-            return outcome;
-        }
-        pthread_mutex_unlock(&partition->lock);
-        if (work == WORK_UNBLOCK)
-            send_writer_on(partition, &guard);
-        else if (work == WORK_SWITCH)
-            switch_log(partition, &guard, &outcome);
-        else
-            flush(partition, work, &guard);
+    pb_flush_outcome outcome = {.again = true};
+    pthread_mutex_lock(&partition->lock);
+    PB_ASSERT(partition->flushing);
+    enum work work = next_work(partition);
+    partition->flush_asked = false;
+    partition->filling = work == WORK_ZEROS;
+    bool kept_writers = work == WORK_NONE && partition->switching;
+    if (work == WORK_NONE)
+        partition->flushing = partition->switching = false;
+    pthread_mutex_unlock(&partition->lock);
+    if (work == WORK_NONE) {
+        if (kept_writers)
+            pb_partition_catch_up(partition);
+        pb_partition_leave(partition);
+        outcome.again = false;
+    } else if (work == WORK_UNBLOCK) {
+        send_writer_on(partition, &guard);
+    } else if (work == WORK_SWITCH) {
+        switch_log(partition, &guard, &outcome);
+    } else {
+        flush(partition, work, &guard);
     }
+    return outcome;
 }
 
 bool pb_partition_ask_flush(pb_partition *partition)

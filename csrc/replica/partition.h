@@ -100,7 +100,7 @@ typedef void (*pb_partition_pacing_due)(pb_partition *partition);
  * the lock. */
 typedef void (*pb_partition_sync_due)(pb_partition *partition);
 
-/* A background thread shall call pb_partition_flush, once. Any thread, without the lock. */
+/* A background thread shall call pb_partition_flush, as often as it asks for. Any thread, without the lock. */
 typedef void (*pb_partition_flush_due)(pb_partition *partition);
 
 /* How busy a cold log is: enough makes it hot. */
@@ -285,12 +285,13 @@ void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
 /* ---- hot.c ---- */
 
 typedef struct pb_flush_outcome {
+    bool again; /* more may be due: call again, when others have had their turn */
     bool became_hot;
     bool wants_ring; /* it would have, but there was none */
     int refused;     /* it would have, but for this -errno; 0: nothing was refused */
 } pb_flush_outcome;
 /* After flush_due, background thread: flush a hot log, write zeros ahead of it, send on the writer that waits for that,
- * make a log hot or cold; until nothing is due. */
+ * or make a log hot or cold: one of them, no more than one large write. */
 pb_flush_outcome pb_partition_flush(pb_partition *partition);
 /* Little has gathered, and nothing else will have it flushed. true: the caller shall have pb_partition_flush called. */
 bool pb_partition_ask_flush(pb_partition *partition);

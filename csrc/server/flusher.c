@@ -111,8 +111,13 @@ static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_o
     if (outcome.refused != 0)
         tell_refusal(flusher, partition, outcome.refused);
     tell_losses(flusher);
+    /* A log that is written as fast as the disk takes it is never done: others would wait until their rings are full.
+     */
+    if (outcome.again)
+        pb_list_push_back(&flusher->due, &partition->flush_link);
     pthread_mutex_unlock(&flusher->lock);
-    pb_partition_release(partition);
+    if (!outcome.again)
+        pb_partition_release(partition);
 }
 
 static enum pb_step flush_step(void *argument)
@@ -196,8 +201,8 @@ void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition)
     pthread_mutex_unlock(&flusher->lock);
     if (sleeper != NULL)
         flusher->io->ops->thread_wake(sleeper);
-    if (!running)
-        (void)pb_partition_flush(partition);
+    while (!running && pb_partition_flush(partition).again)
+        continue;
 }
 
 void pb_flush_submit(pb_partition *partition)

@@ -133,6 +133,53 @@ TEST(a_busy_log_becomes_hot_and_loses_nothing)
     }
 }
 
+/* Be the thread that flushes. */
+static void take_flushing(pb_partition *partition)
+{
+    for (bool taken = false; !taken;) {
+        pthread_mutex_lock(&partition->lock);
+        taken = !partition->flushing;
+        if (taken) {
+            partition->flushing = true;
+            partition->readers++;
+        }
+        pthread_mutex_unlock(&partition->lock);
+    }
+}
+
+static int64_t gathered_bytes(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    int64_t bytes = pb_log_gathered_bytes(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    return bytes;
+}
+
+TEST(a_log_of_which_much_has_gathered_leaves_others_their_turn)
+{
+    enum { TURN_BYTES = 2 << 20, LARGE_RING_BYTES = 8 << 20, LARGE_SEGMENT_BYTES = 64 << 20 };
+    served it;
+    serve_hot(&it, backends[0], PB_DURABILITY_NONE, LARGE_RING_BYTES, LARGE_SEGMENT_BYTES);
+    load all = {.it = &it, .batches = 20, .bytes = MOST_BYTES};
+    run_load(&all);
+    CHECK_INT(hot_count(&it), 1);
+    take_flushing(it.partition);
+    all.batches += 60;
+    run_load(&all);
+    int64_t before = gathered_bytes(it.partition);
+    CHECK(before > 2 * TURN_BYTES);
+    int turns = 0;
+    while (pb_partition_flush(it.partition).again) {
+        int64_t after = gathered_bytes(it.partition);
+        CHECK(after < before && before - after <= TURN_BYTES);
+        before = after;
+        turns++;
+    }
+    CHECK(turns >= 2 && before < TURN_BYTES);
+    reopen(&it, all.batches);
+    end_hot(&it);
+}
+
 TEST(a_hot_log_acknowledges_what_is_durable)
 {
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
