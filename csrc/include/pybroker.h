@@ -372,9 +372,11 @@ int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *fai
 /* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
  * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */
 int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
-/* While held: go on in `directory`, which has equal copies of all files, synced. -EBUSY: a sync is under way, again
- * later; after any failure the log goes on where it was. Blocking. */
-int32_t pb_partition_relocate(pb_partition *partition, const char *directory, pb_native_failure *failure);
+/* While held: go on in `directory`, which has equal copies of all files, synced. From there it may go back to where it
+ * was, unless it is `for_good`; syncs, and acks that wait for one, wait for pb_partition_unhold. -EBUSY: again later;
+ * after any failure the log goes on where it was. Blocking. */
+int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int32_t for_good,
+                              pb_native_failure *failure);
 void pb_partition_unhold(pb_partition *partition);
 
 /* What a step of the scrub has found. */

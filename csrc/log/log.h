@@ -356,12 +356,13 @@ int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failu
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
  * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later. Not
  * during a repair; a log that waits for one may move.
- * relocate, holding: the files in `directory` are the log from now on, all of them synced. -EBUSY: a sync is under way,
+ * relocate, holding: the files in `directory` are the log from now on, all of them synced. Unless it is `for_good`, the
+ * log may have to go back to files that are not, so what is durable stays what it was. -EBUSY: a sync is under way,
  * again later. After another failure the log is where it was.
  * release: give the tokens back; appends that came meanwhile wait for the next write: begin one.
  */
 int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, pb_failure *failure);
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, bool for_good, pb_failure *failure);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
 /* ---- hot logs: see log/hot.h ---- */

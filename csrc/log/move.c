@@ -138,6 +138,16 @@ static void release_all(pb_segment **segments, uint32_t count)
     free(segments);
 }
 
+/* Nobody goes back from here: the files are synced, and what waits to be purged lies in the old directory. [lock] */
+static void settle_down(pb_log *log)
+{
+    pb_link *link;
+    log->durable_end = log->written_end;
+    log->directory_dirty = false;
+    while ((link = pb_list_pop_front(&log->removed)) != NULL)
+        free(PB_CONTAINER(link, pb_removed, link));
+}
+
 /* 0: `segments` now has the old ones. -EBUSY: a sync works on the old ones. */
 static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segments, pb_old_directory *old,
                     char *directory)
@@ -156,17 +166,12 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
         old->path = log->directory;
         pb_list_push_back(&log->old_directories, &old->link);
         log->directory = directory;
-        log->durable_end = log->written_end;
-        log->directory_dirty = false;
-        pb_link *link;
-        while ((link = pb_list_pop_front(&log->removed)) != NULL)
-            free(PB_CONTAINER(link, pb_removed, link));
     }
     pb_log_unlock(guard);
     return busy ? -EBUSY : 0;
 }
 
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, pb_failure *failure)
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, bool for_good, pb_failure *failure)
 {
     /* With both tokens the list of segments stands still. */
     uint32_t count = log->segment_count;
@@ -184,6 +189,10 @@ int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *director
         release_all(segments, count);
     if (rc == 0) {
         pb_log_drop_spare(log); /* it lies on the old disk */
+        pb_log_lock(guard);
+        if (for_good)
+            settle_down(log);
+        pb_log_unlock(guard);
         return 0;
     }
     free(path);

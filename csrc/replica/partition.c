@@ -231,19 +231,24 @@ int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure)
     return result;
 }
 
-int pb_partition_move(pb_partition *partition, const char *directory, pb_failure *failure)
+int pb_partition_move(pb_partition *partition, const char *directory, bool for_good, pb_failure *failure)
 {
-    pb_durable_stop_syncs(partition);
+    /* A sync of files that the log may leave again proves nothing, and no append may be acknowledged by it. */
+    if (!partition->moving)
+        pb_durable_stop_syncs(partition);
+    partition->moving = true;
     pb_log_guard guard = pb_partition_guard(partition);
-    int result = pb_log_relocate(partition->log, &guard, directory, failure);
-    pb_durable_allow_syncs(partition);
-    return result;
+    return pb_log_relocate(partition->log, &guard, directory, for_good, failure);
 }
 
 void pb_partition_resume_writes(pb_partition *partition)
 {
     pb_log_guard guard = pb_partition_guard(partition);
     pb_log_release(partition->log, &guard);
+    if (partition->moving) {
+        partition->moving = false;
+        pb_durable_allow_syncs(partition);
+    }
     let_writes_begin(partition);
 }
 

@@ -161,6 +161,7 @@ struct pb_partition {
     int refusal;            /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;
     bool held;             /* no write begins */
+    bool moving;           /* of who has it held: it has been relocated, and syncs are stopped */
     int readers;           /* between enter and leave */
     bool pacing;           /* pacing_due was told, and counts as a reader */
     int64_t pace_after_ns; /* not sooner */
@@ -259,8 +260,9 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 
 /* Let no write begin, wait for the one in flight, take the log's tokens: see log/move.c. Blocking. */
 int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure);
-/* With writes stopped: the log goes on in another directory, see log/move.c. What waited to be durable is. Blocking. */
-int pb_partition_move(pb_partition *partition, const char *directory, pb_failure *failure);
+/* With writes stopped: the log goes on in another directory, see log/move.c. Syncs are stopped from then on as well;
+ * once it is `for_good`, what waited to be durable is. Blocking. */
+int pb_partition_move(pb_partition *partition, const char *directory, bool for_good, pb_failure *failure);
 /* The end of a successful pb_partition_stop_writes. Appends that came meanwhile are written. */
 void pb_partition_resume_writes(pb_partition *partition);
 /* Write what has gathered while somebody else had the log's write token. */

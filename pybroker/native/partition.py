@@ -466,10 +466,12 @@ class NativePartition:
         failure = new_failure()
         check(lib.pb_partition_hold(self.handle, failure), failure)
 
-    def relocate(self, directory: str) -> None:
-        """While held: go on in `directory`, which has synced copies of all files. EBUSY: again later. Blocking."""
+    def relocate(self, directory: str, *, for_good: bool) -> None:
+        """While held: go on in `directory`, which has synced copies of all files. The log may go back to where it was
+        unless it is `for_good`. EBUSY: again later. Blocking."""
         failure = new_failure()
-        check(lib.pb_partition_relocate(self.handle, ffi.new("char[]", directory.encode()), failure), failure)
+        path = ffi.new("char[]", directory.encode())
+        check(lib.pb_partition_relocate(self.handle, path, for_good, failure), failure)
 
     def unhold(self) -> None:
         """Let writes go on."""

@@ -334,16 +334,16 @@ def _switch(move: Move, original: Path) -> None:
     """The copy is level and stays so. Up to the renaming of the old directory all can be undone; from then on the move
     is made, whatever else fails."""
     native, source, final = move.log.native, move.log.path, move.target.path / str(move.log)
-    _when_not_busy(lambda: native.relocate(str(move.future)))
+    _when_not_busy(lambda: native.relocate(str(move.future), for_good=False))
     try:
         os.rename(source, original)
     except OSError:
-        _when_not_busy(lambda: native.relocate(str(source)))
+        _when_not_busy(lambda: native.relocate(str(source), for_good=False))
         raise
     move.is_made = True
     fsync_directory(original.parent)
     os.rename(move.future, final)
-    _when_not_busy(lambda: native.relocate(str(final)))
+    _when_not_busy(lambda: native.relocate(str(final), for_good=True))
     fsync_directory(move.target.path)
 
 

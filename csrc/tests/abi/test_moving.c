@@ -227,10 +227,10 @@ static void move(served *it, const char *from, const char *to)
         usleep(1000);
     char command[512], path[128];
     snprintf(path, sizeof path, "%s/%s", it->directory, to);
-    CHECK_INT(pb_partition_relocate(it->partition, path, &failure), -ENOENT);
+    CHECK_INT(pb_partition_relocate(it->partition, path, 1, &failure), -ENOENT);
     snprintf(command, sizeof command, "cp -r %s/%s %s", it->directory, from, path);
     CHECK_INT(system(command), 0);
-    CHECK_INT(pb_partition_relocate(it->partition, path, &failure), 0);
+    CHECK_INT(pb_partition_relocate(it->partition, path, 1, &failure), 0);
     snprintf(command, sizeof command, "mv %s/%s %s/%s-delete", it->directory, from, it->directory, from);
     CHECK_INT(system(command), 0);
     pb_partition_unhold(it->partition);
@@ -263,6 +263,59 @@ TEST(a_partition_moves_while_it_is_served)
         offset += length / RECORD_BYTES;
     }
     CHECK_INT(offset, loading.produced);
+    finish(&it, &client, 1);
+}
+
+static int64_t durable_offset(served *it)
+{
+    pb_partition_state state = {0};
+    pb_partitions_state(&it->partition, 1, &state);
+    return state.durable_offset;
+}
+
+static void *sync_it(void *context)
+{
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_sync(context, &failure), 0);
+    return NULL;
+}
+
+/* Only the copy was synced, and it is given up: nothing of it may count, nor a sync that was made of it. */
+TEST(what_is_durable_stays_what_it_was_when_a_move_is_undone)
+{
+    served it;
+    mini_client client;
+    begin(&it, &client);
+    char source[128], copy[128];
+    snprintf(source, sizeof source, "%s/t-0", it.directory);
+    snprintf(copy, sizeof copy, "%s/copy", it.directory);
+    pb_native_failure failure = {0};
+    CHECK_INT(produce(&client), 0);
+    CHECK_INT(pb_partition_sync(it.partition, &failure), 0);
+    for (int i = 0; i < 30; i++)
+        CHECK_INT(produce(&client), 0);
+    int64_t before = durable_offset(&it);
+    CHECK(before < 31);
+    pthread_t thread;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        while (pb_partition_hold(it.partition, &failure) == -EBUSY)
+            usleep(1000);
+        run("cp -r %s/t-0 %s/copy", it.directory);
+        CHECK_INT(pb_partition_relocate(it.partition, copy, 0, &failure), 0);
+        CHECK_INT(durable_offset(&it), before);
+        CHECK_INT(pthread_create(&thread, NULL, sync_it, it.partition), 0);
+        usleep(50000);
+        CHECK_INT(durable_offset(&it), before);
+        CHECK_INT(pb_partition_relocate(it.partition, for_good ? copy : source, for_good, &failure), 0);
+        CHECK_INT(durable_offset(&it), for_good ? 32 : before);
+        pb_partition_unhold(it.partition);
+        CHECK_INT(pthread_join(thread, NULL), 0);
+        CHECK_INT(durable_offset(&it), 31 + for_good);
+        if (!for_good)
+            run("rm -r %s/copy", it.directory);
+        before = durable_offset(&it);
+        CHECK_INT(produce(&client), 0);
+    }
     finish(&it, &client, 1);
 }
 

@@ -267,10 +267,14 @@ def test_a_failed_switch_leaves_the_log_where_it_was(
                 raise PermissionError(13, "of a test", str(source))
 
             monkeypatch.setattr(log_mover.os, "rename", fail)
+            native = daemon.logs.logs["t", 0].native
+            durable_offset = native.state.durable_offset
+            assert durable_offset < 3
             assert await alter(client, tmp_path / "b") == OK
             await until_async(lambda: not daemon.services.mover._tasks)
             monkeypatch.undo()
             assert place(daemon) == "a" and not list((tmp_path / "b").glob("t-0*"))
+            assert native.state.durable_offset == durable_offset, "only the copy was synced"
             assert (await client.produce("t", value(3))).error_code == OK
             assert await read_all(client, 4) == [value(number) for number in range(4)]
         assert "t-0 could not be moved" in caplog.text and "of a test" in caplog.text
