@@ -297,6 +297,7 @@ typedef struct pb_partition_state {
     int64_t
         exposed_bytes;  /* a power cut now may cost these, of what was appended since open: not known to be durable */
     int64_t exposed_ms; /* the oldest of them has been written for this long */
+    int64_t cut_offset; /* the least end it was cut to since it was opened or last cleaned; INT64_MAX: none */
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);
@@ -545,8 +546,8 @@ enum pb_follower_news {
     PB_FOLLOWER_CUT = 2,       /* cut at offset, below its high watermark, as after an unclean leader election */
     PB_FOLLOWER_CORRUPT = 3,   /* the leader sent no sound batch for offset: it is asked again after backoff_ms */
     PB_FOLLOWER_STOPPED = 4,   /* its log cannot be cut or appended to: it stands still until told to follow again */
-    /* Cut at offset, below what was durable, so that checkpoints may tell of more than is left. Before something else
-     * takes its place they have to be written: it stands still until told to follow again. */
+    /* Cut at offset, so that checkpoints, those of the cleaner too, may tell of more than is left. Before something
+     * else takes its place they have to be written: it stands still until told to follow again. */
     PB_FOLLOWER_CHECKPOINT = 5,
 };
 

@@ -113,6 +113,8 @@ static int take_sources(cleaning *c)
     c->config = log->config;
     c->cut_count = log->cut_count;
     bool failed = log->failed;
+    /* Whoever planned the pass did not know of the cut yet. */
+    bool cut = c->first_dirty_offset > log->cut_offset && c->first_dirty_offset > log->start_offset;
     c->sources = calloc(log->segment_count, sizeof(*c->sources));
     for (uint32_t i = 0; c->sources != NULL && !failed && i + 1 < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
@@ -132,6 +134,8 @@ static int take_sources(cleaning *c)
     pb_log_unlock(c->guard);
     if (failed)
         rc = fail(c, -EIO, "a sync or truncation failed earlier; the log has to be opened again. Cannot clean");
+    else if (cut)
+        rc = fail(c, -EAGAIN, "the log was cut below where its dirty part is said to begin");
     return c->sources == NULL ? fail(c, -ENOMEM, "cannot clean the log") : rc;
 }
 
@@ -522,6 +526,20 @@ static int make_durable(cleaning *c)
     return rc == -EBUSY ? -EAGAIN : rc; /* only beside a cut: who syncs a log in service has done so before the pass */
 }
 
+/* All is done. What was cut before lies below the end of the pass; what was cut meanwhile may have been above. */
+static int conclude(cleaning *c)
+{
+    pb_log_lock(c->guard);
+    bool cut = c->log->cut_count != c->cut_count;
+    if (!cut && c->end_offset > c->first_dirty_offset)
+        c->log->cut_offset = INT64_MAX;
+    pb_log_unlock(c->guard);
+    if (cut)
+        return fail(c, -EAGAIN, "the log was cut while it was being cleaned");
+    c->stats->end_offset = c->end_offset;
+    return 0;
+}
+
 static int run(cleaning *c)
 {
     int rc = take_sources(c);
@@ -539,9 +557,7 @@ static int run(cleaning *c)
     c->stats->read_records = c->filter.read_records;
     c->stats->kept_records = c->filter.kept_records;
     c->stats->invalid_records += c->filter.invalid_records;
-    if (rc == 0)
-        c->stats->end_offset = c->end_offset;
-    return rc;
+    return rc == 0 ? conclude(c) : rc;
 }
 
 int pb_log_clean(pb_log *log, const pb_log_guard *guard, const pb_clean_settings *settings, pb_clean_throttle *throttle,

@@ -71,6 +71,8 @@ static void take_back(pb_log *log, int64_t end_offset)
     if (log->durable_end > end_offset)
         log->durable_end = end_offset;
     log->cut_count++;
+    if (log->cut_offset > end_offset)
+        log->cut_offset = end_offset;
     pb_leader_epochs_truncate_end(&log->epochs, end_offset);
     (void)pb_leader_epochs_assign(&log->epochs, log->leader_epoch, end_offset);
 }

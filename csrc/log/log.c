@@ -76,6 +76,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     log->engine_state.segment_base = -1;
     log->spare_file = -1;
     log->spare_base = -1;
+    log->cut_offset = INT64_MAX;
     pb_list_init(&log->queue);
     pb_list_init(&log->in_flight);
     pb_list_init(&log->rolls);
@@ -222,6 +223,16 @@ int64_t pb_log_written_end(const pb_log *log)
 int64_t pb_log_durable_end(const pb_log *log)
 {
     return log->durable_end;
+}
+
+int64_t pb_log_cut_offset(const pb_log *log)
+{
+    return log->cut_offset;
+}
+
+int64_t pb_log_checkpointed_end(const pb_log *log)
+{
+    return log->config.compact ? log->written_end : log->durable_end;
 }
 
 int64_t pb_log_size_bytes(const pb_log *log)

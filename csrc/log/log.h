@@ -192,6 +192,12 @@ int64_t pb_log_start_offset(const pb_log *log); /* [lock] */
 int64_t pb_log_appended_end(const pb_log *log); /* [lock] the log end offset */
 int64_t pb_log_written_end(const pb_log *log);  /* [lock] */
 int64_t pb_log_durable_end(const pb_log *log);  /* [lock] */
+/* The least end it was cut to since it was opened or last cleaned: whatever was clean, what lies above has come since.
+ * INT64_MAX: it was not cut. [lock] */
+int64_t pb_log_cut_offset(const pb_log *log);
+/* Checkpoints speak of nothing above: the durable end, or for a log that is compacted its end, since the cleaner's may
+ * be of an earlier life. [lock] */
+int64_t pb_log_checkpointed_end(const pb_log *log);
 /* Recovery after an unclean stop may begin here: <= durable end, and all that is derived from below it is in its files.
  * [lock] */
 int64_t pb_log_recovery_point(const pb_log *log);

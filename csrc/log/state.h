@@ -95,6 +95,7 @@ struct pb_log {
     int64_t written_end;
     int64_t durable_end;
     int64_t begun_offset; /* it was empty when it last began, there; 0: not since it was opened */
+    int64_t cut_offset;   /* see pb_log_cut_offset */
 
     pb_link queue;     /* appends that wait for a writer */
     pb_link in_flight; /* appends of the write under way */

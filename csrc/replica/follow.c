@@ -139,7 +139,7 @@ static bool is_empty_at(const pb_log *log, int64_t offset)
 }
 
 /* Take the token of syncs, without waiting for the one under way: the offset to cut at, or -errno. */
-static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_follow_cut *cut, int64_t *durable_end)
+static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_follow_cut *cut, int64_t *told_end)
 {
     pthread_mutex_lock(&partition->lock);
     int64_t result = -ESTALE;
@@ -148,7 +148,7 @@ static int64_t begin_cut(pb_partition *partition, uint64_t ticket, const pb_foll
     if (result == 0) {
         result =
             cut->kind == PB_CUT_DIVERGED ? pb_follow_divergence(partition->log, cut->epoch, cut->offset) : cut->offset;
-        *durable_end = pb_log_durable_end(partition->log);
+        *told_end = pb_log_checkpointed_end(partition->log);
         PB_ASSERT(!begins_below(cut) || is_empty_at(partition->log, cut->offset));
         partition->syncing = true;
         partition->readers++;
@@ -168,8 +168,8 @@ static void lower_watermark(pb_partition *partition, pb_follow_cut *cut)
 
 int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follow_cut *cut, pb_failure *failure)
 {
-    int64_t durable_end = 0;
-    int64_t offset = begin_cut(partition, ticket, cut, &durable_end);
+    int64_t told_end = 0;
+    int64_t offset = begin_cut(partition, ticket, cut, &told_end);
     if (offset < 0)
         return (int)offset;
     pb_log_guard guard = pb_partition_guard(partition);
@@ -178,7 +178,7 @@ int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follo
     pthread_mutex_lock(&partition->lock);
     if (result == 0) {
         lower_watermark(partition, cut);
-        cut->below_durable = (begins_below(cut) ? cut->base_offset : cut->end_offset) < durable_end;
+        cut->below_checkpoints = (begins_below(cut) ? cut->base_offset : cut->end_offset) < told_end;
     }
     pthread_mutex_unlock(&partition->lock);
     pb_durable_allow_syncs(partition);

@@ -60,9 +60,9 @@ typedef struct pb_follow_cut {
      * begins here. That comes whole, and no batch lies below the base offset of its segment. */
     int64_t base_offset;
     /* Results. */
-    int64_t end_offset;   /* of the log after it */
-    bool below_watermark; /* records below the high watermark are gone */
-    bool below_durable;   /* what comes next may lie below what was durable before */
+    int64_t end_offset;     /* of the log after it */
+    bool below_watermark;   /* records below the high watermark are gone */
+    bool below_checkpoints; /* what comes next may lie below what checkpoints speak of */
 } pb_follow_cut;
 
 /* Cut the log. A background thread: it waits for the disk. 0; -ESTALE: the ticket has ended; -EBUSY: later; or why it

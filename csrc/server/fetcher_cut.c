@@ -38,7 +38,8 @@ static void tell_result(pb_followed *follower, const pb_follow_cut *cut)
         pb_followed_tell(follower, PB_TELL_CUT, cut->end_offset);
 }
 
-/* Recovery trusts what lies below a recovery point. After a loss of power that must not be what comes now. */
+/* Recovery trusts what lies below a recovery point, and the cleaner what lies below where it came to. After a loss of
+ * power that must not be what comes now. */
 static void await_checkpoint(pb_followed *follower, int64_t end_offset)
 {
     pb_followed_move(follower, PB_FOLLOW_STOPPED);
@@ -57,7 +58,7 @@ static void ended(pb_followed *follower, const cutting *it)
         pb_followed_stop(follower);
     } else {
         tell_result(follower, &it->cut);
-        if (it->cut.below_durable)
+        if (it->cut.below_checkpoints)
             await_checkpoint(follower, it->cut.end_offset);
         else
             pb_followed_settle(follower);

@@ -134,6 +134,9 @@ class ScrubPass:
         self.struct: Any = ffi.new("pb_partition_scrub_pass *")
 
 
+NEVER_CUT = 2**63 - 1
+
+
 class PartitionState(NamedTuple):
     """Ends and sizes, read together."""
 
@@ -151,6 +154,8 @@ class PartitionState(NamedTuple):
     #: What a power cut may cost now: bytes not known to be durable, and for how long the oldest has been written.
     exposed_bytes: int = 0
     exposed_ms: int = 0
+    #: The least end it was cut to since it was opened or last cleaned; NEVER_CUT.
+    cut_offset: int = NEVER_CUT
 
 
 class PartitionPosition(NamedTuple):
@@ -245,7 +250,7 @@ CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
 _RECOVERY = struct.Struct("<qqiiqqq10qii")
-_STATE = struct.Struct("<7qi4x5q")
+_STATE = struct.Struct("<7qi4x6q")
 _SEGMENT = struct.Struct("<6q")
 _PRODUCER = struct.Struct("<3q3i4x")
 _FOLLOWER = struct.Struct("<2i4q")

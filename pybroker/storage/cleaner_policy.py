@@ -1,6 +1,7 @@
 """Which part of which log is worth cleaning: by dirty ratio, by compaction lag. Pure, by Kafka's rules.
 
-A log is clean below its first dirty offset, which is where the last clean ended. What may be cleaned ends where the
+A log is clean below its first dirty offset, which is where the last clean ended, or where the log was cut since: what
+lies above came later, and has not been held against what is below. What may be cleaned ends where the
 segment begins that has the last stable offset in it, the first one too young for min.compaction.lag.ms, or the active
 one. A log in which max.compaction.lag.ms has run out is cleaned whatever its ratio, and before others (KIP-354).
 """
@@ -61,6 +62,7 @@ def first_dirty(state: PartitionState, checkpoint_offset: int | None, deletes: b
     start_offset = state.log_start_offset
     if checkpoint_offset is None:
         return FirstDirty(start_offset)
+    checkpoint_offset = min(checkpoint_offset, max(state.cut_offset, start_offset))
     if checkpoint_offset < start_offset:
         # Retention moves the start of a log that is deleted from as well, so there it is no news.
         reason = "" if deletes else f"it was cleaned up to {checkpoint_offset}, but begins at {start_offset} now"

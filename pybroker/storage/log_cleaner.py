@@ -110,7 +110,8 @@ class _Pass:
         self._account_for_gaps()
         result = self.log.native.clean(self._options)
         if result.end_offset > self.plan.first_dirty_offset:
-            self.log.directory.cleaner_checkpoint.put(self.log.key, result.end_offset)
+            checkpoint = self.log.directory.cleaner_checkpoint
+            checkpoint.put(self.log.key, result.end_offset, lambda: self.log.native.state.cut_offset)
         return result
 
     def _account_for_gaps(self) -> None:

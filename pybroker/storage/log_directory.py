@@ -144,6 +144,7 @@ class LogDirectory:
         for key, each in states.items():
             self.gap_checkpoint.cap(key, each.log_end_offset)
         self.gap_checkpoint.save()
+        self.cleaner_checkpoint.lower({key: each.cut_offset for key, each in states.items()})
 
     def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:
         for key, offset in list(self._not_open[name].items()):

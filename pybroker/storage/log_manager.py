@@ -317,7 +317,7 @@ class LogManager:
     ) -> NativePartition:
         if self._stopping:
             raise OpeningStopped(f"{path} was not opened: the broker stops")
-        return NativePartition(
+        native = NativePartition(
             self._broker,
             key[0],
             topic_id,
@@ -333,6 +333,8 @@ class LogManager:
             gap_offset=directory.gap_checkpoint.get(key) if existed else UNKNOWN,
             tag=tag,
         )
+        directory.cleaner_checkpoint.check(key, native.state.log_end_offset)
+        return native
 
     async def delete(self, log: PartitionLog) -> None:
         """Close the log of a deleted topic, rename its directory, and remove that after file.delete.delay.ms."""

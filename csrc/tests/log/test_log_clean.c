@@ -297,6 +297,76 @@ TEST(a_truncation_meanwhile_ends_the_pass)
     end(&f);
 }
 
+static int (*plain_unlink)(pb_io *io, const char *path);
+
+static int truncating_unlink(pb_io *io, const char *path)
+{
+    if (meet != NULL && strstr(path, ".cleaned") != NULL) {
+        meet = NULL;
+        CHECK_INT(meet_truncation(met), 0);
+    }
+    return plain_unlink(io, path);
+}
+
+/* All stays as it is, so nothing is swapped, and the pass has read all when the log is cut. */
+TEST(a_truncation_at_the_very_end_takes_back_what_a_pass_has_come_to)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 4, 2, 3, 0);
+    roll(&f);
+    static pb_io_ops meeting;
+    const pb_io_ops *ops = f.io->ops;
+    meeting = *ops;
+    plain_unlink = ops->unlink;
+    meeting.unlink = truncating_unlink;
+    f.io->ops = &meeting;
+    met = &f;
+    meet = meet_truncation;
+    pb_clean_stats stats = clean(&f, clean_settings(0, 1), -EAGAIN);
+    f.io->ops = ops;
+    CHECK(meet == NULL);
+    CHECK_INT(stats.end_offset, 0);
+    CHECK_INT(pb_log_cut_offset(f.log), 3);
+    end(&f);
+}
+
+TEST(what_is_appended_behind_a_cut_is_dirty_again)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    for (int i = 0; i < 2; i++) {
+        put(&f, 1, i, 3, 0);
+        roll(&f);
+    }
+    CHECK_INT(pb_log_cut_offset(f.log), INT64_MAX);
+    CHECK_INT(clean(&f, clean_settings(0, 1), 0).end_offset, 6);
+    CHECK_INT(count_records(&f), 3);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, 5, NULL), 0);
+    int64_t cut_offset = pb_log_written_end(f.log);
+    CHECK(cut_offset < 6);
+    CHECK_INT(pb_log_cut_offset(f.log), cut_offset);
+    put(&f, 1, 5, 3, 0);
+    put(&f, 1, 6, 3, 0);
+    roll(&f);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, pb_log_written_end(f.log), NULL), 0);
+    CHECK_INT(pb_log_cut_offset(f.log), cut_offset);
+    /* By the checkpoint of before: the pass would not see what came below. */
+    (void)clean(&f, clean_settings(6, 1), -EAGAIN);
+    CHECK_INT(pb_log_cut_offset(f.log), cut_offset);
+    /* Nothing is done, so it is not forgotten. */
+    pb_clean_settings nothing = clean_settings(cut_offset, 1);
+    nothing.upper_offset = cut_offset;
+    (void)clean(&f, nothing, 0);
+    CHECK_INT(pb_log_cut_offset(f.log), cut_offset);
+    pb_clean_stats stats = clean(&f, clean_settings(cut_offset, 1), 0);
+    CHECK_INT(stats.end_offset, cut_offset + 6);
+    CHECK_INT(count_records(&f), 3);
+    CHECK_INT(pb_log_cut_offset(f.log), INT64_MAX);
+    end(&f);
+}
+
 TEST(a_cancelled_pass_leaves_the_log_as_it_was)
 {
     fixture f;

@@ -601,6 +601,31 @@ TEST(a_log_that_takes_no_more_stands_still_until_it_is_told_to_follow_again)
     leader_stop(&it);
 }
 
+/* It may have been cleaned beyond what is known to be durable since it was opened. */
+TEST(a_compacted_log_that_is_cut_waits_for_the_cleaners_checkpoint)
+{
+    leader_rig it;
+    leader_start(&it, 5, false);
+    pb_log_config config = sim_log_options(it.io, "", 1 << 20, false).config;
+    config.compact = true;
+    pb_log_configure(it.partitions[0]->log, &config);
+    leader_follow(&it, 0, 1);
+    expect_at(&it, 0, -1);
+    answer_records(&it, 0, 1, 10, 4);
+    expect_at(&it, 10, 1);
+    CHECK_INT(leader_ends(&it, 0).durable_offset, 0);
+    answer_divergence(&it, 1, 6);
+    leader_settle(&it);
+    leader_take_events(&it);
+    CHECK_INT(it.event_count, 1);
+    CHECK_INT(it.events[0].what, PB_TELL_CHECKPOINT);
+    CHECK_INT(it.events[0].offset, 6);
+    CHECK_INT(pb_log_cut_offset(it.partitions[0]->log), 6);
+    leader_follow(&it, 0, 1);
+    expect_at(&it, 6, 1);
+    leader_stop(&it);
+}
+
 TEST(a_log_that_is_cut_below_what_was_durable_waits_until_it_is_told_to_follow_again)
 {
     leader_rig it;

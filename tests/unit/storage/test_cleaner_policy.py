@@ -34,6 +34,14 @@ def test_a_checkpoint_outside_the_log_does_not_count(checkpoint: int | None, off
     assert (found.offset, found.reset, bool(found.reset_reason)) == (offset, reset, reset)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "cut_offset", "offset"), [(35, 30, 30), (25, 30, 25), (35, 10, 20), (None, 30, 20), (20, 20, 20)]
+)
+def test_what_came_behind_a_cut_is_dirty(checkpoint: int | None, cut_offset: int, offset: int) -> None:
+    state = state_of(20, 40)._replace(cut_offset=cut_offset)
+    assert first_dirty(state, checkpoint, deletes=False) == FirstDirty(offset)
+
+
 def test_that_retention_has_moved_the_start_is_no_news() -> None:
     assert first_dirty(state_of(20, 40), 10, deletes=True) == FirstDirty(20, True, "")
     assert first_dirty(state_of(20, 40), 50, deletes=True).reset_reason

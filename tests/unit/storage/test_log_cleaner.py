@@ -15,8 +15,16 @@ import pytest
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.errors import NativeError
-from pybroker.native.partition import CleanOptions, CleanProgress, CleanResult, PartitionState, Segment
+from pybroker.native.partition import (
+    NEVER_CUT,
+    CleanOptions,
+    CleanProgress,
+    CleanResult,
+    PartitionState,
+    Segment,
+)
 from pybroker.storage import gap_checkpoint, offset_checkpoint
+from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
@@ -47,6 +55,7 @@ class FakeLog:
         self.failure: NativeError | None = None
         self.map_offsets = 10**9
         self.earliest_ms = -1
+        self.cut_offset = NEVER_CUT
         self.timestamp_reads = 0
         self.cancelled = threading.Event()
         #: So many cancels come before the pass listens.
@@ -60,7 +69,7 @@ class FakeLog:
     @property
     def state(self) -> PartitionState:
         end = len(self.sizes) * 10
-        return PartitionState(0, end, end, end, end, end, sum(self.sizes), 0, 0, 0, 0)
+        return PartitionState(0, end, end, end, end, end, sum(self.sizes), 0, 0, 0, 0, cut_offset=self.cut_offset)
 
     def clean(self, options: CleanOptions) -> CleanResult:
         self.passes.append(options)
@@ -374,6 +383,47 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
         assert native.passes == []
 
     asyncio.run(run())
+
+
+def test_a_pass_does_not_call_clean_what_came_behind_a_cut(tmp_path: Path) -> None:
+    async def run() -> None:
+        made = Setup(tmp_path)
+        native = FakeLog(10, 10, 10)
+        log = made.add("t", native, COMPACT | {"min.cleanable.dirty.ratio": "0"})
+
+        def cut() -> None:
+            """When the data plane is done with the pass, and the checkpoint is lowered before the pass has put it."""
+            native.cut_offset = 15
+            made.directory.cleaner_checkpoint.lower({log.key: native.cut_offset})
+
+        native.during = cut
+        assert await made.cleaner.run_round()
+        assert made.written() == {"t": 15}
+        native.during = lambda: None
+        assert await made.cleaner.run_round()
+        assert native.passes[1].first_dirty_offset == 15
+
+    asyncio.run(run())
+
+
+def test_a_checkpoint_is_lowered_to_where_a_log_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / offset_checkpoint.CLEANER_OFFSET
+    checkpoint = CleanerCheckpoint(tmp_path)
+    checkpoint.lower({("t", 0): 5})
+    assert not path.exists()
+    for name, offset in (("cut", 10), ("above", 3), ("not", 7)):
+        checkpoint.put((name, 0), offset)
+    cut_offsets = {("cut", 0): 5, ("above", 0): 5, ("not", 0): NEVER_CUT, ("never cleaned", 0): 5}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(offset_checkpoint, "write", fail)
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.lower(cut_offsets)
+    checkpoint.lower({})
+    assert offset_checkpoint.read(path) == {("cut", 0): 5, ("above", 0): 3, ("not", 0): 7}
 
 
 def test_checkpoints_are_of_the_partitions_that_are_there(tmp_path: Path) -> None:

@@ -516,3 +516,34 @@ def test_retention_goes_on_when_a_topic_is_deleted_meanwhile(tmp_path: Path) -> 
             assert logs[2].native.state.log_start_offset == 1
 
     asyncio.run(run())
+
+
+def test_what_was_cut_off_a_compacted_log_is_not_called_clean_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "d" / offset_checkpoint.CLEANER_OFFSET
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(cleanup_policy="compact")
+            for _ in range(4):
+                await made.append(log)
+            checkpoint = log.directory.cleaner_checkpoint
+            checkpoint.put(log.key, 4)
+            await log.run(log.native.resign, NOT_LEADER)
+            await log.run(log.native.truncate, 2)
+            assert log.native.state.cut_offset == 2
+            log.native.lead(1)
+            for _ in range(4):
+                await made.append(log)
+            await made.manager.write_checkpoints()
+            assert offset_checkpoint.read(path) == {log.key: 2}
+        async with setup(tmp_path) as made:
+            log = await made.open(cleanup_policy="compact")
+            assert log.directory.cleaner_checkpoint.get(log.key) == 2
+        # As if it was cut, and the broker killed before anybody came to lower it.
+        offset_checkpoint.write(path, {log.key: 7})
+        async with setup(tmp_path) as made:
+            log = await made.open(cleanup_policy="compact")
+            assert log.directory.cleaner_checkpoint.get(log.key) is None
+        assert offset_checkpoint.read(path) == {}
+
+    asyncio.run(run())
