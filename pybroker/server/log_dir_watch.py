@@ -69,9 +69,10 @@ class LogDirWatch:
         self._tell()
 
     async def stop(self) -> None:
-        """Tell no more."""
+        """Tell no more. A broker that stops does not wait for controllers that cannot be reached."""
         self._started = False
         if self._telling is not None:
+            self._telling.cancel()
             await asyncio.wait([self._telling])
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:

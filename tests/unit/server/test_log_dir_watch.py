@@ -53,3 +53,25 @@ def test_it_tells_after_changes_that_matter() -> None:
         return counts
 
     assert asyncio.run(told()) == [1, 2, 3, 3, 3]
+
+
+def test_a_stop_does_not_wait_for_controllers_that_are_gone() -> None:
+    class Gone(Told):
+        async def change_directories(self, directories: tuple[bytes, ...], cordoned: tuple[bytes, ...]) -> None:
+            await super().change_directories(directories, cordoned)
+            await asyncio.Event().wait()
+
+    async def stopped() -> list[str]:
+        controller, directory = Gone(), SimpleNamespace(directory_id=HERE, path="/data", failure=None)
+        logs: Any = SimpleNamespace(directories=[directory], live=[directory])
+        watched: Any = controller
+        reasons: list[str] = []
+        watch = LogDirWatch(watched, logs, HERE, reasons.append)
+        watch.start()
+        await asyncio.sleep(0)
+        assert len(controller.calls) == 1
+        async with asyncio.timeout(5):
+            await watch.stop()
+        return reasons
+
+    assert asyncio.run(stopped()) == []
