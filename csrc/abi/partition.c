@@ -304,8 +304,10 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit
         result = -E2BIG; /* one batch larger than the buffer */
     else
         result = pb_tail_read(slice.segment, slice.file, out, (size_t)slice.length, slice.position);
+    result = pb_partition_report_slice(partition, &slice, result);
     pb_segment_release(slice.segment);
-    pb_partition_report_read(partition, result);
+    if (result == -ENOENT)
+        return 0; /* the log was cut there */
     return result < 0 ? result : whole_batches(out, slice.length);
 }
 

@@ -526,18 +526,22 @@ static int make_durable(cleaning *c)
     return rc == -EBUSY ? -EAGAIN : rc; /* only beside a cut: who syncs a log in service has done so before the pass */
 }
 
-/* All is done. What was cut before lies below the end of the pass; what was cut meanwhile may have been above. */
-static int conclude(cleaning *c)
+/* What a pass has come to. When the log was cut meanwhile, what it cleaned may be gone, and what it failed by, too.
+ * What was cut before lies below its end. */
+static int conclude(cleaning *c, int result)
 {
     pb_log_lock(c->guard);
     bool cut = c->log->cut_count != c->cut_count;
-    if (!cut && c->end_offset > c->first_dirty_offset)
+    if (!cut && result == 0 && c->end_offset > c->first_dirty_offset)
         c->log->cut_offset = INT64_MAX;
     pb_log_unlock(c->guard);
-    if (cut)
+    /* What a cut makes of files that are being read. */
+    bool spoiled = result >= 0 || result == -ENODATA || result == -ENOENT || result == -EBADMSG;
+    if (cut && spoiled)
         return fail(c, -EAGAIN, "the log was cut while it was being cleaned");
-    c->stats->end_offset = c->end_offset;
-    return 0;
+    if (result == 0)
+        c->stats->end_offset = c->end_offset;
+    return result;
 }
 
 static int run(cleaning *c)
@@ -557,7 +561,7 @@ static int run(cleaning *c)
     c->stats->read_records = c->filter.read_records;
     c->stats->kept_records = c->filter.kept_records;
     c->stats->invalid_records += c->filter.invalid_records;
-    return rc == 0 ? conclude(c) : rc;
+    return conclude(c, rc);
 }
 
 int pb_log_clean(pb_log *log, const pb_log_guard *guard, const pb_clean_settings *settings, pb_clean_throttle *throttle,
@@ -603,7 +607,8 @@ static int first_timestamp_of(pb_log *log, const pb_log_guard *guard, pb_segment
     rc = pb_scan_header(&scan, 0, &header);
     if (rc == 0 && header.size_bytes > 0)
         *timestamp_ms = header.max_timestamp;
-    return rc < 0 ? rc : 0;
+    rc = pb_log_judge_read(log, guard, segment, size_bytes, rc);
+    return rc < 0 && rc != -ENOENT ? rc : 0;
 }
 
 int pb_log_first_timestamp(pb_log *log, const pb_log_guard *guard, int64_t from_offset, int64_t upper_offset,

@@ -358,8 +358,17 @@ static int begin_anew(pb_log *log, const pb_log_guard *guard, const cut_place *p
     return 0;
 }
 
+/* From now on files may be shorter than who reads them was told. */
+static void note_begin(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    log->cut_count++;
+    pb_log_unlock(guard);
+}
+
 static int truncate_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
+    note_begin(log, guard);
     int64_t offset = place->offset;
     int floor = pb_log_segment_floor(log, offset);
     uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
@@ -403,6 +412,7 @@ static void forget_empty_epochs(pb_log *log, const pb_log_guard *guard)
 
 static int restart_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
+    note_begin(log, guard);
     int rc = remove_segments(log, guard, 0, failure);
     if (rc == 0)
         rc = unlink_snapshots_above(log, -1, failure);

@@ -153,6 +153,10 @@ typedef struct pb_log_slice {
     int64_t ahead_position; /* up to here the file may be read ahead through the page cache */
 } pb_log_slice;
 
+/* Is what the slice was made of part of the log still, and as long as it was? If not, the log was cut, or something
+ * else has taken its place, and that the file ends too soon tells nothing of the disk. [lock] */
+bool pb_log_has_slice(const pb_log *log, const pb_log_slice *slice);
+
 typedef struct pb_log_position {
     int64_t offset;
     int64_t timestamp_ms;

@@ -176,8 +176,9 @@ int pb_log_offset_for_timestamp(pb_log *log, const pb_log_guard *guard, int64_t 
     int retries = 0;
     while (find_by_timestamp(log, guard, from_offset, timestamp_ms, &view)) {
         int rc = search_segment(log, guard, &view, timestamp_ms, out);
+        rc = pb_log_judge_read(log, guard, view.segment, view.size_bytes, rc);
         pb_segment_release(view.segment);
-        /* Retention may have renamed the files meanwhile; then the segment is off the list. */
+        /* Retention may have renamed the files meanwhile, or the log was cut; then the segment is off the list. */
         if (rc == -ENOENT && retries++ < LOOKUP_RETRIES)
             continue;
         if (rc != 0)
@@ -249,6 +250,7 @@ int pb_log_offset_of_max_timestamp(pb_log *log, const pb_log_guard *guard, int64
         if (!find_largest(log, guard, &view))
             return 0;
         rc = search_largest(log, guard, &view, out);
+        rc = pb_log_judge_read(log, guard, view.segment, view.size_bytes, rc);
         pb_segment_release(view.segment);
     }
     if (out->offset >= upper_offset)
@@ -326,6 +328,7 @@ int pb_log_aborted_entries(pb_log *log, const pb_log_guard *guard, int64_t offse
                              : aborted_in_segment(&view, flushed_count, pending, pending_count, &list, offset,
                                                   upper_offset, &complete);
         free(pending);
+        rc = pb_log_judge_read(log, guard, view.segment, view.size_bytes, rc);
         pb_segment_release(view.segment);
         if (rc == -ENOENT && retries++ < LOOKUP_RETRIES) {
             rc = 0;

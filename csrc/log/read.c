@@ -226,6 +226,30 @@ static int trim(const read_plan *plan, int64_t max_bytes, bool at_least_one, int
     return 0;
 }
 
+/* A cut takes the segment that it cuts off the log, with all behind, before it touches a file. */
+static bool has_bytes(const pb_log *log, const pb_segment *segment, int64_t size_bytes)
+{
+    int floor = pb_log_segment_floor(log, segment->base_offset);
+    return floor >= 0 && log->segments[floor] == segment && segment->size_bytes >= size_bytes;
+}
+
+bool pb_log_has_slice(const pb_log *log, const pb_log_slice *slice)
+{
+    int64_t end_position = slice->position + slice->length;
+    return has_bytes(log, slice->segment, end_position > slice->ahead_position ? end_position : slice->ahead_position);
+}
+
+int pb_log_judge_read(const pb_log *log, const pb_log_guard *guard, const pb_segment *segment, int64_t size_bytes,
+                      int result)
+{
+    if (result <= 0 && result != -ENODATA && result != -EBADMSG)
+        return result;
+    pb_log_lock(guard);
+    bool has = has_bytes(log, segment, size_bytes);
+    pb_log_unlock(guard);
+    return has ? result : -ENOENT;
+}
+
 /* Fill `out` from a plan. *exhausted: the segment has no batch at or above the offset. */
 static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int64_t max_bytes, bool at_least_one,
                    pb_log_slice *out, bool *exhausted)
@@ -284,13 +308,15 @@ int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t 
         rc = execute(log, guard, &plan, max_bytes, at_least_one, out, &exhausted);
         if (rc == 0 && out->segment != NULL)
             return 0;
+        rc = pb_log_judge_read(log, guard, plan.segment, plan.size_bytes, rc);
         pb_segment_release(plan.segment);
         if (rc == 0 && !exhausted)
             return 0;
         if (rc == 0) {
             from = plan.segment_end;
         } else if (rc != -ENOENT || ++retries > READ_RETRIES) {
-            /* ENOENT: retention renamed the file between the plan and its opening; the next plan sees that. */
+            /* ENOENT: retention renamed the file between the plan and its opening, or the log was cut; the next plan
+             * sees that. */
             return rc;
         }
     }

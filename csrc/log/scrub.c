@@ -338,6 +338,19 @@ static int scrub_segment(scrub *s, int64_t max_bytes)
     return rc;
 }
 
+/* Retention may have renamed the segment's files, or the log was cut there; the next step finds another one. */
+static int pass_over(scrub *s, int result)
+{
+    pb_log_lock(s->guard);
+    bool current = is_current(s);
+    pb_log_unlock(s->guard);
+    if (current)
+        return result;
+    s->result->finding = PB_SCRUB_NOTHING;
+    s->cursor->begun = false;
+    return 0;
+}
+
 int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor, int64_t max_bytes,
                  pb_scrub_result *result, pb_failure *failure)
 {
@@ -352,12 +365,8 @@ int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor
     int rc = 0;
     if (s->segment != NULL) {
         rc = scrub_segment(s, max_bytes);
-        /* Retention may have renamed its files; the next step finds another segment. */
-        if (rc == -ENOENT) {
-            pb_log_lock(guard);
-            rc = is_current(s) ? rc : 0;
-            pb_log_unlock(guard);
-        }
+        if (rc == -ENOENT || rc == -ENODATA)
+            rc = pass_over(s, rc);
         if (rc != 0)
             rc = pb_fail(failure, rc, "cannot check %s/%020lld.log and its indexes from position %lld on",
                          log->directory, (long long)s->segment->base_offset, (long long)result->position);

@@ -107,7 +107,7 @@ struct pb_log {
     bool syncing;         /* a round is under way */
     bool settled;         /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
     bool epochs_aside;    /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
-    uint32_t cut_count;   /* truncations and repairs: a sync that overlaps one proves nothing */
+    uint32_t cut_count;   /* truncations, as they begin and end, and repairs: what overlaps one proves nothing */
     pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
 
@@ -162,6 +162,11 @@ static inline pb_segment *pb_log_active(const pb_log *log)
 
 /* Index of the segment that holds `offset`; -1 when it lies before the first. [lock] */
 int pb_log_segment_floor(const pb_log *log, int64_t offset);
+/* What a read of a segment came to, of which it was told under the lock that it has `size_bytes`. That it found less,
+ * or no batches, is -ENOENT, as if the file were gone, when the log was cut or has another segment in its place by now:
+ * who looks again finds what there is. No lock. */
+int pb_log_judge_read(const pb_log *log, const pb_log_guard *guard, const pb_segment *segment, int64_t size_bytes,
+                      int result);
 /* Where segment `index` ends: the next one's base, or the written end. [lock] */
 int64_t pb_log_segment_end(const pb_log *log, uint32_t index);
 /* The list of segments has changed: count the bytes of the sealed ones. [lock] */

@@ -188,6 +188,19 @@ void pb_partition_report_read(pb_partition *partition, int error)
         partition->failed(partition, PB_READ_FAILED, error);
 }
 
+int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error)
+{
+    if (error == -ENODATA) {
+        pthread_mutex_lock(&partition->lock);
+        if (partition->log == NULL || !pb_log_has_slice(partition->log, slice))
+            error = -ENOENT;
+        pthread_mutex_unlock(&partition->lock);
+    }
+    if (error != -ENOENT)
+        pb_partition_report_read(partition, error);
+    return error;
+}
+
 void pb_partition_watch_reads(pb_partition *partition)
 {
     atomic_store(&partition->read_failed, false);

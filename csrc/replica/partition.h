@@ -269,6 +269,9 @@ void pb_partition_resume_writes(pb_partition *partition);
 void pb_partition_catch_up(pb_partition *partition);
 /* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
 void pb_partition_report_read(pb_partition *partition, int error);
+/* The same of a read of a slice that was found before. `error`; or -ENOENT, of which nobody is told: the file ends too
+ * soon because the log was cut meanwhile. */
+int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error);
 /* Tell about the next one again. */
 void pb_partition_watch_reads(pb_partition *partition);
 

@@ -27,26 +27,26 @@ static bool reserve_copy(fetch_state *fetch, int64_t length)
     return true;
 }
 
-/* Copy `length` bytes of the item's slice, and let go of it; a failure is the item's error. */
-static void copy_slice(fetch_item *item, void *copy, int64_t length)
+/* Copy `length` bytes of the item's slice, and let go of it; a failure is the item's error, unless the log was cut
+ * there. false: nothing was copied. */
+static bool copy_slice(fetch_item *item, void *copy, int64_t length)
 {
     pb_log_slice *slice = &item->slice;
     int result =
         copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
-    if (result != 0) {
-        pb_partition_report_read(item->partition, result);
+    if (result != 0 && pb_partition_report_slice(item->partition, slice, result) != -ENOENT)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
-    }
     pb_segment_release(slice->segment);
     *slice = (pb_log_slice){.length = result == 0 ? length : 0};
+    return result == 0;
 }
 
 /* The same for a copy that goes beside the header. */
 static pb_slice copy_to(fetch_item *item, void *copy, int64_t length)
 {
-    copy_slice(item, copy, length);
+    bool copied = copy_slice(item, copy, length);
     item->slice.length = 0;
-    return item->error == 0 ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
+    return copied ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
 }
 
 /* How much of a slice is copied at most: `most_bytes`, but its first batch whole. */
@@ -76,9 +76,9 @@ static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
     int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
     item->copy = pb_pool_take_spare(&fetch->request->home->broker->pool, (uint32_t)length);
     if (item->copy != NULL) {
-        copy_slice(item, item->copy->data, length);
+        bool copied = copy_slice(item, item->copy->data, length);
         fetch->has_records = true;
-        return item->error == 0 ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
+        return copied ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
     }
     if (fetch->has_records)
         return leave_out(item);

@@ -3,6 +3,8 @@
  * tried on the reactor without waiting, and done by the threads for cold reads when that is refused. What was in memory
  * when the answer was made may be gone when its turn to be sent comes: the connection asks again.
  */
+#include <errno.h>
+
 #include "log/tail.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
@@ -68,7 +70,7 @@ static bool bring_in(fetch_state *fetch)
         pb_cold_reads_bring_in(reads_of(fetch), item->partition, &item->slice, fetch->cold_position, length);
     fetch->cold_position += length;
     if (fetch->cold_result != 0)
-        pb_partition_report_read(item->partition, fetch->cold_result);
+        fetch->cold_result = pb_partition_report_slice(item->partition, &item->slice, fetch->cold_result);
     return fetch->cold_result == 0 && fetch->cold_position < fetch->cold_end_position;
 }
 
@@ -192,8 +194,11 @@ static bool bring_in_piece(pb_cold_read *read)
     fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
     if (bring_in(fetch))
         return true;
-    if (fetch->cold_result != 0) /* a sendfile would meet the same error with half of the answer sent */
-        fetch->items[fetch->cold_item].error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    fetch_item *item = &fetch->items[fetch->cold_item];
+    if (fetch->cold_result == -ENOENT) /* the log was cut there: its reader asks again */
+        pb_fetch_unpin_item(item);
+    else if (fetch->cold_result != 0) /* a sendfile would meet the same error with half of the answer sent */
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
     if (go_to_item(fetch, fetch->cold_item + 1))
         return true;
     pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);

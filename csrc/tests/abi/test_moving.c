@@ -160,6 +160,81 @@ TEST(a_file_that_was_cut_is_told_once_and_never_sent)
     finish(&it, &client, 0);
 }
 
+static const pb_io_ops *usual_ops;
+static pb_partition *_Atomic cut_one; /* before a read of its files */
+static _Atomic int reads_left;
+
+static void cut_before_read(void)
+{
+    pb_partition *partition = cut_one;
+    if (partition == NULL || atomic_fetch_sub(&reads_left, 1) != 0)
+        return;
+    cut_one = NULL;
+    pb_log_guard guard = pb_partition_guard(partition);
+    CHECK_INT(pb_log_truncate(partition->log, &guard, 2, NULL), 0);
+}
+
+static int64_t cutting_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    cut_before_read();
+    return usual_ops->file_read(io, file, buffer, length, position);
+}
+
+static int cutting_bring_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    cut_before_read();
+    return usual_ops->file_bring_in(io, file, position, length);
+}
+
+static int nothing_resident(pb_io *io, int file, int64_t position, int64_t length)
+{
+    int rc = usual_ops->file_resident(io, file, position, length);
+    return rc < 0 ? rc : 0;
+}
+
+/* As a follower is that clients read from. false: the answer was there before so many reads. */
+static bool fetch_while_cut(bool cold, int read_index)
+{
+    static pb_io_ops cutting;
+    served it = {.config = default_config()};
+    mini_client client;
+    it.config.segment_bytes = 20000;
+    it.config.index_interval_bytes = 100;
+    open_broker(&it, "epoll", 1);
+    usual_ops = it.broker->io->ops;
+    cutting = *usual_ops;
+    cutting.file_read = cutting_read;
+    cutting.file_bring_in = cutting_bring_in;
+    if (cold)
+        cutting.file_resident = nothing_resident;
+    it.broker->io->ops = &cutting;
+    start_serving(&it);
+    mini_client_open(&client, it.port);
+    for (int i = 0; i < 30; i++)
+        CHECK_INT(produce(&client), 0);
+    reads_left = read_index;
+    cut_one = it.partition;
+    int32_t length;
+    int error = fetch(&client, 4, &length);
+    CHECK(error == 0 || error == PB_KAFKA_OFFSET_OUT_OF_RANGE);
+    bool met = cut_one == NULL;
+    cut_one = NULL;
+    pb_event event;
+    CHECK(!take_event(&it, &event));
+    finish(&it, &client, 0);
+    return met;
+}
+
+TEST(a_cut_beside_a_fetch_is_no_failure)
+{
+    for (int cold = 0; cold < 2; cold++) {
+        int read_index = 0;
+        while (fetch_while_cut(cold, read_index))
+            read_index++;
+        CHECK(read_index > 0);
+    }
+}
+
 TEST(a_file_that_was_removed_is_named)
 {
     served it;

@@ -1,0 +1,236 @@
+/* Who reads a log while it is cut finds what is left of it, and blames no disk: files end too soon for a reason. */
+#include "base/kafka_error.h"
+#include "log/scrub.h"
+#include "tests/log/log_fixture.h"
+
+enum { BATCHES = 60, CUT_OFFSET = 50 };
+
+/* Which read of an operation meets the cut; it is made just before. */
+static fixture *cut_one;
+static int reads_left;
+static bool grows_again;
+
+static void fill(fixture *f)
+{
+    for (int i = 0; i < BATCHES; i++) {
+        CHECK(log_append(
+                  f, (batch_spec){.record_count = 3, .value_length = 150, .timestamp = 1000 + i * 10, .keyed = true}) >=
+              0);
+        if (i % 7 == 3) {
+            CHECK(log_append(f, (batch_spec){.timestamp = 1000,
+                                             .producer_id = 9,
+                                             .base_sequence = i / 7,
+                                             .is_transactional = true,
+                                             .keyed = true}) >= 0);
+            CHECK(log_append(f, (batch_spec){.timestamp = 1000, .producer_id = 9, .marker = 1}) >= 0);
+        }
+    }
+}
+
+static void cut_now(void)
+{
+    fixture *f = cut_one;
+    cut_one = NULL;
+    CHECK_INT(pb_log_truncate(f->log, &f->guard, CUT_OFFSET, NULL), 0);
+    /* In its place comes what is of another length. */
+    for (int i = 0; grows_again && i < 2 * BATCHES; i++)
+        CHECK(log_append(f, (batch_spec){.record_count = 2, .value_length = 77, .timestamp = 900 + i, .keyed = true}) >=
+              0);
+}
+
+static int64_t cutting_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    if (cut_one != NULL && reads_left-- == 0)
+        cut_now();
+    return fixture_ops->file_read(io, file, buffer, length, position);
+}
+
+typedef int operation(fixture *f);
+
+static int do_read(fixture *f, int64_t offset, int64_t upper_offset)
+{
+    pb_log_slice slice;
+    int rc = pb_log_read(f->log, &f->guard, offset, 300, upper_offset, true, &slice);
+    if (rc == 0 && slice.segment != NULL) {
+        CHECK(slice.base_offset <= offset);
+        pb_segment_release(slice.segment);
+    }
+    return rc;
+}
+
+static int read_inside(fixture *f)
+{
+    return do_read(f, CUT_OFFSET + 2, CUT_OFFSET + 8);
+}
+
+static int read_behind(fixture *f)
+{
+    return do_read(f, 3 * CUT_OFFSET, 4 * CUT_OFFSET);
+}
+
+static int find_time(fixture *f)
+{
+    pb_log_position found;
+    return pb_log_offset_for_timestamp(f->log, &f->guard, 1000 + 10 * 17 + 1, INT64_MAX, &found);
+}
+
+static int find_largest_time(fixture *f)
+{
+    pb_log_position found;
+    return pb_log_offset_of_max_timestamp(f->log, &f->guard, INT64_MAX, &found);
+}
+
+static int find_aborted(fixture *f)
+{
+    pb_aborted_transaction *found;
+    int count;
+    int rc = pb_log_aborted_transactions(f->log, &f->guard, 0, INT64_MAX, &found, &count);
+    free(found);
+    return rc;
+}
+
+static int scrub_all(fixture *f)
+{
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result = {0};
+    int rc = 0;
+    while (rc == 0 && !result.done) {
+        rc = pb_log_scrub(f->log, &f->guard, &cursor, 2000, &result, NULL);
+        CHECK_INT(result.finding, PB_SCRUB_NOTHING);
+    }
+    return rc;
+}
+
+static int first_time(fixture *f)
+{
+    int64_t found_ms;
+    return pb_log_first_timestamp(f->log, &f->guard, 0, INT64_MAX, &found_ms, NULL);
+}
+
+static int clean(fixture *f)
+{
+    static pb_clean_throttle throttle;
+    pb_clean_settings settings = {.upper_offset = INT64_MAX,
+                                  .now_ms = 1,
+                                  .map_bytes = 1 << 20,
+                                  .io_buffer_bytes = 1 << 16,
+                                  .load_factor_percent = 90,
+                                  .compression = -1};
+    pb_clean_stats stats;
+    bool was_to_be_cut = cut_one != NULL;
+    int rc = pb_log_clean(f->log, &f->guard, &settings, &throttle, &stats, NULL);
+    CHECK(rc == (was_to_be_cut && cut_one == NULL ? -EAGAIN : 0));
+    return 0;
+}
+
+static operation *const operations[] = {read_inside,  read_behind, find_time,  find_largest_time,
+                                        find_aborted, scrub_all,   first_time, clean};
+
+static void begin(fixture *f)
+{
+    fixture_init(f);
+    f->options.config.segment_bytes = 6000;
+    f->options.config.index_interval_bytes = 1000;
+    f->options.config.compact = true;
+    fixture_open(f);
+    fill(f);
+    /* Nothing is remembered of where batches lie. */
+    fixture_close(f, true);
+    fixture_open(f);
+    CHECK(f->log->segment_count > 5 && f->log->segments[1]->base_offset < CUT_OFFSET);
+}
+
+/* false: the operation was over before so many reads. */
+static bool meet(operation *what, int read_index, bool grows)
+{
+    static pb_io_ops cutting;
+    fixture f;
+    begin(&f);
+    cutting = *fixture_ops;
+    cutting.file_read = cutting_read;
+    f.io->ops = &cutting;
+    reads_left = read_index;
+    grows_again = grows;
+    cut_one = &f;
+    int rc = what(&f);
+    if (rc != 0 && rc != PB_OFFSET_OUT_OF_RANGE)
+        check_fail(__FILE__, __LINE__, "a cut before read %d: %d", read_index, rc);
+    bool met = cut_one == NULL;
+    cut_one = NULL;
+    rc = what(&f);
+    CHECK(rc == 0 || rc == PB_OFFSET_OUT_OF_RANGE);
+    f.io->ops = fixture_ops;
+    fixture_free(&f);
+    return met;
+}
+
+TEST(a_cut_before_any_read_of_an_operation_is_no_failure)
+{
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        for (int grows = 0; grows < 2; grows++) {
+            int read_index = 0;
+            while (meet(operations[i], read_index, grows))
+                read_index++;
+            CHECK(read_index > 0);
+        }
+    }
+}
+
+/* Between the cut of the file and that of what is known in memory. */
+static fixture *truncating;
+static pb_log_slice held;
+
+static int watched_truncate(pb_io *io, int file, int64_t size_bytes)
+{
+    int rc = fixture_ops->file_truncate(io, file, size_bytes);
+    if (truncating != NULL && size_bytes > 0) {
+        fixture *f = truncating;
+        truncating = NULL;
+        CHECK(!pb_log_has_slice(f->log, &held));
+        CHECK_INT(read_inside(f), 0);
+        CHECK_INT(read_behind(f), 0);
+        CHECK_INT(find_time(f), 0);
+        CHECK_INT(find_aborted(f), 0);
+        CHECK_INT(scrub_all(f), 0);
+    }
+    return rc;
+}
+
+TEST(a_log_can_be_read_in_the_middle_of_a_cut)
+{
+    static pb_io_ops watched;
+    fixture f;
+    begin(&f);
+    CHECK_INT(pb_log_read(f.log, &f.guard, CUT_OFFSET + 2, 300, CUT_OFFSET + 8, true, &held), 0);
+    CHECK(pb_log_has_slice(f.log, &held));
+    watched = *fixture_ops;
+    watched.file_truncate = watched_truncate;
+    f.io->ops = &watched;
+    truncating = &f;
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET, NULL), 0);
+    CHECK(truncating == NULL);
+    pb_segment_release(held.segment);
+    f.io->ops = fixture_ops;
+    fixture_free(&f);
+}
+
+/* What nobody here has cut is told as before. */
+TEST(a_file_that_something_else_has_cut_is_still_told)
+{
+    fixture f;
+    begin(&f);
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 20, 300, 30, true, &slice), 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/%020d.log", f.directory, 0);
+    CHECK_INT(truncate(path, 100), 0);
+    CHECK(pb_log_has_slice(f.log, &slice));
+    pb_segment_release(slice.segment);
+    CHECK_INT(do_read(&f, 10, 12), -ENODATA);
+    CHECK_INT(scrub_all(&f), -ENODATA);
+    pb_log_position found;
+    CHECK_INT(pb_log_offset_for_timestamp(f.log, &f.guard, 1031, INT64_MAX, &found), -ENODATA);
+    fixture_free(&f);
+}
+
+CHECK_MAIN()
