@@ -162,11 +162,21 @@ class RecordLoad:
                 producer.poll(ahead)
             elif ahead < -0.1:
                 started -= ahead
-        if self._abandoned:
-            producer.purge()
-        left = producer.flush(60)
+        left = self._finish(producer)
         if left:
             self.ledger.failures.append(f"producer {number}: {left} records were never answered")
+
+    def _finish(self, producer: Producer) -> int:
+        """Wait for the answers; how many have not come in a minute. What is abandoned is purged again and again: one
+        purge misses what the library has just taken back from a lost connection, to send it once more."""
+        left = 0
+        for _ in range(60):
+            if self._abandoned:
+                producer.purge()
+            left = producer.flush(1)
+            if left == 0:
+                break
+        return left
 
 
 @dataclass
