@@ -133,8 +133,8 @@ class RunningLoad:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._process.poll() is None
+        """Whether it has not ended yet, or not all that it said was read."""
+        return self._process.poll() is None or any(reader.is_alive() for reader in self._readers)
 
     @property
     def failed(self) -> bool:
