@@ -6,6 +6,7 @@ base64url text in the file.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
@@ -72,11 +73,12 @@ class MetaProperties(Value):
 def _parse(text: str) -> dict[str, str]:
     # The file is written by programs (ours or Kafka's): no continuation lines, escapes only of ':', '=', '#', '!'.
     values: dict[str, str] = {}
-    for line in text.splitlines():
-        stripped = line.strip()
+    # Any text is legal as a cluster's id, and Java knows fewer ends of lines and fewer blanks than Python.
+    for line in re.split(r"[\r\n]", text):
+        stripped = line.strip(" \t\f")
         if not stripped or stripped[0] in "#!":
             continue
         key, separator, value = stripped.partition("=")
         if separator:
-            values[key.strip()] = value.strip().replace("\\", "")
+            values[key.rstrip(" \t\f")] = value.lstrip(" \t\f").replace("\\", "")
     return values

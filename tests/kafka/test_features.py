@@ -10,8 +10,9 @@ import pytest
 from admin_script import comparable
 
 from pybroker.protocol import messages as m
+from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, random_uuid, run_tool
+from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
 
@@ -44,7 +45,7 @@ def _set_up(path: Path, controller_port: int) -> None:
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     options = ("--config", str(properties), "--standalone", "--release-version", RELEASE)
-    run_tool("kafka.tools.StorageTool", "format", "--cluster-id", random_uuid(), *options)
+    run_tool("kafka.tools.StorageTool", "format", "--cluster-id", uuid_to_text(random_uuid()), *options)
 
 
 def _updated(client: ProtocolClient, change: Change, *, validate: bool) -> object:

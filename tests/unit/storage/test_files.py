@@ -132,3 +132,9 @@ def test_partition_metadata(tmp_path: Path) -> None:
         (tmp_path / "partition.metadata").write_text(text)
         with pytest.raises(StorageError, match=r"partition\.metadata"):
             partition_metadata.read(tmp_path)
+
+
+def test_a_cluster_id_may_have_bytes_that_end_lines_for_python_alone(tmp_path: Path) -> None:
+    properties = MetaProperties(3, "\x1cone\x85two\x1d", random_uuid())
+    properties.write(tmp_path)
+    assert MetaProperties.read(tmp_path) == properties
