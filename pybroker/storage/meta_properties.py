@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pybroker.config.definition import ConfigError
+from pybroker.config.properties import parse_properties
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
@@ -33,7 +35,10 @@ class MetaProperties(Value):
             text = path.read_text(encoding="latin-1")
         except FileNotFoundError:
             return None
-        values = _parse(text)
+        try:
+            values = {item.key: item.value for item in parse_properties(text, str(path))}
+        except ConfigError as error:
+            raise StorageError(str(error)) from error
         version = values.get("version")
         if version != _VERSION:
             raise StorageError(
@@ -51,10 +56,10 @@ class MetaProperties(Value):
     def write(self, log_dir: Path) -> None:
         """Write the file durably into `log_dir`, which must exist."""
         text = (
-            f"version={_VERSION}\nnode.id={self.node_id}\ncluster.id={self.cluster_id}\n"
+            f"version={_VERSION}\nnode.id={self.node_id}\ncluster.id={_escape(self.cluster_id)}\n"
             f"directory.id={uuid_to_text(self.directory_id)}\n"
         )
-        write_durably(log_dir / FILE_NAME, text.encode("latin-1"))
+        write_durably(log_dir / FILE_NAME, text.encode("ascii"))
 
     def check(self, log_dir: Path, node_id: int, cluster_id: str | None = None) -> None:
         """Raise StorageError unless this dir belongs to `node_id` and, when given, to `cluster_id`."""
@@ -70,15 +75,8 @@ class MetaProperties(Value):
             )
 
 
-def _parse(text: str) -> dict[str, str]:
-    # The file is written by programs (ours or Kafka's): no continuation lines, escapes only of ':', '=', '#', '!'.
-    values: dict[str, str] = {}
-    # Any text is legal as a cluster's id, and Java knows fewer ends of lines and fewer blanks than Python.
-    for line in re.split(r"[\r\n]", text):
-        stripped = line.strip(" \t\f")
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if separator:
-            values[key.rstrip(" \t\f")] = value.lstrip(" \t\f").replace("\\", "")
-    return values
+def _escape(text: str) -> str:
+    """`text` with each unit of UTF-16 as `\\uXXXX` that Java, or its line ends, could take for anything but itself."""
+    return re.sub(
+        r"[^\w.+-]", lambda found: re.sub("(....)", r"\\u\1", found[0].encode("utf-16-be").hex()), text, flags=re.A
+    )

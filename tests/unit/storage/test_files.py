@@ -46,6 +46,13 @@ def test_meta_properties_round_trip_and_kafkas_comments(tmp_path: Path) -> None:
     assert MetaProperties.read(tmp_path) == properties
 
 
+@pytest.mark.parametrize("cluster_id", [" a = b ", "C:\\dir\\u0041", "#1!\t\r\n", "gr\u00fcn", "\U0001f600", "x" * 22])
+def test_meta_properties_keep_any_cluster_id(tmp_path: Path, cluster_id: str) -> None:
+    properties = MetaProperties(1, cluster_id, random_uuid())
+    properties.write(tmp_path)
+    assert MetaProperties.read(tmp_path) == properties
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -53,6 +60,7 @@ def test_meta_properties_round_trip_and_kafkas_comments(tmp_path: Path) -> None:
         ("version=1\nnode.id=1\n", "cluster.id, directory.id is missing"),
         ("version=1\nnode.id=x\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n", "malformed"),
         ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "malformed"),
+        ("version=1\nnode.id=1\ncluster.id=\\u12\n", r"meta\.properties:3.*\\u12"),
     ],
 )
 def test_meta_properties_that_make_no_sense(tmp_path: Path, text: str, message: str) -> None:
