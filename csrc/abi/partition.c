@@ -6,6 +6,7 @@
 
 #include "abi/convert.h"
 #include "abi/following.h"
+#include "log/mark.h"
 #include "log/tail.h"
 #include "server/local_append.h"
 #include "server/pacing.h"
@@ -358,6 +359,24 @@ int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
     int64_t began_ns = broker->io->ops->monotonic_ns(broker->io);
     int result = pb_partition_sync_written(partition, &inner);
     pb_syncer_count(&broker->syncer, broker->io->ops->monotonic_ns(broker->io) - began_ns);
+    return pb_abi_fail(failure, &inner, result);
+}
+
+int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure)
+{
+    pb_failure inner = {0};
+    pb_mark_plan plan;
+    pb_log_guard guard = pb_partition_guard(partition);
+    pthread_mutex_lock(&partition->lock);
+    int result = pb_log_mark_begin(partition->log, &plan);
+    pthread_mutex_unlock(&partition->lock);
+    if (result == 0 && (result = pb_partition_sync(partition, failure)) != 0) {
+        pb_log_mark_release(&plan);
+        return result;
+    }
+    if (result == 0)
+        result = pb_log_mark_finish(partition->log, &guard, &plan, &inner);
+    pb_log_mark_release(&plan);
     return pb_abi_fail(failure, &inner, result);
 }
 

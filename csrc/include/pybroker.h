@@ -335,6 +335,8 @@ int32_t pb_partition_epoch_end(pb_partition *partition, int32_t leader_epoch, in
 
 /* Sync what is written; durable_offset moves (the recovery point). Blocking. */
 int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure);
+/* Sync it, and all that is derived from it, so that an unclean stop costs no reading of what lies below. Blocking. */
+int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure);
 /* Background upkeep: index buffers, epochs, producer expiry, snapshots, unlinking files deleted before
  * `purge_before_ms`. Blocking. */
 int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t purge_before_ms,

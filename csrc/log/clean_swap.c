@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "log/mark.h"
 
 enum { TOKEN_WAIT_NS = 10 * 1000 * 1000, TOKEN_TRIES = 6000 };
 
@@ -217,7 +218,13 @@ static int swap_held(pb_log *log, const pb_log_guard *guard, pb_segment *cleaned
     pb_log_unlock(guard);
     if (!there)
         return -EAGAIN;
-    int rc = name_swap(cleaned);
+    /* A mark in one of them counts entries of indexes that are replaced. */
+    bool is_marked = log->marked_offset >= 0 && log->marked_base >= sources[0]->base_offset &&
+                     log->marked_base <= sources[count - 1]->base_offset;
+    int rc = is_marked ? pb_log_drop_mark(log) : 0;
+    if (rc != 0)
+        return rc;
+    rc = name_swap(cleaned);
     if (rc != 0) {
         int undone = undo_swap(cleaned);
         pb_log_lock(guard);

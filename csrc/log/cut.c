@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "log/mark.h"
 #include "log/offset_index.h"
 #include "log/recovery.h"
 #include "log/scan.h"
@@ -166,33 +167,12 @@ static int cut_index(const pb_log_guard *guard, pb_segment *segment, pb_file_kin
 static int64_t count_below(pb_segment *segment, pb_file_kind kind, int64_t end_offset)
 {
     uint32_t entry_bytes;
-    pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
-    const uint32_t at = kind == PB_FILE_OFFSET_INDEX ? 0 : kind == PB_FILE_TIME_INDEX ? 8 : 18;
-    const bool relative = kind != PB_FILE_TRANSACTION_INDEX;
-    uint8_t entry[PB_TRANSACTION_INDEX_ENTRY_BYTES];
-    char path[PB_LOG_PATH_BYTES];
-    int file = -1;
-    int64_t rc = 0;
-    if (index->flushed_count > 0) {
-        rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, "");
-        file = rc == 0 ? segment->io->ops->file_open(segment->io, path, PB_OPEN_READ) : (int)rc;
-        if (file < 0)
-            return file;
+    const pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
+    for (uint32_t i = index->pending_count; i > 0; i--) {
+        if (pb_segment_entry_offset(segment, kind, index->pending + (size_t)(i - 1) * entry_bytes) < end_offset)
+            return (int64_t)index->flushed_count + i;
     }
-    int64_t keep = pb_index_count(index);
-    for (; rc == 0 && keep > 0; keep--) {
-        const uint8_t *bytes = entry;
-        if (keep > index->flushed_count)
-            bytes = index->pending + (size_t)(keep - 1 - index->flushed_count) * entry_bytes;
-        else
-            rc = pb_io_read_all(segment->io, file, entry, entry_bytes, (keep - 1) * entry_bytes);
-        int64_t offset = relative ? segment->base_offset + pb_be32_load(bytes + at) : (int64_t)pb_be64_load(bytes + at);
-        if (offset < end_offset)
-            break;
-    }
-    if (file >= 0)
-        segment->io->ops->file_close(segment->io, file);
-    return rc != 0 ? rc : keep;
+    return pb_segment_flushed_below(segment, kind, index->flushed_count, end_offset);
 }
 
 static int cut_indexes(const pb_log_guard *guard, pb_segment *segment, int64_t end_offset)
@@ -358,21 +338,25 @@ static int begin_anew(pb_log *log, const pb_log_guard *guard, const cut_place *p
     return 0;
 }
 
-/* From now on files may be shorter than who reads them was told. */
-static void note_begin(pb_log *log, const pb_log_guard *guard)
+/* From now on files may be shorter than who reads them was told. A mark that is above `offset` goes: after a power cut
+ * any of the segments between may be gone. */
+static int begin_cut(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
     pb_log_lock(guard);
     log->cut_count++;
     pb_log_unlock(guard);
+    int rc = log->marked_offset > offset ? pb_log_drop_mark(log) : 0;
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot remove the mark");
 }
 
 static int truncate_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
-    note_begin(log, guard);
     int64_t offset = place->offset;
     int floor = pb_log_segment_floor(log, offset);
     uint32_t keep = floor < 0 ? 0 : (uint32_t)floor + 1;
-    int rc = remove_segments(log, guard, keep, failure);
+    int rc = begin_cut(log, guard, offset, failure);
+    if (rc == 0)
+        rc = remove_segments(log, guard, keep, failure);
     if (rc != 0)
         return rc;
     int64_t end_offset = offset;
@@ -412,8 +396,9 @@ static void forget_empty_epochs(pb_log *log, const pb_log_guard *guard)
 
 static int restart_held(pb_log *log, const pb_log_guard *guard, const cut_place *place, pb_failure *failure)
 {
-    note_begin(log, guard);
-    int rc = remove_segments(log, guard, 0, failure);
+    int rc = begin_cut(log, guard, -1, failure);
+    if (rc == 0)
+        rc = remove_segments(log, guard, 0, failure);
     if (rc == 0)
         rc = unlink_snapshots_above(log, -1, failure);
     if (rc != 0)

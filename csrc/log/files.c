@@ -237,6 +237,13 @@ int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length)
     return 0;
 }
 
+int pb_log_unlink_file(pb_log *log, const char *name)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = small_path(log, path, name, "");
+    return rc != 0 ? rc : log->io->ops->unlink(log->io, path);
+}
+
 /* Kafka's text form of an id: base64 with - and _, no padding, 22 characters for 16 bytes. */
 static void topic_id_format(const uint8_t *id, char *text)
 {

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/kafka_error.h"
+#include "log/mark.h"
 #include "log/producer_snapshot.h"
 #include "log/state.h"
 
@@ -73,6 +74,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     log->config = options->config;
     log->leader_epoch = -1;
     log->snapshot_offset = -1;
+    log->marked_offset = -1;
     log->engine_state.segment_base = -1;
     log->spare_file = -1;
     log->spare_base = -1;
@@ -137,7 +139,9 @@ static int leave_ring(pb_log *log, pb_failure *failure)
 /* A queued roll without a batch has made no file. */
 static int finish_files(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
 {
-    int rc = close_derived(log, syncs, failure);
+    /* Nobody needs the mark now; should it come back, it is true. */
+    int rc = log->marked_offset >= 0 ? pb_log_unlink_file(log, PB_MARK_FILE) : 0;
+    rc = rc == 0 ? close_derived(log, syncs, failure) : pb_log_fail(log, failure, rc, "cannot remove the mark");
     pb_segment *active = pb_log_active(log);
     if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
         rc = pb_log_fail(log, failure, rc, "cannot cut the active segment to its length");

@@ -4,7 +4,8 @@
  * After a clean stop the files are trusted: sizes and the last index entries are looked at, and only what lies behind
  * the active segment's last index entry is walked. After any other stop every batch from the recovery point on is read
  * and its CRC checked, in large slices; the first bad one ends the log, and whatever was derived from those segments is
- * built again. An index that does not pass Kafka's sanity rules is built again wherever it lies.
+ * built again. From the recovery point means from the start of its segment, unless the log has a mark (mark.h). An
+ * index that does not pass Kafka's sanity rules is built again wherever it lies.
  *
  * What was durable is never cut away: a bad batch below the recovery point becomes a hole in its segment (damage.h).
  * Above it a torn end is cut off; but when intact batches follow the bad one, which no interrupted append leaves, they
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "log/mark.h"
 #include "log/offset_index.h"
 #include "log/producer_snapshot.h"
 #include "log/recovery.h"
@@ -32,8 +34,11 @@ typedef struct recovery {
     pb_failure *failure;
     uint8_t *buffer; /* PB_SCAN_LARGE_BYTES, aligned to PB_DIRECT_BLOCK_BYTES */
     int64_t active_first_timestamp_ms;
+    int64_t recovery_point; /* the checkpoint's, or the mark's */
     int64_t trusted_offset; /* everything below was durable */
     int64_t gap_offset;     /* all gaps between segments that were accepted lie below */
+    bool resumes;           /* at a mark */
+    pb_resume resume;
     bool epochs_damaged;
     bool gaps_seen;
 } recovery;
@@ -430,24 +435,42 @@ static int cut_log(recovery *r, uint32_t first, int64_t end_offset, pb_segment *
     return rc != 0 || torn == NULL ? rc : cut_tail(r, torn, position, keep);
 }
 
-/* Read a segment that reaches above the recovery point whole; *next_offset moves to its end. */
-static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
+/* Where the scan of a segment begins. */
+static int begin_scan(recovery *r, uint32_t index, pb_replay *replay)
 {
     pb_segment *segment = r->log->segments[index];
-    int rc = open_file(r, segment);
-    if (rc != 0)
-        return rc;
-    rc = reset_indexes(r, segment);
+    *replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
+    if (r->resumes && index == r->resume.segment) {
+        replay->position = r->resume.mark.position;
+        replay->next_offset = r->resume.mark.offset;
+        replay->first_timestamp_ms = r->resume.first_timestamp_ms;
+        replay->indexed_position = r->resume.indexed_position;
+        replay->newest_seen = true;
+        return 0;
+    }
+    int rc = reset_indexes(r, segment);
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot remove an index of");
     segment->old_magic = false;
-    pb_replay replay =
-        replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
+    return 0;
+}
+
+/* Read what a segment has above the recovery point, or all of it; *next_offset moves to its end. */
+static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
+{
+    pb_segment *segment = r->log->segments[index];
+    pb_replay replay;
+    int rc = open_file(r, segment);
+    if (rc == 0)
+        rc = begin_scan(r, index, &replay);
+    if (rc != 0)
+        return rc;
+    int64_t begun_position = replay.position;
     rc = replay_whole(r, &replay, sealed_end_of(r->log, index));
     if (rc != 0)
         return fail_segment(r, segment, rc, "cannot scan");
     note_old_magic(r, segment, replay.old_magic_offset);
-    r->report->scanned_bytes += replay.position;
+    r->report->scanned_bytes += replay.position - begun_position;
     r->active_first_timestamp_ms = replay.first_timestamp_ms;
     r->gaps_seen = r->gaps_seen || replay.gaps_seen;
     *next_offset = replay.next_offset;
@@ -488,11 +511,23 @@ static enum placing place_segment(const recovery *r, int64_t base_offset, int64_
     return may_be_cleaned(r, base_offset) ? FOLLOWS : NOT_PART_OF_LOG;
 }
 
-/* Everything from segment `first` on is read and checked. */
+/* What producers did below the scan. */
+static int begin_producers(recovery *r, uint32_t first)
+{
+    if (!r->resumes)
+        return pb_replay_producers(r->log, NULL, r->log->segments[first]->base_offset, r->failure);
+    PB_ASSERT(first == r->resume.segment);
+    pb_producers_clear(&r->log->producers);
+    r->log->producers = r->resume.producers;
+    r->resume.producers = (pb_producers){0};
+    return 0;
+}
+
+/* Everything from segment `first` on, or from the mark in it, is read and checked. */
 static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 {
     pb_log *log = r->log;
-    int rc = pb_replay_producers(log, NULL, log->segments[first]->base_offset, r->failure);
+    int rc = begin_producers(r, first);
     *next_offset = log->segments[first]->base_offset;
     for (uint32_t i = first; rc == 0 && i < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
@@ -551,7 +586,8 @@ static int load_epochs(recovery *r)
     return rc == 0 ? 0 : pb_log_fail(r->log, r->failure, rc, "cannot load leader-epoch-checkpoint");
 }
 
-/* Kafka's rule: a snapshot stays when a segment begins there, or when it is the newest; none lies above the end. */
+/* Kafka's rule: a snapshot stays when a segment begins there, or when it is the newest; none lies above the end. That
+ * of a mark stays as well. */
 static int drop_stray_snapshots(recovery *r)
 {
     pb_log *log = r->log;
@@ -566,7 +602,7 @@ static int drop_stray_snapshots(recovery *r)
     for (uint32_t i = 0; rc == 0 && i < snapshots.count; i++) {
         int64_t offset = snapshots.values[i];
         int index = pb_log_segment_floor(log, offset);
-        if (offset == newest ||
+        if (offset == newest || offset == log->marked_offset ||
             (offset <= log->written_end && index >= 0 && log->segments[index]->base_offset == offset))
             continue;
         char path[PB_LOG_PATH_BYTES];
@@ -604,17 +640,36 @@ static int begin_empty(recovery *r, int64_t offset)
     return 0;
 }
 
+/* The first segment to scan; their count: none. A mark moves the recovery point, or goes. */
+static int plan_scan(recovery *r, uint32_t *first)
+{
+    pb_log *log = r->log;
+    *first = log->segment_count;
+    if (!r->options->clean || r->epochs_damaged) {
+        int floor = r->epochs_damaged ? 0 : pb_log_segment_floor(log, r->recovery_point);
+        *first = floor < 0 ? 0 : (uint32_t)floor;
+    }
+    int rc = r->options->clean || r->epochs_damaged
+                 ? pb_log_drop_mark(log)
+                 : pb_log_resume(log, *first, r->buffer, PB_SCAN_LARGE_BYTES, &r->resume);
+    if (rc < 0)
+        return pb_log_fail(log, r->failure, rc, "cannot look for a mark");
+    r->resumes = rc > 0;
+    if (!r->resumes)
+        return 0;
+    *first = r->resume.segment;
+    if (r->resume.mark.offset > r->recovery_point)
+        r->recovery_point = r->trusted_offset = r->resume.mark.offset;
+    return 0;
+}
+
 /* The segments are on the list: bring them to a state to trust, and find the end. */
 static int recover_segments(recovery *r)
 {
     pb_log *log = r->log;
     const pb_log_options *options = r->options;
-    uint32_t first_scan = log->segment_count;
-    if (!options->clean || r->epochs_damaged) {
-        int floor = r->epochs_damaged ? 0 : pb_log_segment_floor(log, options->recovery_point);
-        first_scan = floor < 0 ? 0 : (uint32_t)floor;
-    }
-    int rc = 0;
+    uint32_t first_scan;
+    int rc = plan_scan(r, &first_scan);
     for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
         rc = check_sealed(r, i);
     int64_t end = log->segments[0]->base_offset;
@@ -634,7 +689,7 @@ static int recover_segments(recovery *r)
     if (rc != 0)
         return rc;
     log->written_end = end;
-    log->durable_end = !scanned ? end : options->recovery_point < end ? options->recovery_point : end;
+    log->durable_end = !scanned ? end : r->recovery_point < end ? r->recovery_point : end;
     if (log->durable_end < log->start_offset)
         log->durable_end = log->start_offset;
     if (!scanned)
@@ -663,12 +718,15 @@ static int recover_directory(recovery *r)
     if (rc != 0)
         return rc;
     int64_t start_offset = r->options->log_start_offset;
+    if (log->segment_count == 0 && (rc = pb_log_drop_mark(log)) != 0)
+        return pb_log_fail(log, r->failure, rc, "cannot remove a mark that nothing is left of");
     if (log->segment_count == 0)
         return begin_empty(r, start_offset > 0 ? start_offset : 0);
     rc = recover_segments(r);
     if (rc == 0 && start_offset > log->written_end) {
         /* Deleted by a client up to there, and what followed is lost: offsets must not be given out again. */
-        rc = drop_segments(r, 0, false);
+        rc = pb_log_drop_mark(log);
+        rc = rc == 0 ? drop_segments(r, 0, false) : pb_log_fail(log, r->failure, rc, "cannot remove the mark");
         if (rc == 0)
             rc = begin_empty(r, start_offset);
         log->durable_end = log->written_end;
@@ -697,6 +755,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
 {
     recovery r = {.log = log, .options = options, .report = report, .failure = failure};
     r.active_first_timestamp_ms = -1;
+    r.recovery_point = options->recovery_point;
     r.trusted_offset = options->clean ? INT64_MAX : options->recovery_point;
     r.gap_offset = options->gap_offset > r.trusted_offset ? options->gap_offset : r.trusted_offset;
     r.buffer = aligned_alloc(PB_DIRECT_BLOCK_BYTES, PB_SCAN_LARGE_BYTES);
@@ -705,6 +764,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     int rc = recover_directory(&r);
     if (rc == 0)
         rc = drop_stray_snapshots(&r);
+    pb_producers_clear(&r.resume.producers);
     free(r.buffer);
     if (rc != 0)
         return rc;

@@ -40,6 +40,7 @@ typedef struct pb_replay {
     int64_t old_magic_offset;   /* in: -1. out: of the first batch older than magic 2; -1 none */
     int64_t indexed_position;   /* in: where to begin. Of the last index entry */
     bool gaps_seen;             /* in: false. out: offsets are missing, so this log was compacted */
+    bool newest_seen;           /* in: false; true: a batch of the newest magic lies before `position` */
     int flags;
     uint8_t *buffer; /* with `direct` it is aligned for it */
     size_t buffer_bytes;

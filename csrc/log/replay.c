@@ -121,7 +121,7 @@ int pb_replay_run(pb_replay *replay)
     pb_scan_init(&scan, replay->log->io, replay->file, replay->file_bytes, replay->buffer, replay->buffer_bytes);
     if (replay->direct >= 0)
         pb_scan_past_cache(&scan, replay->direct);
-    bool newest_seen = false;
+    bool newest_seen = replay->newest_seen;
     /* An index has four bytes for a position. */
     while (replay->position < replay->file_bytes && replay->position <= INT32_MAX) {
         pb_batch_header header;

@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "log/time_index.h"
+#include "record/bytes.h"
 
 static const char *const KIND_SUFFIX[PB_FILE_KIND_COUNT] = {
     [PB_FILE_LOG] = ".log",
@@ -188,4 +189,37 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
         rc = ops->file_sync(segment->io, file);
     int close_rc = ops->file_close(segment->io, file);
     return rc != 0 ? rc : close_rc;
+}
+
+int64_t pb_segment_entry_offset(const pb_segment *segment, pb_file_kind kind, const uint8_t *entry)
+{
+    switch (kind) {
+    case PB_FILE_OFFSET_INDEX:
+        return segment->base_offset + pb_be32_load(entry);
+    case PB_FILE_TIME_INDEX:
+        return segment->base_offset + pb_be32_load(entry + 8);
+    default:
+        PB_ASSERT(kind == PB_FILE_TRANSACTION_INDEX);
+        return (int64_t)pb_be64_load(entry + 18);
+    }
+}
+
+int64_t pb_segment_flushed_below(pb_segment *segment, pb_file_kind kind, uint32_t flushed_count, int64_t end_offset)
+{
+    if (flushed_count == 0)
+        return 0;
+    uint32_t entry_bytes;
+    uint8_t entry[PB_TRANSACTION_INDEX_ENTRY_BYTES];
+    (void)pb_segment_index(segment, kind, &entry_bytes);
+    int file = pb_segment_open(segment, kind);
+    int rc = file < 0 ? file : 0;
+    int64_t keep = flushed_count;
+    for (; rc == 0 && keep > 0; keep--) {
+        rc = pb_io_read_all(segment->io, file, entry, entry_bytes, (keep - 1) * entry_bytes);
+        if (rc == 0 && pb_segment_entry_offset(segment, kind, entry) < end_offset)
+            break;
+    }
+    if (file >= 0)
+        segment->io->ops->file_close(segment->io, file);
+    return rc != 0 ? rc : keep;
 }

@@ -102,6 +102,11 @@ int pb_segment_open(pb_segment *segment, pb_file_kind kind);
 
 /* The buffer and entry size of an index kind. */
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes);
+/* Of the last record that an entry of an index speaks of. */
+int64_t pb_segment_entry_offset(const pb_segment *segment, pb_file_kind kind, const uint8_t *entry);
+/* How many of the `flushed_count` entries in an index's file speak of offsets below `end_offset`, or -errno. A search
+ * from the end: it is for ends that lie near. Blocking. */
+int64_t pb_segment_flushed_below(pb_segment *segment, pb_file_kind kind, uint32_t flushed_count, int64_t end_offset);
 /* Add to the time index what it lacks of the segment's largest timestamp, as Kafka does at roll and close. [lock] */
 int pb_segment_seal_time_index(pb_segment *segment);
 /* Write `count` entries at `bytes` behind the `flushed` ones; makes the file when missing and cuts what lies behind. */

@@ -5,7 +5,7 @@
  *  - `rolling`, `write_preallocate_bytes` and the list `in_flight` belong to the holder of the write token (`writing`);
  *  - `hot` changes under the lock, by the holder of the write token or for him; what is in it is hot.h's;
  *  - `engine_state` belongs to whoever paces
- *  - `removed` and the files of sealed indexes belong to the holder of the maintenance token
+ *  - `removed`, `marked_*` and the files of sealed indexes belong to the holder of the maintenance token
  *    (`maintaining`): upkeep, deletion, purge, truncation, repair and roll exclude each other by it and answer -EBUSY;
  *  - `io`, `engine`, `rings` never change; `directory` only under both tokens, and its old values live as long as the
  *    log.
@@ -115,6 +115,8 @@ struct pb_log {
     pb_link rolls;           /* pb_roll: queued */
     pb_link snapshots_due;   /* pb_roll: done, snapshot not yet in its file */
     int64_t snapshot_offset; /* the newest snapshot taken, in a file or on one of the lists; -1: none */
+    int64_t marked_offset;   /* of the mark in the directory, see log/mark.h; -1: there is none */
+    int64_t marked_base;     /* of the segment it lies in */
     int64_t next_expiry_ms;
     int64_t paced_base;     /* the active segment at the last pacing, */
     int64_t paced_position; /* and its size then */
@@ -225,6 +227,7 @@ int pb_log_write_aside(pb_log *log, const char *name, const char *text, size_t l
 int pb_log_put_in_place(pb_log *log, const char *name);
 /* Read a small file of the directory whole; allocates (free()). -ENOENT when missing, -EFBIG above 64 MiB. */
 int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length);
+int pb_log_unlink_file(pb_log *log, const char *name);
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
 int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
 /* Everything on disk that open needs: segments, start and ends, epochs, producers. */
@@ -233,5 +236,6 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
 int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what);
 
 #define PB_EPOCH_CHECKPOINT "leader-epoch-checkpoint"
+#define PB_MARK_FILE ".pybroker_mark"
 
 #endif

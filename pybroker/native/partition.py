@@ -421,6 +421,12 @@ class NativePartition:
         except NativeError as error:
             raise SyncFailed(error.code, error.text) from None
 
+    def mark(self) -> None:
+        """Sync what is written and all that is derived from it, so that after an unclean stop what lies below need not
+        be read. A failed sync has its event besides. Blocking."""
+        failure = new_failure()
+        check(lib.pb_partition_mark(self.handle, failure), failure)
+
     def upkeep(self, now_ms: int, purge_before_ms: int) -> None:
         """Write out index buffers, expire producers, unlink files taken off before `purge_before_ms`. Blocking."""
         failure = new_failure()

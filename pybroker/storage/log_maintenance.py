@@ -1,4 +1,4 @@
-"""What is done to open logs from time to time: retention, upkeep, checkpoints, syncing by time.
+"""What is done to open logs from time to time: retention, upkeep, checkpoints, marks, syncing by time.
 
 Asyncio tasks on the loop; the blocking parts run on the log manager's threads, many logs to a job, but syncs one
 by one. A failure concerns one log, is logged, and the next round tries again.
@@ -25,6 +25,9 @@ _LOGS_PER_JOB = 64
 _DEFAULT_FLUSH_MS = 1_000
 _FLUSH_TICK_MS = (50, 1_000)
 _UNBOUNDED = 2**63 - 1
+#: What a log may have behind its last mark, or nearly: after an unclean stop that is read before it is served.
+_MARK_BYTES = 512 << 20
+_MARK_TICK_S = 1.0
 
 
 class LogMaintenance:
@@ -36,6 +39,8 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._flushed_ms: dict[PartitionLog, int] = {}
         self._future: dict[PartitionLog, int] = {}
+        #: What the broker had written when logs were last looked at for marks.
+        self._looked_bytes = 0
 
     def start(self) -> None:
         """Begin; needs the running loop."""
@@ -54,6 +59,7 @@ class LogMaintenance:
             loop.create_task(self._regularly(self._checkpoint, delay_ms, max(1, checkpoint_ms)), name="checkpoints"),
             loop.create_task(self._regularly(self.upkeep, upkeep_ms, upkeep_ms), name="upkeep"),
             loop.create_task(self._flush_regularly(), name="flush"),
+            loop.create_task(self._mark_regularly(), name="marks"),
             loop.create_task(self._save_gap_offsets(), name="gap offsets"),
         ]
 
@@ -171,6 +177,32 @@ class LogMaintenance:
                     await log.run(call, log.native)
                 except NativeError as error:
                     self._manager.failures.report(log, what, error)
+
+    # ---- marks -----------------------------------------------------------------------------------------------------
+
+    async def _mark_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_MARK_TICK_S)
+            try:
+                # Most brokers are idle, and some have thousands of logs.
+                written_bytes = self._manager.written_bytes
+                if written_bytes - self._looked_bytes >= _MARK_BYTES:
+                    self._looked_bytes = written_bytes
+                    await self.mark(_MARK_BYTES)
+            except Exception:
+                logger.exception("setting marks failed; it is tried again")
+
+    async def mark(self, grown_bytes: int) -> None:
+        """Set a mark in every log that has grown by so much since it was last synced from here."""
+        for logs in _chunks(self._manager.logs.values()):
+            states = self._manager.states(logs)
+            due: list[tuple[PartitionLog, Call]] = []
+            for log in logs:
+                state = states.get(log.key)
+                if state is not None and state.appended_bytes - log.synced_bytes >= grown_bytes:
+                    log.synced_bytes = state.appended_bytes
+                    due.append((log, NativePartition.mark))
+            await self._run_each("setting a mark", due)
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
 

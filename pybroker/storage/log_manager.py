@@ -20,6 +20,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
+from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition, PartitionState, partition_states
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
@@ -106,6 +107,11 @@ class LogManager:
     def live(self) -> list[LogDirectory]:
         """The log dirs that are in service."""
         return [each for each in self.directories if each.failure is None]
+
+    @property
+    def written_bytes(self) -> int:
+        """Into all logs since the start."""
+        return read_stats(self._broker).written_bytes
 
     async def load(self) -> None:
         """Read what lies in the log dirs; one that cannot be read fails. StorageError for a partition that lies in two

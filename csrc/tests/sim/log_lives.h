@@ -21,6 +21,7 @@
 #include "io/io_sim.h"
 #include "log/clean.h"
 #include "log/hot.h"
+#include "log/mark.h"
 #include "log/producer_state.h"
 #include "log/ring_replay.h"
 #include "tests/log/log_fixture.h"
@@ -52,14 +53,16 @@ typedef struct life {
     fixture f;
     uint64_t random;
     promise now;
+    bool marks_often;
     bool truncating; /* the model has cut the log, which itself is about to */
 } life;
 
 /* How a run goes. */
 typedef struct life_plan {
     int lives;
-    bool rings;          /* the log may become hot */
-    bool gaps_unknown;   /* nothing tells recovery which gaps cleaning can have made */
+    bool rings;        /* the log may become hot */
+    bool gaps_unknown; /* nothing tells recovery which gaps cleaning can have made */
+    bool marks_often;
     int64_t crash_point; /* the disk operation of the first life that the crash comes before; 0: a random one */
 } life_plan;
 
@@ -355,12 +358,28 @@ static void stop_and_start(life *it)
     it->f.options.clean = false;
 }
 
+/* Appends may come between the steps. */
+static void mark(life *it)
+{
+    pb_mark_plan plan;
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_mark_begin(it->f.log, &plan), 0);
+    if (draw(it, 2) == 0)
+        append(it, false);
+    CHECK_INT(pb_log_sync(it->f.log, &it->f.guard, &failure), 0);
+    it->now.synced_end = pb_log_durable_end(it->f.log);
+    if (draw(it, 2) == 0)
+        append(it, false);
+    CHECK_INT(pb_log_mark_finish(it->f.log, &it->f.guard, &plan, &failure), 0);
+    pb_log_mark_release(&plan);
+}
+
 static void operate(life *it)
 {
     pb_failure failure = {0};
     if (it->f.options.rings != NULL && draw(it, 4) == 0)
         change_engine(it);
-    switch (draw(it, 13)) {
+    switch (draw(it, it->marks_often ? 24 : 14)) {
     case 0:
         CHECK_INT(pb_log_sync(it->f.log, &it->f.guard, &failure), 0);
         it->now.synced_end = pb_log_durable_end(it->f.log);
@@ -389,8 +408,14 @@ static void operate(life *it)
     case 12:
         clean(it);
         break;
-    default:
+    case 6:
+    case 7:
+    case 8:
+    case 9:
         append(it, false);
+        break;
+    default:
+        mark(it);
     }
 }
 
@@ -490,6 +515,7 @@ static bool live(life *it, uint64_t seed, const life_plan *plan, int64_t crash_p
     it->now.kind = draw(it, 2) == 0 ? PB_SIM_KILL : PB_SIM_POWER_CUT;
     it->f.log = NULL;
     hook(it, seed, crash_point);
+    it->marks_often = plan->marks_often;
     if (plan->rings)
         start_rings(it, seed);
     it->f.options.recovery_point = it->now.checkpoint_recovery;

@@ -27,7 +27,10 @@ static void run_seeds(bool rings)
     const char *test = check_running;
     uint64_t crash_count = 0;
     for (uint64_t seed = first; seed < first + runs; seed++) {
-        life_plan plan = {.lives = (int)setting("PB_SIM_LIVES", 2), .rings = rings, .crash_point = every_point};
+        life_plan plan = {.lives = (int)setting("PB_SIM_LIVES", 2),
+                          .rings = rings,
+                          .marks_often = seed % 4 == 0,
+                          .crash_point = every_point};
         char name[128];
         bool again;
         do {

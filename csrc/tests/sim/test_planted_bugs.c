@@ -1,5 +1,5 @@
 /*
- * The crash model finds defects. Three files of the log are compiled in here once more, in place of the library's, with
+ * The crash model finds defects. Four files of the log are compiled in here once more, in place of the library's, with
  * bugs that can be switched on, and each bug has to make a run fail within a few seeds, while without one they pass. A
  * run ends its process when it fails, so each has a child of its own.
  */
@@ -16,6 +16,7 @@ enum bug {
     CUT_NOT_SYNCED,
     GAPS_NOT_KNOWN,
     FILE_SYSTEM_NOT_SYNCED,
+    MARK_KEPT,
     BUG_COUNT,
 };
 static enum bug bug;
@@ -48,6 +49,10 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #undef file_sync
 #undef directory_sync
 
+#define pb_log_unlink_file(log, name) (bug == MARK_KEPT ? -ENOENT : pb_log_unlink_file(log, name))
+#include "log/mark.c" // NOLINT(bugprone-suspicious-include): it is meant
+#undef pb_log_unlink_file
+
 #include "tests/sim/log_lives.h"
 #include "tests/sim/planted.h"
 
@@ -62,7 +67,9 @@ static void play_with(int planted)
     bug = (enum bug)planted;
     lives_skip_filesystem_sync = bug == FILE_SYSTEM_NOT_SYNCED;
     for (uint64_t seed = 1; seed <= (planted == NO_BUG ? GOOD_SEEDS : SEEDS); seed++)
-        (void)live_through(seed, (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN});
+        (void)live_through(
+            seed,
+            (life_plan){.lives = 8, .gaps_unknown = planted == GAPS_NOT_KNOWN, .marks_often = planted == MARK_KEPT});
 }
 
 TEST(no_bug_no_failure)
