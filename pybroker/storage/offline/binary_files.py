@@ -1,6 +1,8 @@
-"""The fixed-size entries of .index, .timeindex, .txnindex and .snapshot files, decoded. Reads files; holds nothing.
+"""The fixed-size entries of .index, .timeindex, .txnindex and .snapshot files, and marks, decoded. Reads files; holds
+nothing.
 
-Formats: Apache Kafka's, big-endian, as csrc/log/{offset_index,time_index,transaction_index,producer_snapshot}.h tell.
+Formats: big-endian; Apache Kafka's, as csrc/log/{offset_index,time_index,transaction_index,producer_snapshot}.h tell,
+and that of csrc/log/mark.h.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ PRODUCER_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_HEAD = struct.Struct(">hII")
 _SNAPSHOT_CRC_END = 6
 SNAPSHOT_VERSION = 1
+_MARK = struct.Struct(">hIqqq3I")
+_MARK_CRC_END = 6
+MARK_VERSION = 0
 
 
 class TransactionEntry(NamedTuple):
@@ -51,6 +56,17 @@ class ProducerSnapshot(NamedTuple):
     crc: int
     entries: tuple[ProducerEntry, ...]
     problem: str
+
+
+class Mark(NamedTuple):
+    """Below `offset`, which is at `position` of the segment, a log need not be read after an unclean stop."""
+
+    offset: int
+    base_offset: int
+    position: int
+    offset_entries: int
+    time_entries: int
+    transaction_entries: int
 
 
 def whole_entries(data: bytes, entry: struct.Struct) -> tuple[bytes, int, int]:
@@ -95,3 +111,16 @@ def read_producer_snapshot(path: Path) -> ProducerSnapshot:
     else:
         problem = ""
     return ProducerSnapshot(version, crc, entries, problem)
+
+
+def read_mark(path: Path) -> Mark | str:
+    """The mark, or what is wrong with the file."""
+    data = path.read_bytes()
+    if len(data) != _MARK.size:
+        return f"{len(data)} bytes, but a mark has {_MARK.size}"
+    version, crc, *fields = _MARK.unpack(data)
+    if version != MARK_VERSION:
+        return f"version {version}, but only version {MARK_VERSION} is known"
+    if crc32c(data[_MARK_CRC_END:]) != crc:
+        return "the CRC is not that of the bytes"
+    return Mark._make(fields)

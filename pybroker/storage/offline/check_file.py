@@ -38,6 +38,8 @@ def check_one_file(path: Path, kind: FileKind, report: Report, deep: bool) -> No
     alone = PartitionFiles(everything.path, everything.topic, everything.index)
     if kind is FileKind.PRODUCER_SNAPSHOT:
         alone.producer_snapshots = [each for each in everything.producer_snapshots if each[1].name == path.name]
+    elif kind is FileKind.MARK:
+        alone.mark = path
     elif kind is FileKind.LOG and path.suffix != ".log":
         # One that a broker had put aside: nothing beside it belongs to it.
         alone.segments = [Segment(int(path.name[:20]), log=path)]

@@ -61,6 +61,8 @@ def check_partition(files: PartitionFiles, context: PartitionContext, report: Re
         state.last_epoch = walked.runs[-1].epoch if walked.runs else -1
     _check_epoch_file(files, context, state, walked, report)
     _check_snapshots(files, context, state, report)
+    if files.mark is not None:
+        _check_mark(files, files.mark, context, report)
     if files.metadata is not None:
         state.topic_id = _read_topic_id(files.metadata, report)
         if files.is_metadata_log and state.topic_id not in (None, METADATA_TOPIC_ID):
@@ -229,6 +231,25 @@ def _check_snapshots(files: PartitionFiles, context: PartitionContext, state: Pa
                     f"producer {entry.producer_id} has last offset {entry.last_offset}, beyond the snapshot's {offset}"
                 )
                 report.error("snapshot", path, text, offset=entry.last_offset)
+
+
+def _check_mark(files: PartitionFiles, path: Path, context: PartitionContext, report: Report) -> None:
+    """The next start passes over one that does not fit, so that is no error."""
+    mark = binary_files.read_mark(path)
+    report.saw(path)
+    if isinstance(mark, str):
+        report.warning("mark", path, mark)
+        return
+    if context.alone:
+        return
+    log = dict(files.logs).get(mark.base_offset)
+    if log is None:
+        report.warning("mark", path, f"it is in a segment of base offset {mark.base_offset}, which is not here")
+    elif log.stat().st_size < mark.position:
+        text = f"it is at byte {mark.position}, {log.name} has {log.stat().st_size} bytes"
+        report.warning("mark", path, text, position=mark.position)
+    if mark.offset not in dict(files.producer_snapshots):
+        report.warning("mark", path, f"there is no producer snapshot of its offset {mark.offset}", offset=mark.offset)
 
 
 def _read_topic_id(path: Path, report: Report) -> bytes | None:

@@ -174,6 +174,15 @@ def _dump_producer_snapshot(path: Path, options: DumpOptions) -> Iterator[Item]:
         yield {"type": "problem", "path": str(path), "text": snapshot.problem}
 
 
+def _dump_mark(path: Path, options: DumpOptions) -> Iterator[Item]:
+    del options
+    mark = binary_files.read_mark(path)
+    if isinstance(mark, str):
+        yield {"type": "problem", "path": str(path), "text": mark}
+    else:
+        yield {"type": "mark", **mark._asdict()}
+
+
 def _dump_epochs(path: Path, options: DumpOptions) -> Iterator[Item]:
     del options
     for entry in text_files.leader_epochs(path):
@@ -213,6 +222,7 @@ _DUMPERS = {
     FileKind.TIME_INDEX: _dump_time_index,
     FileKind.TRANSACTION_INDEX: _dump_transaction_index,
     FileKind.PRODUCER_SNAPSHOT: _dump_producer_snapshot,
+    FileKind.MARK: _dump_mark,
     FileKind.LEADER_EPOCHS: _dump_epochs,
     FileKind.OFFSETS: _dump_offsets,
     FileKind.PARTITION_METADATA: _dump_partition_metadata,

@@ -37,6 +37,7 @@ _ASIDE = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|damaged)(-\d+(\.\d+)?)?")
 _METADATA_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_MARK_NAME = ".pybroker_mark"
 _REMOTE_CACHE = "remote-log-index-cache"
 
 
@@ -48,6 +49,7 @@ class FileKind(Enum):
     TIME_INDEX = "timeindex"
     TRANSACTION_INDEX = "txnindex"
     PRODUCER_SNAPSHOT = "snapshot"
+    MARK = "mark"
     METADATA_SNAPSHOT = "checkpoint"
     LEADER_EPOCHS = "leader-epoch-checkpoint"
     OFFSETS = "offset-checkpoint"
@@ -58,6 +60,7 @@ class FileKind(Enum):
 
 
 _NAMED = {
+    _MARK_NAME: FileKind.MARK,
     epoch_checkpoint.FILE_NAME: FileKind.LEADER_EPOCHS,
     partition_metadata.FILE_NAME: FileKind.PARTITION_METADATA,
     meta_properties.FILE_NAME: FileKind.META_PROPERTIES,
@@ -120,6 +123,7 @@ class PartitionFiles:
     leader_epochs: Path | None = None
     metadata: Path | None = None
     quorum_state: Path | None = None
+    mark: Path | None = None
     aside: list[tuple[str, Path]] = field(default_factory=list)
     unknown: list[Path] = field(default_factory=list)
 
@@ -171,6 +175,8 @@ class PartitionFiles:
             self.metadata = entry
         elif entry.name == QUORUM_STATE:
             self.quorum_state = entry
+        elif entry.name == _MARK_NAME:
+            self.mark = entry
         else:
             self.unknown.append(entry)
 

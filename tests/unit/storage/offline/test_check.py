@@ -15,6 +15,7 @@ from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, fli
 
 from pybroker.cli.main import main
 from pybroker.native.walk import EVERY, SegmentWalk
+from pybroker.protocol.record_batch import crc32c
 from pybroker.storage.offline.layout import PartitionFiles
 
 PLAIN = "plain-0"
@@ -227,3 +228,30 @@ def test_the_command_has_exit_statuses_and_json(log_dir: Path) -> None:
     # That a producer's sequence has a hole there is only worth knowing.
     assert [each["path"] for each in found if each["severity"] == "error"] == [str(log) for log in logs]
     assert sums["checked"]["faults"] == 2
+
+
+def mark_of(offset: int, base_offset: int, position: int) -> bytes:
+    body = struct.pack(">qqq3I", offset, base_offset, position, 0, 0, 0)
+    return struct.pack(">hI", 0, crc32c(body)) + body
+
+
+def test_a_mark_is_held_against_its_segment_and_its_snapshot(log_dir: Path) -> None:
+    partition = log_dir / "transactions-0"
+    mark = partition / ".pybroker_mark"
+    segment = max(partition.glob("*.log"))
+    snapshot_offset = int(max(partition.glob("*.snapshot")).stem)
+    base_offset, size_bytes = int(segment.stem), segment.stat().st_size
+    good = mark_of(snapshot_offset, base_offset, size_bytes)
+    mark.write_bytes(good)
+    assert faults(log_dir) == []
+    for bad in (
+        good[:-1],
+        bytes([good[0], 1]) + good[2:],
+        good[:-1] + b"\1",
+        mark_of(snapshot_offset, base_offset, size_bytes + 1),
+        mark_of(snapshot_offset, base_offset + 1, size_bytes),
+        mark_of(snapshot_offset + 1, base_offset, size_bytes),
+    ):
+        mark.write_bytes(bad)
+        assert [(each.kind, each.path) for each in faults(log_dir)] == [("mark", mark)], bad
+    assert faults(mark) == [], "what is not given is not looked at"

@@ -84,3 +84,15 @@ def test_the_command_prints_lines_for_people_and_for_programs() -> None:
     assert sum(line.startswith("  batch ") for line in people.output.splitlines()) == 126
     nothing = CliRunner().invoke(main, ["log", "dump", "/nowhere"])
     assert nothing.exit_code == 2
+
+
+def test_a_mark_and_one_that_is_damaged(tmp_path: Path) -> None:
+    mark = tmp_path / ".pybroker_mark"
+    told = {"offset": 10, "base_offset": 3, "position": 3840}
+    counts = {"offset_entries": 2, "time_entries": 1, "transaction_entries": 0}
+    mark.write_bytes(
+        bytes.fromhex("000077a2779d 000000000000000a 0000000000000003 0000000000000f00 00000002 00000001 00000000")
+    )
+    assert items(mark)[1:] == [{"type": "mark", **told, **counts}]
+    flip(mark, 100)
+    assert [item["type"] for item in items(mark)] == ["file", "problem"]
