@@ -362,6 +362,8 @@ int32_t pb_partition_sync(pb_partition *partition, pb_native_failure *failure)
     return pb_abi_fail(failure, &inner, result);
 }
 
+enum { SYNC_ROUNDS = 3 };
+
 int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
@@ -370,9 +372,15 @@ int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure)
     pthread_mutex_lock(&partition->lock);
     int result = pb_log_mark_begin(partition->log, &plan);
     pthread_mutex_unlock(&partition->lock);
-    if (result == 0 && (result = pb_partition_sync(partition, failure)) != 0) {
-        pb_log_mark_release(&plan);
-        return result;
+    /* A sync covers what was written when it began, and writes may have been under way. */
+    for (int round = 0; result == 0 && plan.snapshot != NULL && round < SYNC_ROUNDS; round++) {
+        pthread_mutex_lock(&partition->lock);
+        bool is_behind = pb_log_durable_end(partition->log) < plan.mark.offset;
+        pthread_mutex_unlock(&partition->lock);
+        if (is_behind && (result = pb_partition_sync(partition, failure)) != 0) {
+            pb_log_mark_release(&plan);
+            return result;
+        }
     }
     if (result == 0)
         result = pb_log_mark_finish(partition->log, &guard, &plan, &inner);

@@ -141,6 +141,7 @@ static int finish_files(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
 {
     /* Nobody needs the mark now; should it come back, it is true. */
     int rc = log->marked_offset >= 0 ? pb_log_unlink_file(log, PB_MARK_FILE) : 0;
+    rc = rc == -ENOENT ? 0 : rc;
     rc = rc == 0 ? close_derived(log, syncs, failure) : pb_log_fail(log, failure, rc, "cannot remove the mark");
     pb_segment *active = pb_log_active(log);
     if (rc == 0 && (rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes)) != 0)
@@ -266,9 +267,11 @@ int64_t pb_log_recovery_point(const pb_log *log)
     if (log->epochs.unsaved_offset < point)
         point = log->epochs.unsaved_offset;
     /* Recovery reads the segment that the point lies in, and builds its indexes again. The active segment's very end
-     * will lie in the next one, so while its indexes are not synced the point stays below. */
+     * will lie in the next one, so while its indexes are not synced, or lack the entry that sealing gives to its
+     * newest batches, the point stays below. */
     const pb_segment *active = pb_log_active(log);
-    if (point == log->written_end && point > active->base_offset && active->indexes != PB_SYNCED)
+    if (point == log->written_end && point > active->base_offset &&
+        (active->indexes != PB_SYNCED || active->largest_timestamp_ms > active->last_time_entry_ms))
         point--;
     return point;
 }

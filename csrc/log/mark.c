@@ -111,6 +111,15 @@ static int drop_snapshot(pb_log *log, const pb_log_guard *guard, int64_t offset)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* A mark that may be in its place, or not for good, is one that nobody would drop. */
+static int replace_mark(pb_log *log, const uint8_t *bytes)
+{
+    int rc = pb_log_replace_file(log, PB_MARK_FILE, (const char *)bytes, PB_MARK_BYTES);
+    int dropped = rc == 0 ? 0 : pb_log_drop_mark(log);
+    /* Told as what ends the log. */
+    return dropped != 0 ? -EIO : rc;
+}
+
 /* Under the token; all that lies below the mark is durable. */
 static int set_mark(pb_log *log, const pb_log_guard *guard, pb_segment *segment, const pb_mark_plan *plan,
                     pb_failure *failure)
@@ -126,7 +135,7 @@ static int set_mark(pb_log *log, const pb_log_guard *guard, pb_segment *segment,
                                         true);
     pb_mark_format(&mark, bytes);
     if (rc == 0)
-        rc = pb_log_replace_file(log, PB_MARK_FILE, (const char *)bytes, sizeof(bytes));
+        rc = replace_mark(log, bytes);
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot set a mark to recover from");
     int64_t before = log->marked_offset;
@@ -138,10 +147,14 @@ static int set_mark(pb_log *log, const pb_log_guard *guard, pb_segment *segment,
 
 int pb_log_mark_finish(pb_log *log, const pb_log_guard *guard, const pb_mark_plan *plan, pb_failure *failure)
 {
-    if (plan->snapshot == NULL || pb_log_begin_maintenance(log, guard) != 0)
+    if (plan->snapshot == NULL)
         return 0;
+    int rc = pb_log_begin_maintenance(log, guard);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "other upkeep is under way, no mark is set");
     pb_segment *segment = find_segment(log, guard, plan);
-    int rc = segment != NULL ? set_mark(log, guard, segment, plan, failure) : 0;
+    rc = segment != NULL ? set_mark(log, guard, segment, plan, failure)
+                         : pb_log_fail(log, failure, -EBUSY, "the log has not got so far, no mark is set");
     if (segment != NULL)
         pb_segment_release(segment);
     if (rc != 0 && !pb_error_passes(rc)) {
@@ -156,9 +169,12 @@ int pb_log_mark_finish(pb_log *log, const pb_log_guard *guard, const pb_mark_pla
 int pb_log_drop_mark(pb_log *log)
 {
     int rc = pb_log_unlink_file(log, PB_MARK_FILE);
-    if (rc == 0)
+    /* None that anybody has set: nothing is waited for. */
+    if (rc == -ENOENT && log->marked_offset < 0)
+        return 0;
+    if (rc == 0 || rc == -ENOENT)
         rc = log->io->ops->directory_sync(log->io, log->directory);
-    if (rc != 0 && rc != -ENOENT)
+    if (rc != 0)
         return rc;
     log->marked_offset = -1;
     return 0;

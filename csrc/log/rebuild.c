@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "log/mark.h"
 #include "log/recovery.h"
 #include "log/scan.h"
 #include "log/scrub.h"
@@ -144,6 +145,9 @@ int pb_log_rebuild_indexes(pb_log *log, const pb_log_guard *guard, pb_segment *s
     if (rc == 0)
         rc = pb_log_begin_maintenance(log, guard);
     bool holds_token = rc == 0;
+    /* The mark counts entries of files that are replaced. */
+    if (rc == 0 && log->marked_offset >= 0 && log->marked_base == segment->base_offset)
+        rc = pb_log_drop_mark(log);
     if (rc == 0)
         rc = withdraw(log, guard, segment, scratch->size_bytes, counts) ? 0 : -ESTALE;
     if (rc == 0) {

@@ -114,10 +114,10 @@ static int store_indexes(const recovery *r, pb_segment *segment)
     for (size_t i = 0; rc == 0 && i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
         uint32_t entry_bytes;
         pb_index_buffer *index = pb_segment_index(segment, KINDS[i], &entry_bytes);
-        if (KINDS[i] == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0)
-            continue;
         PB_ASSERT(index->flushed_count == 0);
-        rc = pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, sync);
+        rc = KINDS[i] == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0
+                 ? pb_segment_unlink_index(segment, KINDS[i])
+                 : pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, sync);
         if (rc == 0)
             pb_index_flushed(index, index->pending_count, entry_bytes);
     }

@@ -191,6 +191,16 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
     return rc != 0 ? rc : close_rc;
 }
 
+int pb_segment_unlink_index(const pb_segment *segment, pb_file_kind kind)
+{
+    char path[PB_LOG_PATH_BYTES];
+    const char *extra = atomic_load(&segment->names) == PB_NAMES_CLEANED ? ".cleaned" : "";
+    int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, extra);
+    if (rc == 0)
+        rc = segment->io->ops->unlink(segment->io, path);
+    return rc == -ENOENT ? 0 : rc;
+}
+
 int64_t pb_segment_entry_offset(const pb_segment *segment, pb_file_kind kind, const uint8_t *entry)
 {
     switch (kind) {

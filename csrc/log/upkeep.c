@@ -52,9 +52,8 @@ static int flush_index(const pb_log_guard *guard, pb_segment *segment, pb_file_k
     pb_log_unlock(guard);
     if (count > 0 && copy == NULL)
         return -ENOMEM;
-    /* Only aborted transactions make a transaction index. */
     if (kind == PB_FILE_TRANSACTION_INDEX && count + flushed == 0)
-        return 0;
+        return pb_segment_unlink_index(segment, kind);
     int rc = pb_segment_write_index(segment, kind, copy, count, flushed, sync);
     free(copy);
     if (rc == 0 && count > 0) {

@@ -169,14 +169,18 @@ class LogMaintenance:
         for log, error in await call_each(self._manager.executor, work):
             self._manager.failures.report(log, what, error)
 
-    async def _run_each(self, what: str, work: list[tuple[PartitionLog, Call]]) -> None:
-        """Run one call after the other. Each may take long: a log that is to be closed must not wait for the others."""
+    async def _run_each(self, what: str, work: list[tuple[PartitionLog, Call]]) -> bool:
+        """Run one call after the other. Each may take long: a log that is to be closed must not wait for the others.
+        Whether none failed."""
+        done = True
         for log, call in work:
             if not log.closing:
                 try:
                     await log.run(call, log.native)
                 except NativeError as error:
+                    done = False
                     self._manager.failures.report(log, what, error)
+        return done
 
     # ---- marks -----------------------------------------------------------------------------------------------------
 
@@ -196,13 +200,14 @@ class LogMaintenance:
         """Set a mark in every log that has grown by so much since it was last synced from here."""
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
-            due: list[tuple[PartitionLog, Call]] = []
+            due: list[tuple[PartitionLog, int]] = []
             for log in logs:
                 state = states.get(log.key)
                 if state is not None and state.appended_bytes - log.synced_bytes >= grown_bytes:
-                    log.synced_bytes = state.appended_bytes
-                    due.append((log, NativePartition.mark))
-            await self._run_each("setting a mark", due)
+                    due.append((log, state.appended_bytes))
+            for log, appended_bytes in due:
+                if await self._run_each("setting a mark", [(log, NativePartition.mark)]):
+                    log.synced_bytes = appended_bytes
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
 
