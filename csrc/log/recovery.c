@@ -37,6 +37,7 @@ typedef struct recovery {
     int64_t recovery_point; /* the checkpoint's, or the mark's */
     int64_t trusted_offset; /* everything below was durable */
     int64_t gap_offset;     /* all gaps between segments that were accepted lie below */
+    int64_t scanned_base;   /* of the first segment that was read; INT64_MAX: none */
     bool resumes;           /* at a mark */
     pb_resume resume;
     bool epochs_damaged;
@@ -125,8 +126,10 @@ static int store_indexes(const recovery *r, pb_segment *segment)
     return rc;
 }
 
-/* Forget a segment's indexes, so that a replay builds them. */
-static int reset_indexes(recovery *r, pb_segment *segment)
+/* Forget a segment's indexes, so that a replay builds them. The files stay until those are written over them: where the
+ * recovery point is the segment's very end, the next one may begin there before that, and then the files are relied on.
+ */
+static void reset_indexes(recovery *r, pb_segment *segment)
 {
     pb_index_clear(&segment->offset_index);
     pb_index_clear(&segment->time_index);
@@ -136,11 +139,6 @@ static int reset_indexes(recovery *r, pb_segment *segment)
     segment->last_time_entry_ms = -1;
     segment->indexes = PB_UNSAVED;
     r->report->rebuilt_index_count++;
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, segment->directory, segment->base_offset, PB_FILE_TRANSACTION_INDEX, "");
-    if (rc == 0)
-        rc = segment->io->ops->unlink(segment->io, path);
-    return rc == -ENOENT ? 0 : rc;
 }
 
 static pb_replay replay_of(recovery *r, pb_segment *segment, int flags)
@@ -325,9 +323,7 @@ static int check_sealed(recovery *r, uint32_t index)
     int rc = open_file(r, segment);
     if (rc != 0)
         return rc;
-    rc = reset_indexes(r, segment);
-    if (rc != 0)
-        return fail_segment(r, segment, rc, "cannot remove an index of");
+    reset_indexes(r, segment);
     /* Which transactions its markers abort is known from the producers before it. */
     rc = pb_replay_producers(r->log, NULL, segment->base_offset, r->failure);
     if (rc != 0)
@@ -436,7 +432,7 @@ static int cut_log(recovery *r, uint32_t first, int64_t end_offset, pb_segment *
 }
 
 /* Where the scan of a segment begins. */
-static int begin_scan(recovery *r, uint32_t index, pb_replay *replay)
+static void begin_scan(recovery *r, uint32_t index, pb_replay *replay)
 {
     pb_segment *segment = r->log->segments[index];
     *replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_EPOCHS | PB_REPLAY_PRODUCERS);
@@ -446,13 +442,10 @@ static int begin_scan(recovery *r, uint32_t index, pb_replay *replay)
         replay->first_timestamp_ms = r->resume.first_timestamp_ms;
         replay->indexed_position = r->resume.indexed_position;
         replay->newest_seen = true;
-        return 0;
+        return;
     }
-    int rc = reset_indexes(r, segment);
-    if (rc != 0)
-        return fail_segment(r, segment, rc, "cannot remove an index of");
+    reset_indexes(r, segment);
     segment->old_magic = false;
-    return 0;
 }
 
 /* Read what a segment has above the recovery point, or all of it; *next_offset moves to its end. */
@@ -461,10 +454,9 @@ static int scan_segment(recovery *r, uint32_t index, int64_t *next_offset)
     pb_segment *segment = r->log->segments[index];
     pb_replay replay;
     int rc = open_file(r, segment);
-    if (rc == 0)
-        rc = begin_scan(r, index, &replay);
     if (rc != 0)
         return rc;
+    begin_scan(r, index, &replay);
     int64_t begun_position = replay.position;
     rc = replay_whole(r, &replay, sealed_end_of(r->log, index));
     if (rc != 0)
@@ -523,6 +515,25 @@ static int begin_producers(recovery *r, uint32_t first)
     return 0;
 }
 
+/* What a roll to a segment that begins here has left: a snapshot, which the next upkeep writes, and syncs before the
+ * recovery point passes. The roll's own may be lost, and what lies before be deleted before it is missed. */
+static int take_snapshot(recovery *r, int64_t offset)
+{
+    pb_log *log = r->log;
+    pb_roll *roll = calloc(1, sizeof(*roll));
+    if (roll == NULL)
+        return pb_log_fail(log, r->failure, -ENOMEM, "cannot make a producer snapshot");
+    roll->base_offset = offset;
+    roll->snapshot = pb_producer_snapshot_format(&log->producers, &roll->snapshot_length);
+    if (roll->snapshot == NULL) {
+        pb_roll_free(roll);
+        return pb_log_fail(log, r->failure, -ENOMEM, "cannot make a producer snapshot");
+    }
+    pb_list_push_back(&log->snapshots_due, &roll->link);
+    log->snapshot_offset = offset;
+    return 0;
+}
+
 /* Everything from segment `first` on, or from the mark in it, is read and checked. */
 static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 {
@@ -538,7 +549,10 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
             pb_producers_clear(&log->producers);
         if (segment->base_offset > *next_offset && segment->base_offset > r->gap_offset)
             r->gap_offset = segment->base_offset;
-        rc = scan_segment(r, i, next_offset);
+        if (i > first)
+            rc = take_snapshot(r, segment->base_offset);
+        if (rc == 0)
+            rc = scan_segment(r, i, next_offset);
         if (rc == 0 && i + 1 < log->segment_count) {
             rc = store_indexes(r, segment);
             close_file(segment);
@@ -587,7 +601,18 @@ static int load_epochs(recovery *r)
 }
 
 /* Kafka's rule: a snapshot stays when a segment begins there, or when it is the newest; none lies above the end. That
- * of a mark stays as well. */
+ * of a mark stays as well. But of what was scanned they are due anew: what lies there may be of batches that were cut
+ * off, and have come back by a loss of power. One at the very end is written over before anything is read from it. */
+static bool is_stray(const recovery *r, int64_t offset, int64_t newest)
+{
+    const pb_log *log = r->log;
+    if (offset == log->marked_offset || offset == log->written_end)
+        return false;
+    int index = pb_log_segment_floor(log, offset);
+    bool begins = offset < log->written_end && index >= 0 && log->segments[index]->base_offset == offset;
+    return offset > r->scanned_base || (offset != newest && !begins);
+}
+
 static int drop_stray_snapshots(recovery *r)
 {
     pb_log *log = r->log;
@@ -601,9 +626,7 @@ static int drop_stray_snapshots(recovery *r)
     }
     for (uint32_t i = 0; rc == 0 && i < snapshots.count; i++) {
         int64_t offset = snapshots.values[i];
-        int index = pb_log_segment_floor(log, offset);
-        if (offset == newest || offset == log->marked_offset ||
-            (offset <= log->written_end && index >= 0 && log->segments[index]->base_offset == offset))
+        if (!is_stray(r, offset, newest))
             continue;
         char path[PB_LOG_PATH_BYTES];
         rc = pb_segment_path(path, log->directory, offset, PB_FILE_SNAPSHOT, "");
@@ -681,6 +704,7 @@ static int recover_segments(recovery *r)
             first_scan = log->segment_count - 1;
     }
     bool scanned = first_scan < log->segment_count;
+    r->scanned_base = scanned ? log->segments[first_scan]->base_offset : INT64_MAX;
     if (rc == 0 && scanned)
         rc = scan_from(r, first_scan, &end);
     /* Segments behind a cut are gone: the one that is last now was sealed. */
@@ -694,13 +718,7 @@ static int recover_segments(recovery *r)
         log->durable_end = log->start_offset;
     if (!scanned)
         return pb_replay_producers(log, NULL, end, r->failure);
-    /* The snapshot that was loaded lies below what was scanned. */
-    size_t length;
-    uint8_t *bytes = pb_producer_snapshot_format(&log->producers, &length);
-    rc = bytes == NULL ? -ENOMEM : pb_producer_snapshot_write(log->io, log->directory, end, bytes, length, false);
-    free(bytes);
-    log->snapshot_offset = end;
-    return rc == 0 ? 0 : pb_log_fail(log, r->failure, rc, "cannot write the producer snapshot");
+    return take_snapshot(r, end);
 }
 
 static int recover_directory(recovery *r)
@@ -755,6 +773,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
 {
     recovery r = {.log = log, .options = options, .report = report, .failure = failure};
     r.active_first_timestamp_ms = -1;
+    r.scanned_base = INT64_MAX;
     r.recovery_point = options->recovery_point;
     r.trusted_offset = options->clean ? INT64_MAX : options->recovery_point;
     r.gap_offset = options->gap_offset > r.trusted_offset ? options->gap_offset : r.trusted_offset;

@@ -3,12 +3,15 @@
  * roll, a snapshot, a sync, a truncation, a deletion, a cleaning, a close, or of the recovery from the crash before.
  * Several idempotent producers append. After SIGKILL all that was written is there, after a power cut all that was
  * synced, and in both cases the rest is a prefix: nothing doubled, missing in between, or changed; and a producer that
- * repeats its last batch is recognised. A log that becomes hot and cold again keeps the same promises: its ring
- * outlives a kill, is replayed before the log is opened, and is gone after a power cut. Every other log is a compacted
- * one, which is allowed gaps, but none that a power cut makes.
+ * repeats its last batch is recognised; of some logs two more producers are transactional, and what they aborted is
+ * known. A log that becomes hot and cold again keeps the same promises: its ring outlives a kill, is replayed before
+ * the log is opened, and is gone after a power cut. Every other log is a compacted one, which is allowed gaps, but none
+ * that a power cut makes.
  *
  * Readers in mode `acks` see what lies below the durable end. They are modelled at their most eager: at every disk
  * operation they are taken to have read all of it, and after the crash it has to be there.
+ *
+ * A log that has marks set often is also recovered without its mark, from the same disk, and has to be the same.
  *
  * A run is one seed, and replays exactly: the log is single-threaded here, and disk, crash and operations draw from it.
  * Header only: the executables that include it may replace a part of the log by one with a planted bug.
@@ -24,9 +27,12 @@
 #include "log/mark.h"
 #include "log/producer_state.h"
 #include "log/ring_replay.h"
+#include "log/transaction_index.h"
 #include "tests/log/log_fixture.h"
+#include "tests/sim/log_twins.h"
 
 enum { MAX_LIVES = 8, OPERATIONS = 60, PRODUCERS = 3, BATCHES = MAX_LIVES * OPERATIONS * 8 };
+enum { TRANSACTIONAL = 2 }; /* producers, behind the others */
 
 /* What was appended, in order. */
 typedef struct sent {
@@ -35,6 +41,7 @@ typedef struct sent {
     uint32_t crc;
     int producer; /* 1.. */
     int32_t sequence;
+    int marker; /* 1: abort, 2: commit */
 } sent;
 
 /* What a crash now must leave: copied at the moment of the crash. */
@@ -54,6 +61,8 @@ typedef struct life {
     uint64_t random;
     promise now;
     bool marks_often;
+    bool transactions;
+    int32_t leader_epoch;
     bool truncating; /* the model has cut the log, which itself is about to */
 } life;
 
@@ -74,6 +83,7 @@ static struct {
     int64_t countdown;
     uint64_t seed;
     pb_io *image; /* NULL: not yet */
+    pb_io *twin;  /* the same disk once more */
     promise promised;
     const pb_io_ops *real;
     pb_io_ops hooked;
@@ -98,6 +108,8 @@ static void count_operation(pb_io *io)
         return;
     crash.promised = it->now;
     CHECK_INT(pb_sim_crash(io, crash.promised.kind, crash.seed, &crash.image), 0);
+    if (it->marks_often)
+        CHECK_INT(pb_sim_crash(io, crash.promised.kind, crash.seed, &crash.twin), 0);
 }
 
 static int64_t hooked_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
@@ -161,7 +173,7 @@ static int hooked_filesystem_sync(pb_io *io, int filesystem)
 static void hook(life *it, uint64_t seed, int64_t crash_point)
 {
     crash.of = it;
-    crash.image = NULL;
+    crash.image = crash.twin = NULL;
     crash.seed = seed;
     int64_t point = 1 + (int64_t)draw(it, draw(it, 4) == 0 ? 20 : 500);
     crash.countdown = crash_point > 0 ? crash_point : point;
@@ -181,23 +193,52 @@ static void hook(life *it, uint64_t seed, int64_t crash_point)
 
 /* ---- what a broker does --------------------------------------------------------------------------------------- */
 
-static int32_t next_sequence(const life *it, int producer)
+/* The last batch of a producer; or, of all but markers, the last one. NULL: none. */
+static const sent *last_of(const life *it, int producer, bool with_markers)
 {
     for (int i = it->now.batch_count - 1; i >= 0; i--)
-        if (batches[i].producer == producer)
-            return batches[i].sequence + (int32_t)(batches[i].last_offset - batches[i].base_offset) + 1;
-    return 0;
+        if (batches[i].producer == producer && (with_markers || batches[i].marker == 0))
+            return &batches[i];
+    return NULL;
 }
 
-static batch_spec spec_of(const sent *batch)
+static int32_t next_sequence(const life *it, int producer)
+{
+    const sent *last = last_of(it, producer, false);
+    const pb_producer *known = pb_producers_find(&it->f.log->producers, producer);
+    /* A log that has nothing left of a producer but a marker takes it to be new. */
+    if (known != NULL && known->batch_count == 0)
+        return 0;
+    return last != NULL ? last->sequence + (int32_t)(last->last_offset - last->base_offset) + 1 : 0;
+}
+
+static batch_spec spec_of(const sent *batch, int32_t leader_epoch)
 {
     /* Timestamps and sizes differ from batch to batch, so that no two have the same CRC. */
     return (batch_spec){.record_count = (int)(batch->last_offset - batch->base_offset) + 1,
                         .value_length = 50 + batch->sequence % 400,
                         .timestamp = 1000 + batch->base_offset,
                         .producer_id = batch->producer,
+                        .is_transactional = batch->producer > PRODUCERS,
+                        .marker = batch->marker,
+                        .leader_epoch = leader_epoch,
                         .keyed = true,
                         .base_sequence = batch->sequence};
+}
+
+/* What one of the producers may send next. */
+static void draw_batch(life *it, sent *batch)
+{
+    batch->producer = 1 + (int)draw(it, PRODUCERS + (it->transactions ? TRANSACTIONAL : 0));
+    batch->sequence = next_sequence(it, batch->producer);
+    batch->base_offset = batch->last_offset = pb_log_appended_end(it->f.log);
+    const sent *before = last_of(it, batch->producer, true);
+    bool ends = batch->producer > PRODUCERS && before != NULL && before->marker == 0 && draw(it, 2) == 0;
+    batch->marker = ends ? 1 + (int)draw(it, 2) : 0;
+    if (!ends)
+        batch->last_offset += (int64_t)draw(it, 4);
+    if (it->transactions && draw(it, 16) == 0)
+        pb_log_start_epoch(it->f.log, ++it->leader_epoch);
 }
 
 /* Queue some batches of different producers and write them; with `fails`, a part of the write only. */
@@ -208,11 +249,8 @@ static void append(life *it, bool fails)
     for (uint64_t left = 1 + draw(it, 4); left > 0; left--) {
         sent *batch = &batches[it->now.batch_count];
         CHECK(it->now.batch_count < BATCHES);
-        batch->producer = 1 + (int)draw(it, PRODUCERS);
-        batch->sequence = next_sequence(it, batch->producer);
-        batch->base_offset = pb_log_appended_end(it->f.log);
-        batch->last_offset = batch->base_offset + (int64_t)draw(it, 4);
-        pb_append *op = append_make(spec_of(batch));
+        draw_batch(it, batch);
+        pb_append *op = append_make(spec_of(batch, it->leader_epoch));
         CHECK_INT(pb_log_append(it->f.log, op), 0);
         CHECK_INT(op->base_offset, batch->base_offset);
         pb_batch_header header;
@@ -299,9 +337,11 @@ static void account_for_gaps(life *it)
         it->now.checkpoint_gap = gap_offset;
 }
 
-/* No key comes twice, so everything stays; but small segments become one. */
+/* No key comes twice, so everything stays, unless it was aborted; but small segments become one. */
 static void clean(life *it)
 {
+    if (it->transactions)
+        return;
     account_for_gaps(it);
     pb_clean_settings settings = {
         .upper_offset = pb_log_written_end(it->f.log),
@@ -346,6 +386,9 @@ static void close_in_order(life *it)
     CHECK_INT(ops->file_close(it->f.io, filesystem), 0);
 }
 
+static void check_aborted(life *it);
+static void check_stable(life *it);
+
 static void stop_and_start(life *it)
 {
     close_in_order(it);
@@ -356,6 +399,8 @@ static void stop_and_start(life *it)
     it->f.options.log_start_offset = it->now.start_offset;
     fixture_open(&it->f);
     it->f.options.clean = false;
+    check_aborted(it);
+    check_stable(it);
 }
 
 /* Appends may come between the steps. */
@@ -462,17 +507,72 @@ static void check_batches(life *it, const promise *promised)
 /* A producer that did not hear of its last batch sends it again. */
 static void check_duplicates(life *it)
 {
-    for (int producer = 1; producer <= PRODUCERS; producer++) {
-        int i = it->now.batch_count - 1;
-        while (i >= 0 && batches[i].producer != producer)
-            i--;
-        if (i < 0 || batches[i].base_offset < pb_log_start_offset(it->f.log))
+    for (int producer = 1; producer <= PRODUCERS + TRANSACTIONAL; producer++) {
+        const sent *last = last_of(it, producer, false);
+        if (last == NULL || last->base_offset < pb_log_start_offset(it->f.log))
             continue;
-        pb_append *again = append_make(spec_of(&batches[i]));
+        pb_append *again = append_make(spec_of(last, it->leader_epoch));
         CHECK_INT(pb_log_append(it->f.log, again), PB_LOG_DUPLICATE);
-        CHECK_INT(again->base_offset, batches[i].base_offset);
+        CHECK_INT(again->base_offset, last->base_offset);
         append_free(again);
     }
+}
+
+/* Where the transaction began that batch `i` is of, or ends. */
+static int64_t first_of_transaction(int i)
+{
+    int first = i;
+    for (int before = i - 1; before >= 0; before--) {
+        if (batches[before].producer != batches[i].producer)
+            continue;
+        if (batches[before].marker != 0)
+            break;
+        first = before;
+    }
+    return batches[first].base_offset;
+}
+
+/* Readers of committed records stop at the oldest open transaction, if the log has all of it. */
+static void check_stable(life *it)
+{
+    int64_t start = pb_log_start_offset(it->f.log), end = pb_log_written_end(it->f.log), stable = end;
+    for (int producer = PRODUCERS + 1; producer <= PRODUCERS + TRANSACTIONAL; producer++) {
+        const sent *last = last_of(it, producer, true);
+        if (last == NULL || last->marker != 0)
+            continue;
+        int64_t first = first_of_transaction((int)(last - batches));
+        if (first < stable)
+            stable = first;
+    }
+    if (stable >= start)
+        CHECK_INT(pb_log_last_stable_offset(it->f.log, end), stable);
+}
+
+/* The log knows of every transaction that was aborted, as far as it has all of it, and of no other. */
+static void check_aborted(life *it)
+{
+    pb_transaction_entry *entries;
+    int count, matched = 0;
+    int64_t start = pb_log_start_offset(it->f.log), end = pb_log_written_end(it->f.log);
+    CHECK_INT(pb_log_aborted_entries(it->f.log, &it->f.guard, start, end, &entries, &count), 0);
+    for (int i = 0; i < it->now.batch_count; i++) {
+        if (batches[i].producer <= PRODUCERS || batches[i].base_offset < start)
+            continue;
+        int64_t first = first_of_transaction(i);
+        if (batches[i].marker != 1)
+            continue;
+        int at = 0;
+        while (at < count && entries[at].last_offset != batches[i].base_offset)
+            at++;
+        CHECK(at < count || first < start);
+        if (at == count)
+            continue;
+        CHECK_INT(entries[at].producer_id, batches[i].producer);
+        CHECK(entries[at].first_offset == first || first < start);
+        matched++;
+    }
+    CHECK_INT(count, matched);
+    free(entries);
 }
 
 /* ---- rings ---------------------------------------------------------------------------------------------------- */
@@ -494,13 +594,18 @@ static int replay_ring(void *context, const char *name, bool is_directory)
     return 0;
 }
 
+static void replay_rings(pb_io *io)
+{
+    int rc = io->ops->directory_list(io, RINGS, replay_ring, io);
+    CHECK(rc == 0 || rc == -ENOENT);
+}
+
 /* What a broker does before it opens its logs. */
 static void start_rings(life *it, uint64_t seed)
 {
     enum { SIM_RING_BYTES = 4 * PB_DIRECT_BLOCK_BYTES };
     static pb_ring_identity identity = {.topic = "t"};
-    int rc = it->f.io->ops->directory_list(it->f.io, RINGS, replay_ring, it->f.io);
-    CHECK(rc == 0 || rc == -ENOENT);
+    replay_rings(it->f.io);
     pb_ring_pool_options options = {
         .io = it->f.io, .directory = RINGS, .budget_bytes = 1 << 20, .ring_bytes = SIM_RING_BYTES};
     memcpy(options.session_id, &seed, sizeof seed);
@@ -509,9 +614,25 @@ static void start_rings(life *it, uint64_t seed)
     it->f.options.ring_identity = &identity;
 }
 
+/* The log of this disk without its mark. */
+static void check_without_mark(life *it, pb_io *disk)
+{
+    fixture whole = it->f;
+    whole.options.io = whole.io = disk;
+    whole.options.rings = NULL;
+    int rc = disk->ops->unlink(disk, "/log/" PB_MARK_FILE);
+    CHECK(rc == 0 || rc == -ENOENT);
+    replay_rings(disk);
+    fixture_open(&whole);
+    check_twins(it->f.log, &it->f.guard, whole.log, &whole.guard);
+    fixture_close(&whole, false);
+    disk->ops->close(disk);
+}
+
 static bool live(life *it, uint64_t seed, const life_plan *plan, int64_t crash_point)
 {
     promise before = it->now;
+    pb_io *twin = crash.twin;
     it->now.kind = draw(it, 2) == 0 ? PB_SIM_KILL : PB_SIM_POWER_CUT;
     it->f.log = NULL;
     hook(it, seed, crash_point);
@@ -523,11 +644,15 @@ static bool live(life *it, uint64_t seed, const life_plan *plan, int64_t crash_p
     it->f.options.gap_offset = plan->gaps_unknown ? -1 : it->now.checkpoint_gap;
     it->f.options.clean = false;
     fixture_open(&it->f);
+    if (twin != NULL)
+        check_without_mark(it, twin);
     if (it->f.recovery.gap_offset > it->now.checkpoint_gap)
         it->now.checkpoint_gap = it->f.recovery.gap_offset;
     if (crash.image == NULL) {
         check_batches(it, &before);
         check_duplicates(it);
+        check_aborted(it);
+        check_stable(it);
     }
     for (int i = 0; i < OPERATIONS && crash.image == NULL; i++)
         operate(it);
@@ -571,12 +696,16 @@ static bool live_through(uint64_t seed, life_plan plan)
     it.f.options.config.segment_bytes = 4096;
     it.f.options.config.index_interval_bytes = 256;
     it.f.options.config.compact = seed % 2 == 0;
+    it.transactions = seed % 3 == 0;
+    crash.twin = NULL;
     /* The simulated clock is far from the timestamps here. */
     it.f.options.config.producer_expiration_ms = INT64_MAX;
     bool crashed_at_point = live(&it, seed * MAX_LIVES, &plan, plan.crash_point);
     for (int i = 1; i < plan.lives; i++)
         (void)live(&it, seed * MAX_LIVES + (uint64_t)i, &plan, 0);
     it.f.io->ops->close(it.f.io);
+    if (crash.twin != NULL)
+        crash.twin->ops->close(crash.twin);
     pthread_mutex_destroy(&it.f.mutex);
     return crashed_at_point;
 }

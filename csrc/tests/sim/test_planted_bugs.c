@@ -59,7 +59,7 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SEEDS = 50, GOOD_SEEDS = 10, BUGS = PRODUCERS_NOT_REPLAYED + 1 }; /* the others take many seeds */
 #else
-enum { SEEDS = 1500, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
+enum { SEEDS = 5000, GOOD_SEEDS = 20, BUGS = BUG_COUNT };
 #endif
 
 static void play_with(int planted)
