@@ -44,6 +44,11 @@ int32_t pb_partition_relocate(pb_partition *partition, const char *directory, in
     return pb_abi_fail(failure, &inner, pb_partition_move(partition, directory, for_good != 0, &inner));
 }
 
+void pb_partition_go_back(pb_partition *partition)
+{
+    pb_partition_move_back(partition);
+}
+
 void pb_partition_unhold(pb_partition *partition)
 {
     pb_partition_resume_writes(partition);

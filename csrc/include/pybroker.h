@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 8
+#define PB_ABI_VERSION 9
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -375,11 +375,13 @@ int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *fai
 /* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
  * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */
 int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
-/* While held: go on in `directory`, which has equal copies of all files, synced. From there it may go back to where it
- * was, unless it is `for_good`; syncs, and acks that wait for one, wait for pb_partition_unhold. -EBUSY: again later;
- * after any failure the log goes on where it was. Blocking. */
+/* While held: go on in `directory`, which has equal copies of all files, synced. From there pb_partition_go_back leads
+ * back to where it was, unless it is `for_good`; syncs, and acks that wait for one, wait for pb_partition_unhold.
+ * -EBUSY: again later; after any failure the log goes on where it was. Blocking. */
 int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int32_t for_good,
                               pb_native_failure *failure);
+/* While held, after a pb_partition_relocate that was not for good: as before it, whatever the disk says. */
+void pb_partition_go_back(pb_partition *partition);
 void pb_partition_unhold(pb_partition *partition);
 
 /* What a step of the scrub has found. */
@@ -618,7 +620,7 @@ typedef struct pb_clean_options {
     int64_t now_ms;              /* of the wall: delete horizons are set and compared with it */
     int64_t delete_retention_ms; /* delete.retention.ms */
     int64_t map_bytes;           /* memory for keys, 24 bytes each (log.cleaner.dedupe.buffer.size / threads) */
-    int64_t io_buffer_bytes;     /* log.cleaner.io.buffer.size / threads; at least 64 KiB is used */
+    int64_t io_buffer_bytes;     /* log.cleaner.io.buffer.size / threads; at least 64 KiB, and 12 MiB to read ahead */
     int32_t load_factor_percent; /* log.cleaner.io.buffer.load.factor * 100; 1 to 100 */
     int32_t compression;         /* Kafka's codec id for batches that are rewritten; -1 = each batch keeps its own */
     int32_t compression_level;   /* of that codec; INT32_MIN = its default */

@@ -369,10 +369,12 @@ int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failu
  * relocate, holding: the files in `directory` are the log from now on, all of them synced. Unless it is `for_good`, the
  * log may have to go back to files that are not, so what is durable stays what it was. -EBUSY: a sync is under way,
  * again later. After another failure the log is where it was.
+ * go_back, after a relocate that was not for good: the log is where it was before. No failure: its files stayed open.
  * release: give the tokens back; appends that came meanwhile wait for the next write: begin one.
  */
 int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, bool for_good, pb_failure *failure);
+void pb_log_go_back(pb_log *log, const pb_log_guard *guard);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */
 /* ---- hot logs: see log/hot.h ---- */

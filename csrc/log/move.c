@@ -99,11 +99,6 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     return rc;
 }
 
-void pb_log_release(pb_log *log, const pb_log_guard *guard)
-{
-    pb_log_return_tokens(log, guard);
-}
-
 /* The same segment with its file in `directory`; the indexes come later, under the lock. */
 static pb_segment *copy_segment(const pb_log *log, const pb_segment *from, const char *directory, bool is_active,
                                 int *result)
@@ -138,14 +133,42 @@ static void release_all(pb_segment **segments, uint32_t count)
     free(segments);
 }
 
-/* Nobody goes back from here: the files are synced, and what waits to be purged lies in the old directory. [lock] */
-static void settle_down(pb_log *log)
+/* What lies where the log was before, or where it has come back from. With both tokens. */
+static void close_left(pb_log *log)
+{
+    if (log->left != NULL)
+        release_all(log->left, log->segment_count);
+    log->left = NULL;
+}
+
+void pb_log_release(pb_log *log, const pb_log_guard *guard)
+{
+    close_left(log);
+    pb_log_return_tokens(log, guard);
+}
+
+/* Nobody goes back from here: the files are synced, and what waits to be purged lies in the old directory. */
+static void settle_down(pb_log *log, const pb_log_guard *guard)
 {
     pb_link *link;
+    close_left(log);
+    pb_log_lock(guard);
     log->durable_end = log->written_end;
     log->directory_dirty = false;
     while ((link = pb_list_pop_front(&log->removed)) != NULL)
         free(PB_CONTAINER(link, pb_removed, link));
+    pb_log_unlock(guard);
+}
+
+/* `segments` get the old ones. [lock] */
+static void exchange_segments(pb_log *log, pb_segment **segments)
+{
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        pb_segment_take_over(segments[i], segment);
+        log->segments[i] = segments[i];
+        segments[i] = segment;
+    }
 }
 
 /* 0: `segments` now has the old ones. -EBUSY: a sync works on the old ones. */
@@ -156,13 +179,8 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
     /* A segment that could not be made is left behind; so is a log that waits for its repair. */
     PB_ASSERT(log->maintaining && log->writing && (log->rolling == NULL || log->broken));
     bool busy = log->syncing;
-    for (uint32_t i = 0; !busy && i < log->segment_count; i++) {
-        pb_segment *segment = log->segments[i];
-        pb_segment_take_over(segments[i], segment);
-        log->segments[i] = segments[i];
-        segments[i] = segment;
-    }
     if (!busy) {
+        exchange_segments(log, segments);
         old->path = log->directory;
         pb_list_push_back(&log->old_directories, &old->link);
         log->directory = directory;
@@ -185,17 +203,30 @@ int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *director
         pb_list_init(&old->link);
         rc = exchange(log, guard, segments, old, path);
     }
-    if (segments != NULL)
-        release_all(segments, count);
     if (rc == 0) {
+        close_left(log);
+        log->left = segments;
         pb_log_drop_spare(log); /* it lies on the old disk */
-        pb_log_lock(guard);
         if (for_good)
-            settle_down(log);
-        pb_log_unlock(guard);
+            settle_down(log, guard);
         return 0;
     }
+    if (segments != NULL)
+        release_all(segments, count);
     free(path);
     free(old);
     return pb_fail(failure, rc, "cannot go on with the log in %s", directory);
+}
+
+void pb_log_go_back(pb_log *log, const pb_log_guard *guard)
+{
+    pb_log_lock(guard);
+    PB_ASSERT(log->left != NULL && !log->syncing);
+    exchange_segments(log, log->left);
+    pb_old_directory *old = PB_CONTAINER(log->old_directories.prev, pb_old_directory, link);
+    char *path = log->directory;
+    log->directory = old->path;
+    old->path = path;
+    pb_log_unlock(guard);
+    close_left(log);
 }

@@ -84,6 +84,7 @@ struct pb_log {
     pb_log_config config;
 
     pb_segment **segments; /* by base offset; the last one is active; never empty after open */
+    pb_segment **left;     /* while held and relocated: they lie where it was before; as many. Else NULL */
     uint32_t segment_count;
     uint32_t segment_capacity; /* room for every roll that is queued */
     uint32_t queued_roll_count;

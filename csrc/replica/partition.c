@@ -254,6 +254,13 @@ int pb_partition_move(pb_partition *partition, const char *directory, bool for_g
     return pb_log_relocate(partition->log, &guard, directory, for_good, failure);
 }
 
+void pb_partition_move_back(pb_partition *partition)
+{
+    PB_ASSERT(partition->moving);
+    pb_log_guard guard = pb_partition_guard(partition);
+    pb_log_go_back(partition->log, &guard);
+}
+
 void pb_partition_resume_writes(pb_partition *partition)
 {
     pb_log_guard guard = pb_partition_guard(partition);

@@ -478,11 +478,15 @@ class NativePartition:
         check(lib.pb_partition_hold(self.handle, failure), failure)
 
     def relocate(self, directory: str, *, for_good: bool) -> None:
-        """While held: go on in `directory`, which has synced copies of all files. The log may go back to where it was
-        unless it is `for_good`. EBUSY: again later. Blocking."""
+        """While held: go on in `directory`, which has synced copies of all files. `go_back` undoes it unless it is
+        `for_good`. EBUSY: again later. Blocking."""
         failure = new_failure()
         path = ffi.new("char[]", directory.encode())
         check(lib.pb_partition_relocate(self.handle, path, for_good, failure), failure)
+
+    def go_back(self) -> None:
+        """While held, after a `relocate`: go on where it was before."""
+        lib.pb_partition_go_back(self.handle)
 
     def unhold(self) -> None:
         """Let writes go on."""

@@ -338,7 +338,8 @@ def _switch(move: Move, original: Path) -> None:
     try:
         os.rename(source, original)
     except OSError:
-        _when_not_busy(lambda: native.relocate(str(source), for_good=False))
+        # It may be this disk that fails: the way back opens nothing there.
+        native.go_back()
         raise
     move.is_made = True
     fsync_directory(original.parent)

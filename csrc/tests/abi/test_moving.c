@@ -361,8 +361,7 @@ TEST(what_is_durable_stays_what_it_was_when_a_move_is_undone)
     served it;
     mini_client client;
     begin(&it, &client);
-    char source[128], copy[128];
-    snprintf(source, sizeof source, "%s/t-0", it.directory);
+    char copy[128];
     snprintf(copy, sizeof copy, "%s/copy", it.directory);
     pb_native_failure failure = {0};
     CHECK_INT(produce(&client), 0);
@@ -381,7 +380,10 @@ TEST(what_is_durable_stays_what_it_was_when_a_move_is_undone)
         CHECK_INT(pthread_create(&thread, NULL, sync_it, it.partition), 0);
         usleep(50000);
         CHECK_INT(durable_offset(&it), before);
-        CHECK_INT(pb_partition_relocate(it.partition, for_good ? copy : source, for_good, &failure), 0);
+        if (for_good)
+            CHECK_INT(pb_partition_relocate(it.partition, copy, 1, &failure), 0);
+        else
+            pb_partition_go_back(it.partition);
         CHECK_INT(durable_offset(&it), for_good ? 32 : before);
         pb_partition_unhold(it.partition);
         CHECK_INT(pthread_join(thread, NULL), 0);

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -280,6 +282,34 @@ def test_a_failed_switch_leaves_the_log_where_it_was(
         assert "t-0 could not be moved" in caplog.text and "of a test" in caplog.text
         async with running(config(tmp_path)) as daemon, connected(daemon) as client:
             assert await read_all(client, 4) == [value(number) for number in range(4)]
+
+    asyncio.run(run())
+
+
+def test_a_log_goes_back_to_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        segment = tmp_path / "a" / "t-0" / "00000000000000000000.log"
+        out_of_reach = segment.with_suffix(".out-of-reach")
+        async with filled(tmp_path, 3) as (daemon, client):
+            rename = os.rename
+
+            def fail(source: Path, target: Path) -> None:
+                # What is open on the failing disk can be used for a while, but nothing can be opened.
+                rename(segment, out_of_reach)
+                raise OSError(errno.EIO, "of a test", str(source))
+
+            monkeypatch.setattr(log_mover.os, "rename", fail)
+            assert await alter(client, tmp_path / "b") == OK
+            await until_async(lambda: not daemon.services.mover._tasks)
+            monkeypatch.undo()
+            assert not list((tmp_path / "b").glob("t-0*")), "the log is not in there"
+            assert daemon.logs.directories[0].failure is not None
+            row = await client.produce("t", value(3))
+            assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR, "nothing is acknowledged that nobody will find"
+        out_of_reach.rename(segment)
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert place(daemon) == "a"
+            assert await read_all(client, 3) == [value(number) for number in range(3)]
 
     asyncio.run(run())
 
