@@ -175,6 +175,16 @@ static void notice_mixture(pb_reactor *reactor, uint32_t frame_bytes)
         pb_reactor_hurry(reactor);
 }
 
+/* A frame of which a part has come and that finds no room behind it: as long as it would be held, the rest stays with
+ * the client. What it waits for may be others, who need the memory to be heard. */
+static bool must_wait(pb_connection *connection, uint32_t bytes)
+{
+    const pb_chunk *chunk = connection->chunk;
+    const uint8_t *frame = chunk->data + connection->start + FRAME_HEADER_BYTES;
+    return bytes > chunk->capacity - connection->start && connection->handler->may_begin != NULL &&
+           !connection->handler->may_begin(connection, frame, connection->end - connection->start - FRAME_HEADER_BYTES);
+}
+
 /* One step of the frame loop: true when there may be another frame to take. */
 static bool take_frame(pb_connection *connection)
 {
@@ -191,8 +201,10 @@ static bool take_frame(pb_connection *connection)
                    length > INT32_MAX ? "a negative request size" : "a request larger than socket.request.max.bytes");
         return false;
     }
-    if (connection->end - connection->start < bytes)
+    if (connection->end - connection->start < bytes) {
+        connection->held = must_wait(connection, bytes);
         return false;
+    }
     notice_mixture(connection->reactor, bytes);
     const uint8_t *frame = connection->chunk->data + connection->start + FRAME_HEADER_BYTES;
     switch (connection->handler->frame(connection, connection->chunk, frame, length)) {

@@ -56,6 +56,9 @@ enum pb_frame_verdict {
 typedef struct pb_connection_handler {
     void (*opened)(pb_connection *connection); /* of one made here: it is connected, and may send. NULL for others */
     enum pb_frame_verdict (*frame)(pb_connection *connection, pb_chunk *chunk, const uint8_t *frame, uint32_t length);
+    /* Could a frame that begins so, at least in part, be taken now, or would it be held? Memory of its own is taken for
+     * it then alone. NULL: always. */
+    bool (*may_begin)(pb_connection *connection, const uint8_t *frame, uint32_t length);
     void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
     void (*starved)(pb_connection *connection); /* it begins to wait for buffer memory; NULL: nobody minds */
     void (*closed)(pb_connection *connection);  /* last call: forget it */

@@ -112,6 +112,11 @@ static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *reque
     return PB_FRAME_REFUSE;
 }
 
+static bool may_begin(pb_connection *connection, const uint8_t *frame, uint32_t length)
+{
+    return may_start(connection, is_produce(frame, length));
+}
+
 /* Move a small request out of the chunk: true when `*frame` is a copy in the request's arena. */
 static bool copy_small(pb_request *request, const uint8_t **frame, uint32_t length)
 {
@@ -171,6 +176,7 @@ static void closed(pb_connection *connection)
 void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)
 {
     handler->frame = take_frame;
+    handler->may_begin = may_begin;
     handler->malformed = complain;
     handler->starved = starved;
     handler->closed = closed;

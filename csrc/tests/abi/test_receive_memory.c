@@ -150,6 +150,45 @@ TEST(requests_that_python_has_copied_leave_their_memory)
     }
 }
 
+/* A Produce behind a request that waits, as a JoinGroup does for the group's other members, who are to be heard. */
+TEST(large_requests_that_may_not_begin_yet_take_no_memory)
+{
+    enum { WAITING = 8, VALUE_BYTES = 200000 };
+    static const uint8_t api_versions_0[] = {0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, 'm', 'i', 'n', 'i'};
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        size_t length = mini_batch(batch, sizeof batch, 1, VALUE_BYTES);
+        pb_writer frame;
+        mini_encode_produce(&frame, 1, PRODUCE_VERSION, 1, "t", 0, batch, length);
+        for (int i = 0; i < WAITING; i++) {
+            int room = 1 << 20; /* for what the broker leaves in the socket */
+            CHECK_INT(setsockopt(clients[i].fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+            mini_client_send_raw(&clients[i], api_versions_0, sizeof api_versions_0);
+            mini_client_send_raw(&clients[i], frame.data, frame.length);
+        }
+        pb_writer_free(&frame);
+        usleep(300000); /* as much of them comes as is taken */
+        produce("t", 100, 0);
+        pb_event event;
+        for (int answered = 0; answered < WAITING;) {
+            if (pb_broker_take_events(it.broker, &event, 1) != 1)
+                usleep(1000);
+            else if (event.kind == PB_EVENT_NOTICE)
+                pb_notice_release(event.handle);
+            else if (++answered > 0)
+                CHECK_INT(pb_request_reply(it.broker, event.handle, (const uint8_t *)"ok", 2), 0);
+        }
+        for (int i = 0; i < WAITING; i++) {
+            pb_produce_response produced;
+            CHECK(mini_client_receive(&clients[i]));
+            CHECK_INT(clients[i].answer_length, 6);
+            mini_client_receive_produce(&clients[i], PRODUCE_VERSION, &produced);
+            CHECK_INT(answer_of(&produced)->error_code, 0);
+        }
+        finish();
+    }
+}
+
 static void *send_produces(void *argument)
 {
     enum { PRODUCES = 100, VALUE_BYTES = 50000 };
