@@ -178,7 +178,8 @@ int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follo
     pthread_mutex_lock(&partition->lock);
     if (result == 0) {
         lower_watermark(partition, cut);
-        cut->below_checkpoints = (begins_below(cut) ? cut->base_offset : cut->end_offset) < told_end;
+        cut->below_checkpoints =
+            cut->below_watermark || (begins_below(cut) ? cut->base_offset : cut->end_offset) < told_end;
     }
     pthread_mutex_unlock(&partition->lock);
     pb_durable_allow_syncs(partition);

@@ -38,8 +38,9 @@ static void tell_result(pb_followed *follower, const pb_follow_cut *cut)
         pb_followed_tell(follower, PB_TELL_CUT, cut->end_offset);
 }
 
-/* Recovery trusts what lies below a recovery point, and the cleaner what lies below where it came to. After a loss of
- * power that must not be what comes now. */
+/* Recovery trusts what lies below a recovery point, the cleaner what lies below where it came to, and a leader takes
+ * what lies below the high watermark for committed. After a loss of power, or a kill, that must not be what comes now.
+ */
 static void await_checkpoint(pb_followed *follower, int64_t end_offset)
 {
     pb_followed_move(follower, PB_FOLLOW_STOPPED);

@@ -7,12 +7,15 @@
 | leader | led by nobody, or by somebody out of reach | resigned |
 | follower | the same | lets go |
 
+Before a log takes records of another leader, or its own, no checkpoint speaks of what was cut from it.
+
 A broker alone (`replication` is None) follows nobody, and what it leads waits for nobody.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 
 from pybroker.metadata.image import MetadataImage, PartitionRegistration
 from pybroker.native.errors import NativeError
@@ -22,6 +25,7 @@ from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcher
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
 from pybroker.replication.replica import Replica
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.partition_log import PartitionLog
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -37,8 +41,14 @@ class Replication(Value):
 class PartitionRoles:
     """`apply` per partition and image; `leave` before a log is closed."""
 
-    def __init__(self, node_id: int, replication: Replication | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        correct_checkpoints: Callable[[PartitionLog], Awaitable[None]],
+        replication: Replication | None = None,
+    ) -> None:
         self._node_id = node_id
+        self._correct_checkpoints = correct_checkpoints
         self._replication = replication
 
     def has_others(self, registration: PartitionRegistration) -> bool:
@@ -105,9 +115,11 @@ class PartitionRoles:
         if replica.follows:
             # The data plane would do that by itself, on this thread.
             await self._unfollow(replica)
-            if replica.is_leaving:
-                # Its log is closed next, and the ISR manager would go on asking it.
-                return
+        if not replica.leads:
+            await self._correct_checkpoints(replica.log)
+        if replica.is_leaving:
+            # Its log is closed next, and the ISR manager would go on asking it.
+            return
         if registration.leader_epoch > replica.leader_epoch:
             replica.epoch_start_offset = replica.log.native.state.log_end_offset
         try:
@@ -137,6 +149,11 @@ class PartitionRoles:
             self._on_not_followed(replica, source, error)
             await self._idle(replica)
             return
+        if before is not None:
+            # Nothing is cut from here on.
+            await replica.log.run(replica.native.unfollow)
+        if not replica.leads:
+            await self._correct_checkpoints(replica.log)
         self._end_leading(replica)
         replica.source, replica.followed_epoch = source, leader_epoch
         if before is not None:

@@ -71,7 +71,7 @@ class ReplicaManager(ReplicaAccess):
         super().__init__(logs)
         self._node_id = node_id
         self._config = config
-        self._roles = PartitionRoles(node_id, replication)
+        self._roles = PartitionRoles(node_id, logs.correct_checkpoints, replication)
         self._repair = LogRepair(logs, self._open_again, self._go_on)
         self._reopening: asyncio.TimerHandle | None = None
         self._departures = Departures()
@@ -79,8 +79,6 @@ class ReplicaManager(ReplicaAccess):
         self._followers: list[MetadataPublisher] = []
         self._reopening_listeners: list[Callable[[list[TopicPartition]], None]] = []
         self._may_lead = False
-        #: That follow, and were cut below what checkpoints may tell of.
-        self._cut: list[PartitionLog] = []
         #: Whether all partitions are due for their roles, changed or not.
         self._are_roles_due = False
         #: Work on all partitions, one after the other: mostly images to put into effect.
@@ -411,19 +409,8 @@ class ReplicaManager(ReplicaAccess):
         if news == FOLLOWER_STOPPED:
             # An OFFLINE event says so, too, if the log is at fault. Else it may succeed the next time.
             await asyncio.sleep(log_repair.REPAIR_INTERVAL_S)
+        if news in (FOLLOWER_STOPPED, FOLLOWER_CHECKPOINT):
             await self._go_on(log)
-        elif news == FOLLOWER_CHECKPOINT:
-            self._cut.append(log)
-            if len(self._cut) == 1:
-                await self._checkpoint_cut_logs()
-
-    async def _checkpoint_cut_logs(self) -> None:
-        """After an election there may be thousands: one write is for all that were cut before it began."""
-        while self._cut:
-            count = len(self._cut)
-            await self._logs.write_checkpoints()
-            written, self._cut[:count] = self._cut[:count], []
-            await _all([self._go_on(log) for log in written])
 
     def statistics(self) -> ReplicationStatistics:
         """How replication goes."""

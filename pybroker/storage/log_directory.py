@@ -64,6 +64,7 @@ class LogDirectory:
         self.identity: tuple[int, int] | None = None
         #: What checkpoints say of partitions that are not open: as at the start, or when they were closed.
         self._not_open: dict[str, dict[TopicPartition, int]] = {}
+        #: What the files say.
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
     def load(self) -> None:
@@ -80,7 +81,9 @@ class LogDirectory:
             clean_shutdown.remove(self.path)
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
-            self._not_open[name] = self._read(name)
+            offsets = self._not_open[name] = self._read(name)
+            if offsets:
+                self._written[name] = dict(offsets)
         for entry in sorted(self.path.iterdir()):
             if not entry.is_dir():
                 continue
@@ -128,6 +131,20 @@ class LogDirectory:
         self._not_open[offset_checkpoint.HIGH_WATERMARK][partition] = last.high_watermark
         if last.log_start_offset > 0:
             self._not_open[offset_checkpoint.LOG_START_OFFSET][partition] = last.log_start_offset
+
+    def tells_more(self, partition: TopicPartition, state: PartitionState) -> bool:
+        """Whether checkpoints speak of more than a log has: it was cut since, or they are of an earlier topic of that
+        name."""
+        offsets = {
+            offset_checkpoint.RECOVERY_POINT: state.recovery_point,
+            offset_checkpoint.HIGH_WATERMARK: state.high_watermark,
+            offset_checkpoint.LOG_START_OFFSET: state.log_start_offset,
+        }
+        return (
+            any(self._written.get(name, {}).get(partition, 0) > offset for name, offset in offsets.items())
+            or self.gap_checkpoint.get(partition) > state.log_end_offset
+            or (self.cleaner_checkpoint.get(partition) or 0) > state.cut_offset
+        )
 
     def write_checkpoints(self, states: Mapping[TopicPartition, PartitionState]) -> None:
         """Write what changed since the last time. `states` are of the open partitions in this dir; of those that lie

@@ -412,8 +412,20 @@ class LogManager:
     async def write_checkpoints(self) -> None:
         """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
         async with self._checkpointing:
-            states = self.states(self.logs.values())
-            await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
+            await self._write_all_checkpoints()
+
+    async def correct_checkpoints(self, log: PartitionLog) -> None:
+        """Write them if they speak of more than a log has that is about to take records: recovery would trust what
+        comes in the place of what was cut. One write is for all logs that ask before it begins."""
+        if not log.directory.tells_more(log.key, log.native.state):
+            return
+        async with self._checkpointing:
+            if log.directory.tells_more(log.key, log.native.state):
+                await self._write_all_checkpoints()
+
+    async def _write_all_checkpoints(self) -> None:
+        states = self.states(self.logs.values())
+        await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
 
     async def save_gap_offsets(self) -> None:
         """Bring those to the disk that were noted."""

@@ -167,8 +167,7 @@ def test_a_leader_that_becomes_a_follower_is_cut_where_it_differs(pair: Pair) ->
     assert log_bytes(pair, "follower") == log_bytes(pair, "leader")
     assert pair.copy.epoch_end(1) == pair.led.epoch_end(1)
     assert pair.told[0] == (FOLLOWER_CUT, 9, 1), "it was cut below the high watermark that it had as a leader"
-    is_durable = pair.config.durability == DURABILITY_ACKS
-    assert pair.told[1:] == [(FOLLOWER_CHECKPOINT, 9, 1)] * is_durable
+    assert pair.told[1:] == [(FOLLOWER_CHECKPOINT, 9, 1)]
 
 
 def test_options_that_make_no_sense_are_refused(pair: Pair) -> None:

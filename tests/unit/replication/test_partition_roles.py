@@ -91,12 +91,16 @@ class Partition:
 class Setup:
     def __init__(self, *, is_alone: bool = False) -> None:
         self.calls: list[Any] = []
+        #: What the data plane had been told each time when the checkpoints were looked after.
+        self.told_before_checkpoints: list[list[str]] = []
         self.partition = Partition(self.calls)
         config = BrokerConfig.load(None, [])
         self.isr = IsrManager(NODE_ID, AlterPartitionManager(NODE_ID, Channel()), lambda: config)
         self.fetchers = ReplicaFetcherManager(NODE_ID, LISTENER, lambda: config, self._open_fetcher)
         self.fetcher_failure: NativeError | None = None
-        self.roles = PartitionRoles(NODE_ID, None if is_alone else Replication(self.isr, self.fetchers))
+        self.roles = PartitionRoles(
+            NODE_ID, self._correct_checkpoints, None if is_alone else Replication(self.isr, self.fetchers)
+        )
         self.roles.on_image(image())
         self.executor = ThreadPoolExecutor(1)
         native: Any = self.partition
@@ -112,6 +116,9 @@ class Setup:
             self.executor,
         )
         self.replica = Replica(log)
+
+    async def _correct_checkpoints(self, log: PartitionLog) -> None:
+        self.told_before_checkpoints.append([each[0] for each in self.calls])
 
     def _open_fetcher(self, options: FetcherOptions) -> Fetcher:
         if self.fetcher_failure is not None:
@@ -190,8 +197,9 @@ def test_a_follower() -> None:
         assert made.replica.follows
         assert not made.replica.leads
         assert await made.apply(leader=2, isr=(2,), partition_epoch=1) == [], "the ISR is its leader's business"
-        assert await made.apply(leader=2, leader_epoch=1) == [("follow", "broker 2 at host2:9092", 1)]
+        assert await made.apply(leader=2, leader_epoch=1) == [("unfollow",), ("follow", "broker 2 at host2:9092", 1)]
         assert await made.apply(leader=3, leader_epoch=2) == [
+            ("unfollow",),
             ("follow", "broker 3 at host3:9092", 2),
             ("close fetcher", "broker 2 at host2:9092"),
         ]
@@ -224,16 +232,35 @@ def test_leadership_comes_and_goes() -> None:
     run(scenario)
 
 
+def test_checkpoints_are_looked_after_when_nothing_more_is_cut() -> None:
+    """And before anything is appended in its place."""
+
+    async def scenario(made: Setup) -> None:
+        await made.apply(leader=2)
+        await made.apply(leader=3, leader_epoch=1)
+        made.calls.clear()
+        await made.roles.follow_again(made.replica)
+        await made.apply(leader_epoch=2)
+        await made.apply(leader=-1, leader_epoch=3)
+        await made.apply(leader_epoch=4)
+        assert made.told_before_checkpoints == [[], ["unfollow"], ["unfollow"], ["unfollow"], []]
+        await made.apply(leader=2, leader_epoch=5)
+        assert len(made.told_before_checkpoints) == 5, "what leads is not cut"
+
+    run(scenario)
+
+
 def test_a_leader_that_moves_is_followed() -> None:
     async def scenario(made: Setup) -> None:
         await made.apply(leader=2)
         made.roles.on_image(image(broker(1), broker(2, port=7)))
         assert await made.apply(leader=2) == [
+            ("unfollow",),
             ("follow", "broker 2 at host2:7", 0),
             ("close fetcher", "broker 2 at host2:9092"),
         ]
         made.roles.on_image(image(broker(1, epoch=101), broker(2, port=7)))
-        assert [each[0] for each in await made.apply(leader=2)] == ["follow", "close fetcher"]
+        assert [each[0] for each in await made.apply(leader=2)] == ["unfollow", "follow", "close fetcher"]
         made.roles.on_image(image(broker(1, epoch=101)))
         assert [each[0] for each in await made.apply(leader=2)] == ["unfollow", "close fetcher"]
 
@@ -279,7 +306,7 @@ def test_one_that_stood_still_goes_on() -> None:
         await made.apply(leader=2)
         made.calls.clear()
         await made.roles.follow_again(made.replica)
-        assert made.calls == [("follow", "broker 2 at host2:9092", 0)]
+        assert made.calls == [("unfollow",), ("follow", "broker 2 at host2:9092", 0)]
         await made.apply()
         made.calls.clear()
         await made.roles.follow_again(made.replica)

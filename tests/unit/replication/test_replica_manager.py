@@ -31,10 +31,11 @@ from pybroker.replication.fetcher_manager import NOTHING_FETCHED, ReplicaFetcher
 from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica_manager import ReplicaManager
-from pybroker.storage import clean_shutdown
+from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
+from pybroker.storage.partition_log import PartitionLog
 from pybroker.testing.waiting import until_async
 
 NODE_ID = 1
@@ -641,29 +642,68 @@ def test_statistics(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_logs_that_were_cut_follow_again_when_checkpoints_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def checkpointed(tmp_path: Path) -> list[int]:
+    """What the checkpoints on the disk say of t-0."""
+    names = (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK)
+    return [offset_checkpoint.read(tmp_path / name).get(("t", 0), 0) for name in names]
+
+
+async def settled(made: Setup, tmp_path: Path) -> PartitionLog:
+    """Whose three records are synced, as the checkpoints say."""
+    log = made.logs.logs["t", 0]
+    await log.run(log.native.sync)
+    await log.run(log.native.upkeep, 0, 0)
+    await made.logs.write_checkpoints()
+    assert min(checkpointed(tmp_path)) > 1
+    return log
+
+
+def test_a_log_that_was_cut_is_led_when_no_checkpoint_says_more(tmp_path: Path) -> None:
+    """As a follower is that is elected at once: a recovery would trust what comes behind the cut."""
+
     async def run() -> None:
         async with setup(tmp_path) as made:
-            await made.create(partition_count=3)
-            done: list[str] = []
-            write = made.logs.write_checkpoints
+            await made.create()
+            for _ in range(3):
+                await made.append()
+            log = await settled(made, tmp_path)
+            await made.elect(NOBODY)
+            await log.run(log.native.truncate, 1)
+            await made.elect(NODE_ID)
+            assert checkpointed(tmp_path)[0] <= 1
+            assert await made.append() == 1
 
-            async def write_checkpoints() -> None:
-                await write()
-                done.append("written")
+    asyncio.run(run())
 
-            async def follow_again(replica: Any) -> None:
-                done.append(str(replica.log.key[1]))
 
-            monkeypatch.setattr(made.logs, "write_checkpoints", write_checkpoints)
-            monkeypatch.setattr(PartitionRoles, "follow_again", lambda _, replica: follow_again(replica))
-            tags = [made.logs.logs["t", index].tag for index in range(3)]
-            first = asyncio.create_task(made.replicas.on_follower(tags[0], FOLLOWER_CHECKPOINT, 5))
-            await asyncio.sleep(0)
-            await asyncio.gather(first, *(made.replicas.on_follower(tag, FOLLOWER_CHECKPOINT, 5) for tag in tags[1:]))
-            assert done == ["written", "0", "written", "1", "2"], "what came meanwhile waits for another"
+def test_a_topic_that_is_made_anew_is_led_when_no_checkpoint_speaks_of_the_old_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            for _ in range(3):
+                await made.append()
+            log = await settled(made, tmp_path)
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            await made.create()
+            assert made.logs.logs["t", 0] is not log
+            assert checkpointed(tmp_path) == [0, 0]
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_was_cut_follows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            followed: list[Any] = []
+
+            async def follow_again(roles: PartitionRoles, replica: Any) -> None:
+                followed.append(replica.log)
+
+            monkeypatch.setattr(PartitionRoles, "follow_again", follow_again)
+            log = made.logs.logs["t", 0]
+            await made.replicas.on_follower(log.tag, FOLLOWER_CHECKPOINT, 5)
+            assert followed == [log]
 
     asyncio.run(run())
 

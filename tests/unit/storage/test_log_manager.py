@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from log_setup import NOT_LEADER, Setup, setup
@@ -18,6 +19,7 @@ from pybroker.native.partition import NativePartition
 from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.closing import TOGETHER
 from pybroker.storage.errors import StorageError
+from pybroker.storage.log_directory import LogDirectory
 from pybroker.testing.waiting import until_async
 
 
@@ -398,6 +400,39 @@ def test_a_log_that_failed_is_not_trusted_when_it_is_opened_again(tmp_path: Path
             again = await made.open()
             assert again.native.recovery.scanned_bytes > 0
             assert again.native.state.log_end_offset == 1, "what was never synced is compared with its CRC"
+
+    asyncio.run(run())
+
+
+def test_one_write_corrects_the_checkpoints_of_all_logs_that_were_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            logs = [await made.open(partition=index) for index in range(3)]
+            for log in logs:
+                for _ in range(3):
+                    await made.append(log)
+                await log.run(log.native.sync)
+                await log.run(log.native.upkeep, 0, 0)
+            await made.manager.write_checkpoints()
+            for log in logs:
+                await log.run(log.native.resign, NOT_LEADER)
+                await log.run(log.native.truncate, 1)
+            written: list[Any] = []
+            write = LogDirectory.write_checkpoints
+
+            def write_checkpoints(directory: LogDirectory, states: Any) -> None:
+                written.append(states)
+                write(directory, states)
+
+            monkeypatch.setattr(LogDirectory, "write_checkpoints", write_checkpoints)
+            await asyncio.gather(*(made.manager.correct_checkpoints(log) for log in logs))
+            assert len(written) == 1
+            points = offset_checkpoint.read(tmp_path / "d" / offset_checkpoint.RECOVERY_POINT)
+            assert set(points) == {log.key for log in logs} and max(points.values()) <= 1
+            await made.manager.correct_checkpoints(logs[0])
+            assert len(written) == 1
 
     asyncio.run(run())
 
