@@ -16,18 +16,16 @@ _Row = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DeleteRecordsRequest
 ) -> m.DeleteRecordsResponse:
-    rows = await in_turns(
-        _delete(broker, topic.name, each.partition_index, each.offset, request.timeout_ms)
-        for topic in request.topics
-        for each in topic.partitions
-    )
-    remaining = iter(rows)
+    # As in Kafka, of a partition that the request repeats the last offset counts, and there is one row of it.
+    wanted = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
+    rows = await in_turns(_delete(broker, *key, offset, request.timeout_ms) for key, offset in wanted.items())
+    by_topic: dict[str, list[_Row]] = {topic.name: [] for topic in request.topics}
+    for (name, _), row in zip(wanted, rows, strict=True):
+        by_topic[name].append(row)
     return m.DeleteRecordsResponse(
         topics=[
-            m.DeleteRecordsResponse.DeleteRecordsTopicResult(
-                name=topic.name, partitions=[next(remaining) for _ in topic.partitions]
-            )
-            for topic in request.topics
+            m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
+            for name, partitions in by_topic.items()
         ]
     )
 

@@ -32,16 +32,17 @@ _AS_LEADER = {
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.WriteTxnMarkersRequest
 ) -> m.WriteTxnMarkersResponse:
-    wanted = [
-        (marker, topic.name, index)
-        for marker in request.markers
+    # As in Kafka, whatever the request repeats, a marker is written once to each partition, and there is one row per
+    # producer and partition.
+    wanted = {
+        (number, topic.name, index): marker
+        for number, marker in enumerate(request.markers)
         for topic in marker.topics
         for index in topic.partition_indexes
-    ]
-    errors = await in_turns(_write(broker, *each) for each in wanted)
-    # As in Kafka, one row per producer and partition, whatever the request repeats.
+    }
+    errors = await in_turns(_write(broker, marker, topic, index) for (_, topic, index), marker in wanted.items())
     results: dict[int, _Topics] = {marker.producer_id: {} for marker in request.markers}
-    for (marker, topic, index), error in zip(wanted, errors, strict=True):
+    for ((_, topic, index), marker), error in zip(wanted.items(), errors, strict=True):
         results[marker.producer_id].setdefault(topic, {})[index] = error
     return m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in results.items()])
 

@@ -51,6 +51,59 @@ def test_records_are_deleted_per_partition() -> None:
     asyncio.run(run())
 
 
+def test_a_partition_that_a_request_repeats_is_deleted_from_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the last offset that is named, as in Apache Kafka."""
+
+    async def run() -> None:
+        services = await Services().start()
+        deleted: list[tuple[str, int, int]] = []
+
+        async def delete(topic: str, partition: int, before_offset: int, timeout_ms: int) -> int:
+            deleted.append((topic, partition, before_offset))
+            return before_offset
+
+        monkeypatch.setattr(services.replicas, "delete_records", delete)
+        Topic, Partition = m.DeleteRecordsRequest.DeleteRecordsTopic, m.DeleteRecordsRequest.DeleteRecordsPartition
+        topics = [
+            Topic(name=name, partitions=[Partition(partition_index=index, offset=offset) for index, offset in asked])
+            for name, asked in [("a", [(0, 9), (1, 2), (0, 7)]), ("b", [(0, 1)]), ("a", [(0, 5)])]
+        ]
+        answer = await services.call("delete_records", m.DeleteRecordsRequest(topics=topics), 2)
+        assert deleted == [("a", 0, 5), ("a", 1, 2), ("b", 0, 1)]
+        rows = [
+            (topic.name, [(row.partition_index, row.low_watermark) for row in topic.partitions])
+            for topic in answer.topics
+        ]
+        assert rows == [("a", [(0, 5), (1, 2)]), ("b", [(0, 1)])]
+
+    asyncio.run(run())
+
+
+def test_a_partition_that_a_request_repeats_gets_one_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        services = await Services().start()
+        state = PartitionState(**dict.fromkeys(PartitionState._fields, 0))
+        services.replicas.states = {("t", 0): state, ("t", 1): state}
+        written: list[tuple[str, int]] = []
+
+        async def append(topic: str, partition: int, batch: bytes, transaction_version: int) -> None:
+            written.append((topic, partition))
+
+        monkeypatch.setattr(services.replicas, "append_marker", append, raising=False)
+        Topic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
+        topics = [Topic(name="t", partition_indexes=[0, 1, 0]), Topic(name="t", partition_indexes=[1])]
+        markers = [
+            m.WriteTxnMarkersRequest.WritableTxnMarker(producer_id=producer_id, producer_epoch=1, topics=topics)
+            for producer_id in (7, 8)
+        ]
+        answer = await services.call("write_txn_markers", m.WriteTxnMarkersRequest(markers=markers), 1)
+        assert written == [("t", 0), ("t", 1)] * 2, "each marker once in each"
+        rows = [[(row.partition_index, row.error_code) for row in each.topics[0].partitions] for each in answer.markers]
+        assert rows == [[(0, 0), (1, 0)]] * 2
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("replica_id", [-2, 2], ids=["debugging", "follower"])
 def test_who_is_no_consumer_is_told_where_the_log_ends(replica_id: int) -> None:
     async def run() -> None:
