@@ -48,7 +48,10 @@ class GroupCoordinatorPublisher:
                 for index, partition in offsets_topic.partitions.items()
                 if partition.leader == self._node_id
             }
-        for index in self._led.keys() - led.keys():
+        before = self._topics.by_name.get(OFFSETS_TOPIC)
+        # Of a topic that was deleted and made again nothing is led on, whatever the partitions' numbers are.
+        is_same = before is not None and offsets_topic is not None and before.id == offsets_topic.id
+        for index in self._led.keys() - led.keys() if is_same else self._led.keys():
             self._in_background(self._groups.on_resignation(index))
         for index, leader_epoch in led.items():
             self._groups.on_election(index, leader_epoch)

@@ -709,6 +709,28 @@ def test_publisher_loads_unloads_and_forgets_deleted_topics() -> None:
     run(test())
 
 
+def test_an_offsets_topic_that_was_made_anew_has_none_of_the_old_groups() -> None:
+    """Deleted and made again between two images: only the topic's id tells."""
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        broker.groups.start()
+        publisher = GroupCoordinatorPublisher(broker.groups, 1)
+        publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (b"\2" * 16, 1)}))
+        await broker.active()
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
+        assert committed_offsets(broker) == {0: 42}
+        broker.writer.logs.clear()
+        broker.writer.ends.clear()
+        publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (b"\3" * 16, 1)}))
+        await broker.active()
+        assert committed_offsets(broker) == {}
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
+        await broker.groups.stop()
+
+    run(test())
+
+
 def test_publisher_loads_again_what_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
