@@ -176,6 +176,48 @@ TEST(a_cut_before_any_read_of_an_operation_is_no_failure)
     }
 }
 
+/* Others read so many segments before each read of the repair that files are closed for those. */
+static fixture *repairing;
+
+static int64_t crowded_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    fixture *f = repairing;
+    repairing = NULL;
+    for (uint32_t i = 0; f != NULL && i + 1 < f->log->segment_count; i++) {
+        const pb_segment *segment = f->log->segments[i];
+        if (segment->file != file)
+            CHECK_INT(do_read(f, segment->base_offset, segment->base_offset + 1), 0);
+    }
+    repairing = f;
+    return fixture_ops->file_read(io, file, buffer, length, position);
+}
+
+TEST(a_repair_keeps_the_file_that_it_replays)
+{
+    static pb_io_ops crowded;
+    fixture f;
+    begin(&f);
+    CHECK(f.log->segment_count > PB_OPEN_SEALED_FILES + 1);
+    /* Without snapshots, the producers are in the batches of all segments. */
+    char command[128];
+    snprintf(command, sizeof command, "rm %s/*.snapshot", f.directory);
+    CHECK_INT(system(command), 0);
+    crowded = *fixture_ops;
+    crowded.file_read = crowded_read;
+    f.io->ops = &crowded;
+    repairing = &f;
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), 0);
+    repairing = NULL;
+    batch_spec next = {.timestamp = 1000, .producer_id = 9, .base_sequence = BATCHES / 7 + 1, .is_transactional = true};
+    next.base_sequence++;
+    CHECK(log_append(&f, next) < 0);
+    next.base_sequence--;
+    CHECK(log_append(&f, next) > 0);
+    f.io->ops = fixture_ops;
+    fixture_free(&f);
+}
+
 /* Between the cut of the file and that of what is known in memory. */
 static fixture *truncating;
 static pb_log_slice held;

@@ -164,6 +164,32 @@ TEST(flipped_bits_of_indexes_are_found_and_the_index_is_built_again)
     fixture_free(&f);
 }
 
+/* Retention goes by it, and who looks for the largest timestamp. */
+TEST(a_time_index_that_is_built_again_says_how_old_its_segment_is)
+{
+    fixture f;
+    fill(&f);
+    const pb_segment before = *f.log->segments[0];
+    fixture_close(&f, true);
+    size_t length;
+    uint8_t *bytes = file_load(&f, "00000000000000000000.timeindex", &length);
+    bytes[length - 12] ^= 0x10; /* the timestamp of the last entry, */
+    bytes[length - 1] ^= 0x01;  /* and its offset */
+    file_store(&f, "00000000000000000000.timeindex", bytes, length);
+    free(bytes);
+    fixture_open(&f);
+    const pb_segment *segment = f.log->segments[0];
+    CHECK(segment->largest_timestamp_ms > before.largest_timestamp_ms);
+    CHECK(segment->largest_timestamp_offset != before.largest_timestamp_offset);
+    pb_scrub_result found = {0};
+    CHECK_INT(pass(&f, 2000, &found), 1);
+    CHECK(found.finding == PB_SCRUB_TIME_INDEX && found.mended);
+    CHECK_INT(segment->largest_timestamp_ms, before.largest_timestamp_ms);
+    CHECK_INT(segment->largest_timestamp_offset, before.largest_timestamp_offset);
+    CHECK_INT(segment->last_time_entry_ms, before.largest_timestamp_ms);
+    fixture_free(&f);
+}
+
 static pb_io_ops failing;
 static int fail_code;
 
