@@ -17,28 +17,49 @@ struct pb_scratch {
     char directory[4096];
 };
 
+/* A file that never had a name is gone with the process. Where the file system has none, it loses its name at once. */
+static int open_files(pb_scratch *scratch)
+{
+    pb_io *io = scratch->io;
+    char path[sizeof scratch->directory + 64];
+    scratch->file = io->ops->file_make_unnamed(io, scratch->directory);
+    if (scratch->file >= 0) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", scratch->file);
+        scratch->direct = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
+        return 0;
+    }
+    uint64_t number = 0;
+    int result = io->ops->random(io, &number, sizeof number);
+    snprintf(path, sizeof path, "%s/.pybroker-scratch-%016" PRIx64, scratch->directory, number);
+    if (result == 0)
+        result = scratch->file = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_EXCLUSIVE);
+    if (result < 0)
+        return result;
+    scratch->direct = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
+    return io->ops->unlink(io, path);
+}
+
+static void close_files(pb_scratch *scratch)
+{
+    pb_io *io = scratch->io;
+    if (scratch->file >= 0)
+        (void)io->ops->file_close(io, scratch->file);
+    if (scratch->direct >= 0)
+        (void)io->ops->file_close(io, scratch->direct);
+}
+
 int pb_scratch_create(pb_io *io, const char *directory, pb_scratch **out, pb_failure *failure)
 {
     pb_scratch *scratch = calloc(1, sizeof *scratch);
     if (scratch == NULL)
         return pb_fail(failure, -ENOMEM, "measuring %s", directory);
     scratch->io = io;
-    uint64_t number = 0;
-    int result = io->ops->random(io, &number, sizeof number);
-    char path[sizeof scratch->directory + 64];
+    scratch->file = scratch->direct = -1;
     snprintf(scratch->directory, sizeof scratch->directory, "%s", directory);
-    snprintf(path, sizeof path, "%s/.pybroker-scratch-%016" PRIx64, scratch->directory, number);
-    if (result == 0)
-        result = scratch->file = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE | PB_OPEN_EXCLUSIVE);
-    if (result < 0) {
-        free(scratch);
-        return pb_fail(failure, result, "cannot make a file in %s", directory);
-    }
-    scratch->direct = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
-    result = io->ops->unlink(io, path);
+    int result = open_files(scratch);
     if (result < 0) {
         pb_scratch_destroy(scratch);
-        return pb_fail(failure, result, "cannot remove %s", path);
+        return pb_fail(failure, result, "cannot make a file without a name in %s", directory);
     }
     *out = scratch;
     return 0;
@@ -46,10 +67,7 @@ int pb_scratch_create(pb_io *io, const char *directory, pb_scratch **out, pb_fai
 
 void pb_scratch_destroy(pb_scratch *scratch)
 {
-    pb_io *io = scratch->io;
-    (void)io->ops->file_close(io, scratch->file);
-    if (scratch->direct >= 0)
-        (void)io->ops->file_close(io, scratch->direct);
+    close_files(scratch);
     free(scratch);
 }
 

@@ -1,8 +1,9 @@
 /*
  * A file without a name, for measuring what a disk and the page cache do.
  *
- * It is unlinked as soon as it is open, so nothing of it is left whatever becomes of the process. Runs block; several
- * threads may run on one scratch at once, over ranges of their own. Owner: the caller, from create to destroy.
+ * Nothing of it is left whatever becomes of the process; only on file systems that know no file without a name a kill
+ * between its making and its unlinking leaves an empty one. Runs block; several threads may run on one scratch at once,
+ * over ranges of their own. Owner: the caller, from create to destroy.
  *
  * What one sees is the file system's and the cache's work too, as a broker would. A file system may refuse to go past
  * the page cache; runs that ask for it then fail with -EINVAL.
