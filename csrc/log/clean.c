@@ -158,7 +158,8 @@ static int begin_source(cleaning *c, const clean_source *source, int64_t positio
     int rc = pb_log_open_segment(c->log, c->guard, source->segment, &file);
     if (rc != 0)
         return fail_open(c, source->segment, rc, "cannot open a segment to clean it");
-    pb_clean_reader_begin(&c->reader, file, position, source->size_bytes, drops);
+    pb_clean_reader_begin(&c->reader, file, pb_segment_open_direct(source->segment), position, source->size_bytes,
+                          drops);
     return 0;
 }
 
@@ -480,7 +481,9 @@ static int prepare(cleaning *c)
 {
     size_t buffer_bytes = c->settings->io_buffer_bytes < LEAST_BUFFER_BYTES ? (size_t)LEAST_BUFFER_BYTES
                                                                             : (size_t)c->settings->io_buffer_bytes;
-    int rc = pb_clean_reader_init(&c->reader, c->log->io, buffer_bytes);
+    size_t block_bytes =
+        c->settings->read_block_bytes < (int64_t)buffer_bytes ? buffer_bytes : (size_t)c->settings->read_block_bytes;
+    int rc = pb_clean_reader_init(&c->reader, c->log->io, block_bytes);
     if (rc == 0)
         rc = pb_clean_output_init(&c->output, buffer_bytes);
     if (rc == 0)

@@ -22,6 +22,7 @@ typedef struct pb_clean_settings {
     int64_t delete_retention_ms;
     int64_t map_bytes;
     int64_t io_buffer_bytes;
+    int64_t read_block_bytes; /* read at once, ahead; at least io_buffer_bytes are */
     int32_t load_factor_percent;
     int32_t compression; /* -1: as each batch has it */
     int32_t level;       /* of that codec, resolved */

@@ -117,29 +117,38 @@ bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind 
     return false;
 }
 
-static int open_name(const pb_segment *segment, pb_file_kind kind, const char *extra)
+static int open_name(const pb_segment *segment, pb_file_kind kind, const char *extra, int flags)
 {
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, segment->directory, segment->base_offset, kind, extra);
-    /* Readers of a log share the handle, and each asks for as much as it wants. */
-    int flags = kind == PB_FILE_LOG ? PB_OPEN_READ | PB_OPEN_EXACT : PB_OPEN_READ;
     return rc != 0 ? rc : segment->io->ops->file_open(segment->io, path, flags);
 }
 
-int pb_segment_open(pb_segment *segment, pb_file_kind kind)
+static int open_file(pb_segment *segment, pb_file_kind kind, int flags)
 {
     for (;;) {
         int names = atomic_load(&segment->names);
         if (names == PB_NAMES_GONE)
             return -ENOENT;
-        int file = names == PB_NAMES_SWAP ? open_name(segment, kind, ".swap") : -ENOENT;
+        int file = names == PB_NAMES_SWAP ? open_name(segment, kind, ".swap", flags) : -ENOENT;
         if (file == -ENOENT)
-            file = open_name(segment, kind, names == PB_NAMES_CLEANED ? ".cleaned" : "");
+            file = open_name(segment, kind, names == PB_NAMES_CLEANED ? ".cleaned" : "", flags);
         /* Files are renamed only after `names` was set: as long as it has not changed, the file was ours. */
         if (file < 0 || atomic_load(&segment->names) == names)
             return file;
         segment->io->ops->file_close(segment->io, file);
     }
+}
+
+int pb_segment_open(pb_segment *segment, pb_file_kind kind)
+{
+    /* Readers of a log share the handle, and each asks for as much as it wants. */
+    return open_file(segment, kind, kind == PB_FILE_LOG ? PB_OPEN_READ | PB_OPEN_EXACT : PB_OPEN_READ);
+}
+
+int pb_segment_open_direct(pb_segment *segment)
+{
+    return open_file(segment, PB_FILE_LOG, PB_OPEN_READ | PB_OPEN_DIRECT);
 }
 
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes)

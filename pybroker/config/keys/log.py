@@ -88,7 +88,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.cleaner.dedupe.buffer.size", LONG, "134217728", MEDIUM,
               "Memory for the key maps of all cleaner threads together.", update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("log.cleaner.io.buffer.size", INT, "524288", MEDIUM,
-              "Memory for the read and write buffers of all cleaner threads together.",
+              "Memory for the read and write buffers of all cleaner threads together; each reads ahead in 12 MiB more.",
               Range(0), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", MEDIUM,
               "How full a cleaner's key map may get; higher cleans more at once with more hash collisions.",

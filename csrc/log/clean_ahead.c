@@ -1,0 +1,75 @@
+/* Reading ahead; see clean_ahead.h. A thread for each block: they come seldom, and no thread is left to be kept. */
+#include "log/clean_ahead.h"
+
+#include <errno.h>
+
+#include "base/assert.h"
+
+static int read_past_cache(const pb_clean_ahead *ahead)
+{
+    pb_io *io = ahead->file->io;
+    const size_t part = PB_DIRECT_BLOCK_BYTES - 1;
+    size_t blocks_bytes = (ahead->length + part) & ~part;
+    for (size_t got = 0; got < ahead->length;) {
+        int64_t count = io->ops->file_read(io, ahead->file->direct, ahead->buffer + got, blocks_bytes - got,
+                                           ahead->position + (int64_t)got);
+        if (count < 0)
+            return (int)count;
+        got += (size_t)count;
+        /* Part of a block is read at the file's end only. */
+        if (got < ahead->length && (count == 0 || got % PB_DIRECT_BLOCK_BYTES != 0))
+            return -ENODATA;
+    }
+    return 0;
+}
+
+static int read_in_steps(const pb_clean_ahead *ahead)
+{
+    pb_io *io = ahead->file->io;
+    for (size_t done = 0; done < ahead->length;) {
+        size_t step = ahead->length - done < PB_POLITE_BYTES ? ahead->length - done : PB_POLITE_BYTES;
+        int rc = pb_io_read_all(io, ahead->file->file, ahead->buffer + done, step, ahead->position + (int64_t)done);
+        if (rc != 0)
+            return rc;
+        done += step;
+    }
+    if (ahead->file->drops)
+        (void)io->ops->file_drop(io, ahead->file->file, ahead->position, (int64_t)ahead->length);
+    return 0;
+}
+
+static enum pb_step read_block(void *context)
+{
+    pb_clean_ahead *ahead = context;
+    const pb_clean_file *file = ahead->file;
+    bool is_cold = file->direct >= 0 &&
+                   file->io->ops->file_resident(file->io, file->file, ahead->position, (int64_t)ahead->length) == 0;
+    /* Where that cannot be done, the usual way can, or says what is wrong. */
+    ahead->result = is_cold ? read_past_cache(ahead) : -EOPNOTSUPP;
+    if (ahead->result != 0)
+        ahead->result = read_in_steps(ahead);
+    return PB_STEP_END;
+}
+
+void pb_clean_ahead_start(pb_clean_ahead *ahead, int64_t position, size_t length)
+{
+    pb_io *io = ahead->file->io;
+    PB_ASSERT(ahead->thread == NULL && length > 0 && position % PB_DIRECT_BLOCK_BYTES == 0);
+    PB_ASSERT((uintptr_t)ahead->buffer % PB_DIRECT_BLOCK_BYTES == 0);
+    ahead->position = position;
+    ahead->length = length;
+    /* It is as nice, to others and to the disk, as the caller. */
+    int rc = io->ops->thread_start(io, "clean-ahead", PB_RANK_USUAL, read_block, ahead, &ahead->thread);
+    if (rc != 0) {
+        ahead->thread = NULL;
+        (void)read_block(ahead);
+    }
+}
+
+int pb_clean_ahead_finish(pb_clean_ahead *ahead)
+{
+    if (ahead->thread != NULL)
+        ahead->file->io->ops->thread_join(ahead->thread);
+    ahead->thread = NULL;
+    return ahead->result;
+}
