@@ -372,8 +372,10 @@ int32_t pb_partition_mark(pb_partition *partition, pb_native_failure *failure)
     pthread_mutex_lock(&partition->lock);
     int result = pb_log_mark_begin(partition->log, &plan);
     pthread_mutex_unlock(&partition->lock);
+    if (result == 0 && plan.snapshot == NULL)
+        return pb_partition_sync(partition, failure);
     /* A sync covers what was written when it began, and writes may have been under way. */
-    for (int round = 0; result == 0 && plan.snapshot != NULL && round < SYNC_ROUNDS; round++) {
+    for (int round = 0; result == 0 && round < SYNC_ROUNDS; round++) {
         pthread_mutex_lock(&partition->lock);
         bool is_behind = pb_log_durable_end(partition->log) < plan.mark.offset;
         pthread_mutex_unlock(&partition->lock);

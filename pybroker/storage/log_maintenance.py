@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from operator import itemgetter
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
@@ -25,8 +26,11 @@ _LOGS_PER_JOB = 64
 _DEFAULT_FLUSH_MS = 1_000
 _FLUSH_TICK_MS = (50, 1_000)
 _UNBOUNDED = 2**63 - 1
-#: What a log may have behind its last mark, or nearly: after an unclean stop that is read before it is served.
-_MARK_BYTES = 512 << 20
+#: What all logs together may have behind their last marks, or nearly: after an unclean stop that is read before they
+#: are served. Each log by itself may have little and many of them much.
+_UNMARKED_BYTES = 1 << 30
+#: A mark costs some syncs: less is sooner read than marked.
+_WORTH_A_MARK_BYTES = 16 << 20
 _MARK_TICK_S = 1.0
 
 
@@ -39,8 +43,8 @@ class LogMaintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._flushed_ms: dict[PartitionLog, int] = {}
         self._future: dict[PartitionLog, int] = {}
-        #: What the broker had written when logs were last looked at for marks.
-        self._looked_bytes = 0
+        #: What the broker will have written when logs are next looked at for marks.
+        self._next_look_bytes = 0
 
     def start(self) -> None:
         """Begin; needs the running loop."""
@@ -145,24 +149,24 @@ class LogMaintenance:
     # ---- upkeep ----------------------------------------------------------------------------------------------------
 
     async def upkeep(self) -> None:
-        """Let every log write out what it holds back; sync those that have grown by a segment."""
+        """Let every log write out what it holds back; mark those that have grown by a segment."""
         now_ms = self._clock.wall_ms()
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
             work: list[tuple[PartitionLog, Call]] = []
-            syncing: list[tuple[PartitionLog, Call]] = []
+            marking: list[tuple[PartitionLog, Call]] = []
             for log in logs:
                 state = states.get(log.key)
                 if state is None:
                     continue
                 # Kafka syncs a segment when it is rolled; so, nearly, does this: recovery has a bounded part to read.
-                is_sync_due = state.appended_bytes - log.synced_bytes >= log.config.segment_bytes
-                if is_sync_due:
-                    log.synced_bytes = state.appended_bytes
+                is_mark_due = state.appended_bytes - log.marked_bytes >= log.config.segment_bytes
                 purge_before_ms = now_ms - log.config.get_int("file.delete.delay.ms")
-                (syncing if is_sync_due else work).append((log, _Upkeep(now_ms, purge_before_ms, is_sync_due)))
+                (marking if is_mark_due else work).append((log, _Upkeep(now_ms, purge_before_ms, is_mark_due)))
             await self._run_all("upkeep", work)
-            await self._run_each("upkeep", syncing)
+            for log, call in marking:
+                if await self._run_each("upkeep", [(log, call)]):
+                    log.marked_bytes = states[log.key].appended_bytes
 
     async def _run_all(self, what: str, work: list[tuple[PartitionLog, Call]]) -> None:
         """Run one blocking call per log, all in one job."""
@@ -190,24 +194,38 @@ class LogMaintenance:
             try:
                 # Most brokers are idle, and some have thousands of logs.
                 written_bytes = self._manager.written_bytes
-                if written_bytes - self._looked_bytes >= _MARK_BYTES:
-                    self._looked_bytes = written_bytes
-                    await self.mark(_MARK_BYTES)
+                if written_bytes >= self._next_look_bytes:
+                    left_bytes = await self.mark()
+                    self._next_look_bytes = written_bytes + max(_UNMARKED_BYTES - left_bytes, _UNMARKED_BYTES // 8)
             except Exception:
                 logger.exception("setting marks failed; it is tried again")
 
-    async def mark(self, grown_bytes: int) -> None:
-        """Set a mark in every log that has grown by so much since it was last synced from here."""
+    async def mark(self) -> int:
+        """Where the logs together have too much behind their marks, set new ones, in those first that have most, until
+        half of it is left. What is left, in bytes."""
+        unmarked = await self._unmarked()
+        left_bytes = sum(size_bytes for _, size_bytes, _ in unmarked)
+        if left_bytes < _UNMARKED_BYTES:
+            return left_bytes
+        for log, size_bytes, appended_bytes in sorted(unmarked, key=itemgetter(1), reverse=True):
+            if left_bytes <= _UNMARKED_BYTES // 2 or size_bytes < _WORTH_A_MARK_BYTES:
+                break
+            if await self._run_each("setting a mark", [(log, NativePartition.mark)]):
+                log.marked_bytes = appended_bytes
+                left_bytes -= size_bytes
+        return left_bytes
+
+    async def _unmarked(self) -> list[tuple[PartitionLog, int, int]]:
+        """What each log has behind its mark, and what has been appended to it."""
+        unmarked = []
         for logs in _chunks(self._manager.logs.values()):
             states = self._manager.states(logs)
-            due: list[tuple[PartitionLog, int]] = []
             for log in logs:
                 state = states.get(log.key)
-                if state is not None and state.appended_bytes - log.synced_bytes >= grown_bytes:
-                    due.append((log, state.appended_bytes))
-            for log, appended_bytes in due:
-                if await self._run_each("setting a mark", [(log, NativePartition.mark)]):
-                    log.synced_bytes = appended_bytes
+                if state is not None and state.appended_bytes > log.marked_bytes:
+                    unmarked.append((log, state.appended_bytes - log.marked_bytes, state.appended_bytes))
+            await asyncio.sleep(0)
+        return unmarked
 
     # ---- syncing by time -------------------------------------------------------------------------------------------
 
@@ -248,16 +266,16 @@ class LogMaintenance:
 class _Upkeep:
     """One log's upkeep, as a call to run in a thread."""
 
-    __slots__ = ("now_ms", "purge_before_ms", "sync")
+    __slots__ = ("mark", "now_ms", "purge_before_ms")
 
-    def __init__(self, now_ms: int, purge_before_ms: int, sync: bool) -> None:
+    def __init__(self, now_ms: int, purge_before_ms: int, mark: bool) -> None:
         self.now_ms = now_ms
         self.purge_before_ms = purge_before_ms
-        self.sync = sync
+        self.mark = mark
 
     def __call__(self, native: NativePartition) -> None:
-        if self.sync:
-            native.sync()
+        if self.mark:
+            native.mark()
         native.upkeep(self.now_ms, self.purge_before_ms)
 
 

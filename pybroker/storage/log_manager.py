@@ -229,6 +229,7 @@ class LogManager:
             raise
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
+        log.marked_bytes = -native.recovery.scanned_bytes
         directory.partitions[key] = path
         directory.gap_checkpoint.note(key, native.recovery.gap_offset)
         if config.compact:

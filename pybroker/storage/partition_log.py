@@ -37,10 +37,10 @@ class PartitionLog:
         "interrupt",
         "is_switching",
         "key",
+        "marked_bytes",
         "native",
         "path",
         "repaired_s",
-        "synced_bytes",
         "tag",
         "topic_id",
     )
@@ -64,8 +64,8 @@ class PartitionLog:
         self.native = native
         self.configure(config)
         self.closing = False
-        #: What had been appended since the log was opened when upkeep last synced it.
-        self.synced_bytes = 0
+        #: What had been appended since the log was opened when it was last marked; below 0: what recovery had to read.
+        self.marked_bytes = 0
         #: When the log was last repaired after a failed write, by the loop's clock.
         self.repaired_s = -math.inf
         #: Ends a long call under way early, so that closing need not wait for it.

@@ -508,17 +508,19 @@ def test_upkeep_that_is_cancelled_keeps_the_handles_open(tmp_path: Path, monkeyp
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("work", ["flush", "upkeep"])
-def test_a_log_is_closed_while_others_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+@pytest.mark.parametrize(("work", "call"), [("flush", "sync"), ("upkeep", "mark")])
+def test_a_log_is_closed_while_others_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, call: str
+) -> None:
     async def run() -> None:
         async with setup(tmp_path) as made:
             logs = [await made.open(partition=index, flush_messages="2") for index in range(3)]
             for log in logs:
                 await made.append(log)
                 await made.append(log)
-                log.synced_bytes = -log.config.segment_bytes
+                log.marked_bytes = -log.config.segment_bytes
             entered, leave = threading.Event(), threading.Event()
-            sync = NativePartition.sync
+            sync = getattr(NativePartition, call)
 
             def slow(native: NativePartition) -> None:
                 if native is not logs[0].native:
@@ -526,7 +528,7 @@ def test_a_log_is_closed_while_others_are_synced(tmp_path: Path, monkeypatch: py
                     assert leave.wait(60)
                 sync(native)
 
-            monkeypatch.setattr(NativePartition, "sync", slow)
+            monkeypatch.setattr(NativePartition, call, slow)
             syncing = asyncio.create_task(getattr(made.maintenance, work)())
             assert await asyncio.to_thread(entered.wait, 60)
             await made.manager.delete(logs[0])
