@@ -215,6 +215,7 @@ typedef struct pb_io_ops {
     /* The caller runs before all ordinary threads, or like them again. -EPERM: the system does not let it. -EAGAIN: so
      * many do already that one more would leave ordinary threads no CPU. */
     int (*thread_go_first)(pb_io *io, bool first);
+    int64_t (*thread_cpu_ns)(pb_io *io);                         /* CPU time that the caller has taken */
     void (*thread_read_mode)(pb_io *io, enum pb_read_mode mode); /* of the caller, from now on */
 
     /* Loops. */

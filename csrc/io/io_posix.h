@@ -158,6 +158,7 @@ void pb_posix_thread_join(pb_thread *thread);
 void pb_posix_nap(pb_io *io, int64_t ns);
 void pb_posix_thread_yield_disk(pb_io *io, bool yield);
 int pb_posix_thread_go_first(pb_io *io, bool first);
+int64_t pb_posix_thread_cpu_ns(pb_io *io);
 int pb_posix_socket_listen(pb_io *io, const char *host, int port, int *bound_port, pb_failure *failure);
 /* Set a connected socket up: small packets leave at once; to this machine without congestion control. */
 void pb_posix_tune_socket(int fd);
@@ -188,7 +189,7 @@ const struct sockaddr *pb_posix_sockaddr(const pb_address *address);
     .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join, .nap = pb_posix_nap,       \
     .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                            \
     .thread_yield_disk = pb_posix_thread_yield_disk, .thread_go_first = pb_posix_thread_go_first,                      \
-    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer,                                      \
-    .address_find = pb_posix_address_find
+    .thread_cpu_ns = pb_posix_thread_cpu_ns, .socket_listen = pb_posix_socket_listen,                                  \
+    .socket_peer = pb_posix_socket_peer, .address_find = pb_posix_address_find
 
 #endif

@@ -441,6 +441,13 @@ static int sim_thread_go_first(pb_io *io, bool first)
     return 0;
 }
 
+/* What a thread does takes no time. */
+static int64_t sim_thread_cpu_ns(pb_io *io)
+{
+    (void)io;
+    return 0;
+}
+
 static void sim_thread_yield_disk(pb_io *io, bool yield)
 {
     (void)io;
@@ -496,6 +503,7 @@ static const pb_io_ops sim_ops = {
     .nap = sim_nap,
     .thread_yield_disk = sim_thread_yield_disk,
     .thread_go_first = sim_thread_go_first,
+    .thread_cpu_ns = sim_thread_cpu_ns,
     .thread_read_mode = sim_thread_read_mode,
     .loop_open = sim_loop_open,
     .loop_close = sim_loop_close,

@@ -209,3 +209,11 @@ int pb_posix_thread_go_first(pb_io *io, bool first)
         atomic_fetch_sub(&first_count, 1);
     return result;
 }
+
+int64_t pb_posix_thread_cpu_ns(pb_io *io)
+{
+    (void)io;
+    struct timespec used = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * 1000000000LL + used.tv_nsec;
+}

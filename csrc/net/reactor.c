@@ -13,6 +13,8 @@
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
 #define BULK_BYTES (32 * 1024) /* in one turn */
+#define FIRST_WATCH_NS 100000000LL
+#define FIRST_REST_NS 25000000LL
 
 /* Those that find no memory again go to the end of the list, so they are taken off it first. */
 static void feed(pb_timer *timer)
@@ -146,10 +148,11 @@ static bool is_bulk(pb_reactor *reactor)
 }
 
 /* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. A disk takes longer
- * than that, and who waits for it has the CPU's time for others. True: something came. */
+ * than that, and who waits for it has the CPU's time for others. Who goes first leaves it to them as well: the system
+ * stops a thread of that kind that has not waited for long. True: something came. */
 static bool spin(pb_reactor *reactor, int64_t now_ns)
 {
-    if (reactor->options.spin_ns == 0 || reactor->now_ns < reactor->disk_until_ns)
+    if (reactor->options.spin_ns == 0 || reactor->goes_first || reactor->now_ns < reactor->disk_until_ns)
         return false;
     bool probe = reactor->spin_credit <= 0 && ++reactor->spin_probe >= SPIN_PROBE_EVERY;
     if (reactor->spin_credit <= 0 && !probe)
@@ -220,8 +223,25 @@ static bool wind_down(pb_reactor *reactor)
     return reactor->holds == 0 && pb_list_empty(&reactor->connections) && is_inbox_empty(reactor);
 }
 
+/* Linux stops threads that go first for 50 ms when they have taken 95 % of a second (sched_rt_runtime_us). One that is
+ * as busy as that is an ordinary one for a part of the time, in which it is at worst a few ms late. */
+static void rest_if_busy(pb_reactor *reactor)
+{
+    int64_t watched_ns = reactor->now_ns - reactor->first_since_ns;
+    if (watched_ns < FIRST_WATCH_NS)
+        return;
+    int64_t cpu_ns = reactor->io->ops->thread_cpu_ns(reactor->io);
+    if (reactor->goes_first && cpu_ns - reactor->first_cpu_ns > watched_ns / 5 * 4)
+        reactor->rests_until_ns = reactor->now_ns + FIRST_REST_NS;
+    reactor->first_since_ns = reactor->now_ns;
+    reactor->first_cpu_ns = cpu_ns;
+}
+
 static void take_place(pb_reactor *reactor, bool first)
 {
+    if (first || reactor->goes_first)
+        rest_if_busy(reactor);
+    first = first && reactor->now_ns >= reactor->rests_until_ns;
     if (first == reactor->goes_first || (first && reactor->never_first))
         return;
     int result = reactor->io->ops->thread_go_first(reactor->io, first);

@@ -82,6 +82,9 @@ struct pb_reactor {
     int64_t hurried_until_ns; /* see pb_reactor_hurry */
     bool goes_first;          /* before ordinary threads */
     bool never_first;         /* the system does not let it */
+    int64_t first_since_ns;   /* from then on it is watched how busy it is while it goes first */
+    int64_t first_cpu_ns;     /* the CPU time it had taken then */
+    int64_t rests_until_ns;   /* it has been too busy */
     int holds;                /* operations on the loop besides connections': listeners, writes in flight */
     bool left;                /* its connections were told to leave */
     _Atomic int64_t owing;    /* while leaving: connections that have answers to give */

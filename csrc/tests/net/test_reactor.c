@@ -52,6 +52,43 @@ TEST(small_frames_beside_huge_ones_hurry)
     echo_stop(&server);
 }
 
+/* A reactor that is let go first all the time, for two seconds of turns. */
+static void hurry_long(int64_t (*cpu_ns)(pb_io *))
+{
+    echo_server server;
+    start_watched(&server);
+    watched_ops.thread_cpu_ns = cpu_ns;
+    int client = pb_sim_connect(server.io, server.port);
+    server.reactor.hurried_until_ns = INT64_MAX;
+    for (int i = 0; i < 200; i++) {
+        exchange(&server, client, 100);
+        echo_run(&server, 10LL * MILLISECOND);
+    }
+    echo_stop(&server);
+}
+
+static int64_t always_busy(pb_io *io)
+{
+    return io->ops->monotonic_ns(io);
+}
+
+static int64_t half_busy(pb_io *io)
+{
+    return io->ops->monotonic_ns(io) / 2;
+}
+
+TEST(who_is_always_busy_goes_first_for_a_part_of_the_time)
+{
+    hurry_long(always_busy);
+    CHECK(first_calls > 10 && back_calls >= first_calls - 1);
+}
+
+TEST(who_is_not_busy_goes_first_as_long_as_it_hurries)
+{
+    hurry_long(half_busy);
+    CHECK_INT(first_calls, 1);
+}
+
 TEST(a_system_that_does_not_let_it_is_asked_once)
 {
     echo_server server;
