@@ -85,14 +85,16 @@ static inline int pb_finished_deliver_some(pb_link *list, int limit)
 }
 
 /* A thousand members of a group that come or go at once must not hold up those who produce and consume: of patient
- * sockets a turn serves a few. */
+ * sockets a turn serves a few, and one where somebody else waits for the turn's end. */
 #define PB_PATIENT_PER_TURN 4
+#define PB_PATIENT_BESIDE_URGENT 1
 
 /* Deliver all urgent operations and the first patient ones. The count. */
 static inline int pb_finished_deliver(pb_finished *finished)
 {
     int delivered = pb_finished_deliver_some(&finished->urgent, INT_MAX);
-    return delivered + pb_finished_deliver_some(&finished->patient, PB_PATIENT_PER_TURN);
+    int limit = delivered > 0 ? PB_PATIENT_BESIDE_URGENT : PB_PATIENT_PER_TURN;
+    return delivered + pb_finished_deliver_some(&finished->patient, limit);
 }
 
 int64_t pb_posix_monotonic_ns(pb_io *io);

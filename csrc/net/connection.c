@@ -610,7 +610,7 @@ pb_connection *pb_connection_open(pb_reactor *reactor, int fd, const pb_connecti
         return NULL;
     }
     pb_list_push_back(&reactor->connections, &connection->link);
-    pb_reactor_notice_control(reactor);
+    pb_reactor_notice_opening(reactor);
     receive(connection);
     if (reactor->left)
         pb_connection_leave(connection);

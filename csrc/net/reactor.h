@@ -117,8 +117,16 @@ static inline void pb_reactor_hurry(pb_reactor *reactor)
     reactor->hurried_until_ns = reactor->now_ns + PB_REACTOR_HURRY_NS;
 }
 
-/* On its thread: a connection has come or gone, or a request that Python serves has come or been answered. Many at once
- * keep the CPUs busy, and whoever produces or consumes meanwhile waits for one. */
+/* On its thread: a connection has come. Often a thousand others follow, and who opens them has the CPUs between one and
+ * the next. */
+static inline void pb_reactor_notice_opening(pb_reactor *reactor)
+{
+    if (reactor->now_ns < reactor->data_until_ns)
+        pb_reactor_hurry(reactor);
+}
+
+/* On its thread: a connection has gone, or a request that Python serves has come or been answered. Many at once keep
+ * the CPUs busy, and whoever produces or consumes meanwhile waits for one. */
 static inline void pb_reactor_notice_control(pb_reactor *reactor)
 {
     if (reactor->now_ns - reactor->crowd_since_ns > PB_REACTOR_HURRY_NS) {

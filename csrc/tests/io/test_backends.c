@@ -767,6 +767,8 @@ TEST(patient_sockets_let_others_go_first)
         for (; heard_count <= CROWD; turns++) {
             CHECK(turns < TURN_LIMIT);
             (void)it.io->ops->loop_turn(it.loop, 10000000);
+            if (turns == 0)
+                CHECK_INT(heard_count, 1 + PB_PATIENT_BESIDE_URGENT);
         }
         CHECK(heard[0] == &sockets[CROWD]);
         CHECK(turns >= CROWD / PB_PATIENT_PER_TURN);

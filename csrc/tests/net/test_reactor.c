@@ -124,4 +124,16 @@ TEST(a_crowd_counts_only_while_somebody_produces_or_consumes)
     echo_stop(&server);
 }
 
+TEST(a_connection_that_comes_while_somebody_produces_or_consumes_is_the_first_of_many)
+{
+    echo_server server;
+    start_watched(&server);
+    exchange(&server, pb_sim_connect(server.io, server.port), 100);
+    CHECK_INT(first_calls, 0);
+    server.reactor.data_until_ns = INT64_MAX;
+    exchange(&server, pb_sim_connect(server.io, server.port), 100);
+    CHECK_INT(first_calls, 1);
+    echo_stop(&server);
+}
+
 CHECK_MAIN()
