@@ -243,7 +243,7 @@ def _upkeep_round(bench: LogBench) -> tuple[float, float, float]:
     side = Side(peer.name, peer.broker)
     try:
         log = dirty_log.DirtyLog(side, _segment_bytes(effort))
-        log.fill(effort.compaction_bytes // 2)
+        log.fill(effort.compaction_bytes)
         os.sync()
         seconds = 2 * effort.seconds
         peer.load(*_quiet_producer(effort.warmup_seconds))
