@@ -5,14 +5,19 @@
 
 #include "base/assert.h"
 
+/* The kernel hands a read to the disk without letting anybody else have the CPU: 4 MiB of it take half a millisecond.
+ * Smaller steps than these cost the cleaner time, and nobody is better off. */
+enum { DIRECT_STEP_BYTES = 512 << 10 };
+
 static int read_past_cache(const pb_clean_ahead *ahead)
 {
     pb_io *io = ahead->file->io;
     const size_t part = PB_DIRECT_BLOCK_BYTES - 1;
     size_t blocks_bytes = (ahead->length + part) & ~part;
     for (size_t got = 0; got < ahead->length;) {
-        int64_t count = io->ops->file_read(io, ahead->file->direct, ahead->buffer + got, blocks_bytes - got,
-                                           ahead->position + (int64_t)got);
+        size_t step = blocks_bytes - got < DIRECT_STEP_BYTES ? blocks_bytes - got : DIRECT_STEP_BYTES;
+        int64_t count =
+            io->ops->file_read(io, ahead->file->direct, ahead->buffer + got, step, ahead->position + (int64_t)got);
         if (count < 0)
             return (int)count;
         got += (size_t)count;
