@@ -32,6 +32,7 @@ _WAIT_SECONDS = 1200.0
 _COMPACTION_SHARE = 0.3
 _DELETION_ATTEMPTS = 5
 _RETENTION_CHECK_MS = "7000"
+_OLD = "old"
 
 
 @dataclass
@@ -222,50 +223,56 @@ def _wait_for_deletion(side: Side, topic: str, count: int) -> None:
 
 def _p999_while_deleting(peer: Peer, side: Side, effort: Effort, seconds: float) -> float:
     """A change of configuration is synced, which is not what is measured: it comes before the producer runs. When the
-    next check of retention comes too soon after it, another topic is tried."""
-    for attempt in range(_DELETION_ATTEMPTS):
-        topic = f"old-{attempt}"
-        side.create({topic: {"segment.bytes": str(_MIB)}})
+    next check of retention comes too soon after it, it is tried with another log."""
+    for _ in range(_DELETION_ATTEMPTS):
+        side.create({_OLD: {"segment.bytes": str(_MIB)}})
         size_bytes = (effort.deleted_segments + 5) * _MIB
-        peer.load("produce", "--topic", topic, "--batch-bytes", "64k", "--bytes", str(size_bytes))
+        peer.load("produce", "--topic", _OLD, "--batch-bytes", "64k", "--bytes", str(size_bytes))
         os.sync()
-        side.configure({topic: {"retention.bytes": "1"}})
-        left = len(side.segments(topic)) - effort.deleted_segments
-        if left > 0:
-            return _beside(peer, seconds, partial(_wait_for_deletion, side, topic, left))[0]
+        side.configure({_OLD: {"retention.bytes": "1"}})
+        left = len(side.segments(_OLD)) - effort.deleted_segments
+        p999 = _beside(peer, seconds, partial(_wait_for_deletion, side, _OLD, left))[0] if left > 0 else None
+        side.delete([_OLD])
+        if p999 is not None:
+            return p999
     raise RuntimeError(f"{side.name}: retention was quicker than the producer {_DELETION_ATTEMPTS} times")
 
 
-def _upkeep_round(bench: LogBench) -> tuple[float, float, float]:
-    """p99.9 of producers at rest, while segments are deleted, and while logs are compacted."""
-    effort = bench.effort
-    peer = bench.start(True, {**dirty_log.OVERRIDES, "log.retention.check.interval.ms": _RETENTION_CHECK_MS})
-    side = Side(peer.name, peer.broker)
-    try:
-        log = dirty_log.DirtyLog(side, _segment_bytes(effort))
-        log.fill(effort.compaction_bytes)
-        os.sync()
-        seconds = 2 * effort.seconds
-        peer.load(*_quiet_producer(effort.warmup_seconds))
-        quiet = _p999(peer.load(*_quiet_producer(seconds)))
-        deleting = _p999_while_deleting(peer, side, effort, seconds)
-        compacting, share = _beside(peer, seconds, lambda: _compact_beside(log))
-    finally:
-        side.close()
-        peer.close()
+def _p999_while_compacting(peer: Peer, side: Side, effort: Effort, seconds: float) -> float:
+    log = dirty_log.DirtyLog(side, _segment_bytes(effort))
+    log.fill(effort.compaction_bytes)
+    os.sync()
+    p999, share = _beside(peer, seconds, lambda: _compact_beside(log))
+    side.delete(log.topics)
     if share < _COMPACTION_SHARE and effort.repetitions > 1:
         raise RuntimeError(f"compaction ran for {share:.0%} of the producer's time only; it needs more to do")
-    return quiet, deleting, compacting
+    return p999
 
 
 def retention(bench: LogBench) -> list[Row]:
     """What deleting segments and compacting do to the producers of other logs; ours against itself at rest. Medians of
-    rounds: ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its own."""
+    turns: ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its own: one
+    turn at rest is often three times another. Filling what is compacted takes long, so that there is less of it."""
     effort = bench.effort
-    rounds = [_upkeep_round(bench) for _ in range(effort.repetitions)]
-    quiet, deleting, compacting = (median(column) for column in zip(*rounds, strict=True))
+    peer = bench.start(True, {**dirty_log.OVERRIDES, "log.retention.check.interval.ms": _RETENTION_CHECK_MS})
+    side = Side(peer.name, peer.broker)
+    quiet, deleting, compacting = [], [], []
+    try:
+        seconds = 2 * effort.seconds
+        peer.load(*_quiet_producer(effort.warmup_seconds))
+        for _ in range(effort.repetitions):
+            for _ in range(effort.repetitions):
+                quiet.append(_p999(peer.load(*_quiet_producer(seconds))))
+                deleting.append(_p999_while_deleting(peer, side, effort, seconds))
+            compacting.append(_p999_while_compacting(peer, side, effort, seconds))
+    finally:
+        side.close()
+        peer.close()
+    turns = {"quiet": quiet, "deleting": deleting, "compacting": compacting}
+    bench.raw.append({"section": "retention", "p99.9 us": turns})
     named = {f"retention deletes {effort.deleted_segments} segments": deleting, "compaction runs": compacting}
-    return [Row(name, "produce p99.9 us", each, quiet, PRODUCE_P999_LIMIT) for name, each in named.items()]
+    unit, rest = "produce p99.9 us", median(quiet)
+    return [Row(name, unit, median(each), rest, PRODUCE_P999_LIMIT) for name, each in named.items()]
 
 
 def _compact_beside(log: dirty_log.DirtyLog) -> None:
