@@ -238,36 +238,48 @@ def _p999_while_deleting(peer: Peer, side: Side, effort: Effort, seconds: float)
     raise RuntimeError(f"{side.name}: retention was quicker than the producer {_DELETION_ATTEMPTS} times")
 
 
-def _p999_while_compacting(peer: Peer, side: Side, effort: Effort, seconds: float) -> float:
-    log = dirty_log.DirtyLog(side, _segment_bytes(effort))
-    log.fill(effort.compaction_bytes)
-    os.sync()
+def _p999_while_compacting(peer: Peer, effort: Effort, seconds: float, log: dirty_log.DirtyLog) -> float:
     p999, share = _beside(peer, seconds, lambda: _compact_beside(log))
-    side.delete(log.topics)
     if share < _COMPACTION_SHARE and effort.repetitions > 1:
         raise RuntimeError(f"compaction ran for {share:.0%} of the producer's time only; it needs more to do")
     return p999
 
 
-def retention(bench: LogBench) -> list[Row]:
-    """What deleting segments and compacting do to the producers of other logs; ours against itself at rest. Medians of
-    turns: ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its own: one
-    turn at rest is often three times another. Filling what is compacted takes long, so that there is less of it."""
+def _upkeep_round(bench: LogBench) -> tuple[list[float], list[float], float]:
+    """p99.9 of producers at rest, while segments are deleted, and, once, while logs are compacted: filling these takes
+    long, and the disk is left alone with it before anything is measured."""
     effort = bench.effort
     peer = bench.start(True, {**dirty_log.OVERRIDES, "log.retention.check.interval.ms": _RETENTION_CHECK_MS})
     side = Side(peer.name, peer.broker)
-    quiet, deleting, compacting = [], [], []
+    quiet, deleting = [], []
     try:
+        log = dirty_log.DirtyLog(side, _segment_bytes(effort))
+        log.fill(effort.compaction_bytes)
+        os.sync()
         seconds = 2 * effort.seconds
         peer.load(*_quiet_producer(effort.warmup_seconds))
         for _ in range(effort.repetitions):
-            for _ in range(effort.repetitions):
-                quiet.append(_p999(peer.load(*_quiet_producer(seconds))))
-                deleting.append(_p999_while_deleting(peer, side, effort, seconds))
-            compacting.append(_p999_while_compacting(peer, side, effort, seconds))
+            quiet.append(_p999(peer.load(*_quiet_producer(seconds))))
+            deleting.append(_p999_while_deleting(peer, side, effort, seconds))
+        return quiet, deleting, _p999_while_compacting(peer, effort, seconds, log)
     finally:
         side.close()
         peer.close()
+
+
+def retention(bench: LogBench) -> list[Row]:
+    """What deleting segments and compacting do to the producers of other logs; ours against itself at rest. Medians of
+    turns: ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its own: one
+    turn at rest is often three times another."""
+    effort = bench.effort
+    quiet: list[float] = []
+    deleting: list[float] = []
+    compacting: list[float] = []
+    for _ in range(effort.repetitions):
+        at_rest, beside_deletion, beside_compaction = _upkeep_round(bench)
+        quiet += at_rest
+        deleting += beside_deletion
+        compacting.append(beside_compaction)
     turns = {"quiet": quiet, "deleting": deleting, "compacting": compacting}
     bench.raw.append({"section": "retention", "p99.9 us": turns})
     named = {f"retention deletes {effort.deleted_segments} segments": deleting, "compaction runs": compacting}
