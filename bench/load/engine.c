@@ -411,6 +411,7 @@ void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *worklo
     pbl_interval_start(&stats->interval, options->interval_seconds, stats->counting_ns, start);
     run.end_ns = options->seconds > 0 ? stats->counting_ns + (uint64_t)(options->seconds * 1e9) : UINT64_MAX / 2;
     run.last_done_ns = stats->counting_ns;
+    pbl_stalls_begin(&stats->stalls, start);
     start_schedule(&run, start);
     uint64_t drain_end = 0;
     for (bool first = true;; first = false) {
@@ -431,4 +432,5 @@ void pbl_engine_run(struct pbl_engine *engine, const struct pbl_workload *worklo
     pbl_interval_finish(&stats->interval, pbl_now_ns());
     stats->unsent_count = count_unsent(&run);
     stats->elapsed_seconds = (double)(run.last_done_ns - stats->counting_ns) / 1e9;
+    pbl_stats_end(stats);
 }

@@ -15,9 +15,10 @@ static const struct {
     const char *name;
     bool (*run)(const struct pbl_options *options);
 } MODES[] = {
-    {"produce", pbl_produce_mode},     {"fetch", pbl_fetch_mode}, {"offset-commit", pbl_offset_commit_mode},
-    {"heartbeat", pbl_heartbeat_mode}, {"join", pbl_join_mode},   {"metadata", pbl_metadata_mode},
-    {"idle", pbl_idle_mode},           {"bare", pbl_bare_mode},   {"tail", pbl_tail_mode},
+    {"produce", pbl_produce_mode},     {"fetch", pbl_fetch_mode},   {"offset-commit", pbl_offset_commit_mode},
+    {"heartbeat", pbl_heartbeat_mode}, {"join", pbl_join_mode},     {"metadata", pbl_metadata_mode},
+    {"idle", pbl_idle_mode},           {"bare", pbl_bare_mode},     {"tail", pbl_tail_mode},
+    {"witness", pbl_witness_mode},     {"stalls", pbl_stalls_mode},
 };
 
 /* A probe that waits for a CPU behind other load would count its own wait as the broker's. */

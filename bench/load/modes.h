@@ -16,5 +16,9 @@ bool pbl_tail_mode(const struct pbl_options *options);
 bool pbl_idle_mode(const struct pbl_options *options);
 /* The other side of them all: a server that does nothing. Runs until a signal ends it. */
 bool pbl_bare_mode(const struct pbl_options *options);
+/* Sees when the machine stands still; until a signal ends it. */
+bool pbl_witness_mode(const struct pbl_options *options);
+/* The stalls from now until the end of standard input, for what somebody else measures meanwhile. */
+bool pbl_stalls_mode(const struct pbl_options *options);
 
 #endif

@@ -54,7 +54,9 @@ static void usage(FILE *out)
     fprintf(
         out,
         "usage: pbload MODE --port PORT [options]\n"
-        "modes: produce fetch tail offset-commit heartbeat metadata join idle, and bare, a server that does nothing\n"
+        "modes: produce fetch tail offset-commit heartbeat metadata join idle; bare, a server that does nothing; and\n"
+        "       witness, which tells when the machine stood still (PBLOAD_STALLS names the file with what it told),\n"
+        "       and stalls, which reads that for others\n"
         "  --port             port of the broker\n"
         "  --acks             0, 1 or all (all)\n"
         "  --codec            none, gzip, snappy, lz4 or zstd (none)\n");
@@ -127,11 +129,16 @@ static void store_special(struct pbl_options *options, int which, const char *te
     }
 }
 
+static bool needs_no_port(const char *mode)
+{
+    return strcmp(mode, "witness") == 0 || strcmp(mode, "stalls") == 0;
+}
+
 static void finish(struct pbl_options *options)
 {
     if (!options->mode)
         mistake("no mode given");
-    if (options->port == 0)
+    if (options->port == 0 && !needs_no_port(options->mode))
         mistake("--port is missing");
     if (options->connection_count == 0 || options->in_flight_count == 0 || options->partition_count == 0)
         mistake("--connections, --in-flight and --partitions want at least 1");

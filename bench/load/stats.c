@@ -15,7 +15,7 @@ void pbl_stats_record_latency(struct pbl_stats *stats, uint64_t now_ns, uint64_t
 {
     if (now_ns < stats->counting_ns)
         return;
-    pbl_histogram_record(&stats->latency, latency_ns);
+    pbl_latencies_record(&stats->latency, now_ns, latency_ns);
     if (stats->interval.length_ns)
         pbl_histogram_record(&stats->interval.latency, latency_ns);
 }
@@ -43,7 +43,18 @@ static void print_errors(const struct pbl_stats *stats)
     printf("}");
 }
 
-void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *options, const char *extra)
+void pbl_stats_end(struct pbl_stats *stats)
+{
+    if (pbl_stalls_file())
+        pbl_stalls_end(&stats->stalls);
+}
+
+const struct pbl_stalls *pbl_stats_stalls(const struct pbl_stats *stats)
+{
+    return pbl_stalls_file() ? &stats->stalls : NULL;
+}
+
+void pbl_stats_print(struct pbl_stats *stats, const struct pbl_options *options, const char *extra)
 {
     double seconds = stats->elapsed_seconds > 0 ? stats->elapsed_seconds : 1e-9;
     printf("{\"version\":1,\"mode\":\"%s\",\"connections\":%u,\"in_flight\":%u,\"partitions\":%u", options->mode,
@@ -54,11 +65,12 @@ void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *op
         (double)stats->request_count / seconds, (unsigned long long)stats->payload_bytes,
         (unsigned long long)stats->wire_bytes, (double)stats->payload_bytes / seconds / 1e6,
         (double)stats->wire_bytes / seconds / 1e6);
-    printf(",\"latency_us\":");
-    pbl_histogram_print(stdout, &stats->latency);
+    pbl_latencies_finish(&stats->latency, stdout, "", pbl_stats_stalls(stats));
+    if (pbl_stalls_file())
+        printf(",\"late_ms\":%.3f,\"stolen_ms\":%.3f", stats->stalls.late_ms, stats->stalls.stolen_ms);
     if (stats->interval.length_ns) {
         printf(",\"histogram\":");
-        pbl_histogram_print_buckets(stdout, &stats->latency);
+        pbl_histogram_print_buckets(stdout, &stats->latency.all);
     }
     if (stats->record_count)
         printf(",\"records\":%llu", (unsigned long long)stats->record_count);
@@ -66,4 +78,5 @@ void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *op
         printf(",\"rate\":%.3f,\"unsent\":%llu", options->rate, (unsigned long long)stats->unsent_count);
     print_errors(stats);
     printf("%s}\n", extra);
+    pbl_stalls_free(&stats->stalls);
 }

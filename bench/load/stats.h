@@ -2,8 +2,8 @@
 #ifndef PBL_STATS_H
 #define PBL_STATS_H
 
-#include "histogram.h"
 #include "interval.h"
+#include "latencies.h"
 #include "options.h"
 
 enum { PBL_ERROR_CODE_LIMIT = 256 };
@@ -18,8 +18,9 @@ struct pbl_stats {
     uint64_t unsent_count;                       /* open loop: due before the end, and not sent for want of answers */
     uint64_t counting_ns;                        /* before is warm-up */
     double elapsed_seconds;
-    struct pbl_histogram latency;
+    struct pbl_latencies latency;
     struct pbl_interval interval;
+    struct pbl_stalls stalls; /* where somebody watches */
 };
 
 void pbl_stats_count_error(struct pbl_stats *stats, int16_t code);
@@ -27,7 +28,13 @@ void pbl_stats_count_error(struct pbl_stats *stats, int16_t code);
 void pbl_stats_record_latency(struct pbl_stats *stats, uint64_t now_ns, uint64_t latency_ns);
 bool pbl_stats_failed(const struct pbl_stats *stats);
 
-/* Print the line on stdout; `extra` is further JSON members, each starting with a comma, or "". */
-void pbl_stats_print(const struct pbl_stats *stats, const struct pbl_options *options, const char *extra);
+/* Nothing more is counted: read what the witness has seen meanwhile. */
+void pbl_stats_end(struct pbl_stats *stats);
+/* What `latencies` is finished with. NULL: nobody has watched. */
+const struct pbl_stalls *pbl_stats_stalls(const struct pbl_stats *stats);
+
+/* Print the line on stdout, and free what was kept for it; `extra` is further JSON members, each starting with a comma,
+ * or "". */
+void pbl_stats_print(struct pbl_stats *stats, const struct pbl_options *options, const char *extra);
 
 #endif

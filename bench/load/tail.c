@@ -24,7 +24,7 @@ struct tail {
     struct stream *streams;
     uint32_t stream_count;
     struct pbl_stats stats; /* its latency is that of the way */
-    struct pbl_histogram produce;
+    struct pbl_latencies produce;
 };
 
 /* Producers are the first connections, consumers those behind them. */
@@ -70,7 +70,7 @@ static int16_t answer(void *context, struct pbl_connection *connection, struct p
     int16_t code = pbl_produce_answer(in_flight, body);
     uint64_t now = pbl_now_ns();
     if (now >= tail->stats.counting_ns)
-        pbl_histogram_record(&tail->produce, now - in_flight->start_ns);
+        pbl_latencies_record(&tail->produce, now, now - in_flight->start_ns);
     return code;
 }
 
@@ -121,12 +121,11 @@ bool pbl_tail_mode(const struct pbl_options *options)
     FILE *out = open_memstream(&extra, &extra_bytes);
     if (!out)
         pbl_fail("out of memory");
-    fprintf(out, ",\"produce_latency_us\":");
-    pbl_histogram_print(out, &tail->produce);
+    pbl_latencies_finish(&tail->produce, out, "produce_", pbl_stats_stalls(&tail->stats));
     fclose(out);
     pbl_stats_print(&tail->stats, &doubled, extra);
     free(extra);
-    bool good = !pbl_stats_failed(&tail->stats) && tail->stats.latency.count > 0;
+    bool good = !pbl_stats_failed(&tail->stats) && tail->stats.latency.all.count > 0;
     for (uint32_t i = 0; i < tail->stream_count; i++) {
         pbl_buffer_free(&tail->streams[i].cursor.body);
         pbl_buffer_free(&tail->streams[i].body.bytes);

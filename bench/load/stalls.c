@@ -1,0 +1,209 @@
+/* See stalls.h. What the witness writes: a line with the number of CPUs that it watches, then
+ * `late CPU FROM UNTIL STOLEN`, where the last is what was stolen from all CPUs since the machine started; all in
+ * nanoseconds. */
+#include "stalls.h"
+
+#include "client.h"
+#include "engine.h"
+#include "modes.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char VARIABLE[] = "PBLOAD_STALLS";
+static const struct timespec WITNESS_TIME = {.tv_nsec = 5000000}; /* for it to write what it has just seen */
+/* The kernel counts in ticks, and a little late for a CPU that idles. */
+static const double STOLEN_TOLERANCE = 1.1, STOLEN_LATE_MS = 60, STOLEN_LATE_SHARE = 0.5;
+
+/* What the witness has seen: a CPU that ran nothing. */
+struct late {
+    struct pbl_stall when;
+    uint64_t stolen_ns;
+    uint32_t cpu;
+};
+
+/* The file on its way through. */
+struct reading {
+    struct pbl_stalls *stalls;
+    struct late *last; /* of each CPU */
+    uint32_t cpu_count, seen_count;
+    uint64_t stolen_before_ns, stolen_ns;
+};
+
+const char *pbl_stalls_file(void)
+{
+    static const char *path;
+    static bool looked;
+    if (!looked)
+        path = getenv(VARIABLE);
+    looked = true;
+    return path && *path ? path : NULL;
+}
+
+void pbl_stalls_begin(struct pbl_stalls *stalls, uint64_t start_ns)
+{
+    *stalls = (struct pbl_stalls){.start_ns = start_ns};
+}
+
+static void add(struct pbl_stalls *stalls, uint64_t start_ns, uint64_t end_ns)
+{
+    if (stalls->count == stalls->room) {
+        stalls->room = stalls->room ? 2 * stalls->room : 64;
+        stalls->each = realloc(stalls->each, stalls->room * sizeof *stalls->each);
+        if (!stalls->each)
+            pbl_fail("out of memory");
+    }
+    stalls->each[stalls->count++] = (struct pbl_stall){start_ns - PBL_STALL_MARGIN_NS, end_ns + PBL_STALL_MARGIN_NS};
+}
+
+/* The time that all CPUs missed together, by the last time that each was late; it may be none. */
+static struct pbl_stall missed_by_all(const struct reading *reading)
+{
+    struct pbl_stall all = {0, UINT64_MAX};
+    for (uint32_t i = 0; i < reading->seen_count; i++) {
+        const struct pbl_stall *when = &reading->last[i].when;
+        all.start_ns = when->start_ns > all.start_ns ? when->start_ns : all.start_ns;
+        all.end_ns = when->end_ns < all.end_ns ? when->end_ns : all.end_ns;
+    }
+    return all;
+}
+
+static void take(struct reading *reading, const struct late *late)
+{
+    uint32_t i = 0;
+    while (i < reading->seen_count && reading->last[i].cpu != late->cpu)
+        i++;
+    if (i == reading->cpu_count)
+        return; /* the first line had fewer of them: not the witness's */
+    reading->seen_count += i == reading->seen_count;
+    reading->last[i] = *late;
+    reading->stalls->late_ms += (double)(late->when.end_ns - late->when.start_ns) / 1e6;
+    reading->stolen_ns = late->stolen_ns;
+    if (late->when.end_ns - late->when.start_ns >= PBL_LATE_ALONE_NS)
+        add(reading->stalls, late->when.start_ns, late->when.end_ns);
+    struct pbl_stall all = missed_by_all(reading);
+    if (reading->seen_count == reading->cpu_count && all.end_ns >= all.start_ns + PBL_LATE_MIN_NS)
+        add(reading->stalls, all.start_ns, all.end_ns);
+}
+
+static void read_lines(struct reading *reading, FILE *file)
+{
+    char line[160];
+    while (fgets(line, sizeof line, file)) {
+        struct late late;
+        if (sscanf(line, "late %" SCNu32 " %" SCNu64 " %" SCNu64 " %" SCNu64, &late.cpu, &late.when.start_ns,
+                   &late.when.end_ns, &late.stolen_ns) != 4 ||
+            late.when.end_ns <= late.when.start_ns)
+            continue;
+        if (late.when.start_ns >= reading->stalls->start_ns)
+            take(reading, &late);
+        else
+            reading->stolen_before_ns = reading->stolen_ns = late.stolen_ns;
+    }
+}
+
+static int by_start(const void *left, const void *right)
+{
+    const struct pbl_stall *a = left, *b = right;
+    return a->start_ns < b->start_ns ? -1 : a->start_ns > b->start_ns;
+}
+
+/* In order, and as one where they meet. */
+static void merge(struct pbl_stalls *stalls)
+{
+    if (stalls->count == 0)
+        return;
+    qsort(stalls->each, stalls->count, sizeof *stalls->each, by_start);
+    uint32_t last = 0;
+    for (uint32_t i = 1; i < stalls->count; i++) {
+        const struct pbl_stall *next = &stalls->each[i];
+        if (next->start_ns > stalls->each[last].end_ns)
+            stalls->each[++last] = *next;
+        else if (next->end_ns > stalls->each[last].end_ns)
+            stalls->each[last].end_ns = next->end_ns;
+    }
+    stalls->count = last + 1;
+}
+
+static void read_file(struct pbl_stalls *stalls, FILE *file)
+{
+    struct reading reading = {.stalls = stalls};
+    if (fscanf(file, "watches %" SCNu32 " CPUs, %" SCNu64 " stolen\n", &reading.cpu_count, &reading.stolen_before_ns) !=
+            2 ||
+        reading.cpu_count == 0)
+        pbl_fail("%s, which %s names, does not begin as a witness does", pbl_stalls_file(), VARIABLE);
+    reading.stolen_ns = reading.stolen_before_ns;
+    reading.last = calloc(reading.cpu_count, sizeof *reading.last);
+    if (!reading.last)
+        pbl_fail("out of memory");
+    read_lines(&reading, file);
+    free(reading.last);
+    if (reading.stolen_ns > reading.stolen_before_ns)
+        stalls->stolen_ms = (double)(reading.stolen_ns - reading.stolen_before_ns) / 1e6;
+}
+
+void pbl_stalls_end(struct pbl_stalls *stalls)
+{
+    nanosleep(&WITNESS_TIME, NULL);
+    FILE *file = fopen(pbl_stalls_file(), "r");
+    if (!file)
+        pbl_fail("cannot read %s, which %s names: %s", pbl_stalls_file(), VARIABLE, strerror(errno));
+    read_file(stalls, file);
+    fclose(file);
+    double late_ms = fmin(STOLEN_LATE_MS, STOLEN_LATE_SHARE * stalls->late_ms);
+    if (stalls->late_ms > STOLEN_TOLERANCE * stalls->stolen_ms + late_ms)
+        stalls->count = 0;
+    merge(stalls);
+}
+
+void pbl_stalls_free(struct pbl_stalls *stalls)
+{
+    free(stalls->each);
+    *stalls = (struct pbl_stalls){0};
+}
+
+bool pbl_stalls_explain(const struct pbl_stalls *stalls, uint64_t start_ns, uint64_t end_ns)
+{
+    uint32_t low = 0, high = stalls->count; /* to the first one that ends after `start_ns` */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (stalls->each[middle].end_ns <= start_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    uint64_t within_ns = 0;
+    for (; low < stalls->count && stalls->each[low].start_ns < end_ns; low++) {
+        const struct pbl_stall *stall = &stalls->each[low];
+        uint64_t from_ns = stall->start_ns > start_ns ? stall->start_ns : start_ns;
+        within_ns += (stall->end_ns < end_ns ? stall->end_ns : end_ns) - from_ns;
+    }
+    return within_ns > 0 && 2 * within_ns >= end_ns - start_ns;
+}
+
+bool pbl_stalls_mode(const struct pbl_options *options)
+{
+    (void)options;
+    if (!pbl_stalls_file())
+        pbl_fail("%s wants to name the file of a witness", VARIABLE);
+    struct pbl_stalls stalls;
+    pbl_stalls_begin(&stalls, pbl_now_ns());
+    printf("watching\n");
+    fflush(stdout);
+    char ignored[256];
+    while (read(STDIN_FILENO, ignored, sizeof ignored) > 0)
+        continue;
+    pbl_stalls_end(&stalls);
+    printf("{\"late_ms\":%.3f,\"stolen_ms\":%.3f,\"stalls\":[", stalls.late_ms, stalls.stolen_ms);
+    for (uint32_t i = 0; i < stalls.count; i++)
+        printf("%s[%" PRIu64 ",%" PRIu64 "]", i ? "," : "", stalls.each[i].start_ns, stalls.each[i].end_ns);
+    printf("]}\n");
+    pbl_stalls_free(&stalls);
+    return true;
+}
