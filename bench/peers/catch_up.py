@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.peers import stalls
 from bench.peers.log_sections import LogBench
 from bench.peers.peer import PROBE_PRIORITY, Confinement, Peer
 from bench.peers.report import Row
@@ -51,9 +52,9 @@ class Figures:
 
     def add(self, side: dict[str, list[float]], load: dict[str, Any]) -> None:
         """Note a run of the paced load."""
-        for kind, latency in (("produce", load["produce_latency_us"]), ("tail", load["latency_us"])):
+        for name, kind in (("produce", "produce_latency"), ("tail", "latency")):
             for quantile in ("p99", "p99.9"):
-                side.setdefault(f"{kind} {quantile}", []).append(float(latency[quantile]))
+                side.setdefault(f"{name} {quantile}", []).append(stalls.latency_us(load, quantile, kind))
 
 
 def _paced(seconds: float) -> tuple[str, ...]:

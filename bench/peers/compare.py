@@ -26,6 +26,7 @@ from bench.peers.replication import replication
 from bench.peers.report import Row, Section, save, text_table, verdict
 from bench.peers.run import FULL, QUICK, Effort, Run
 from bench.peers.speed import huge_producer, rdkafka_producers, throughput
+from bench.peers.stalls import watched
 from bench.peers.targets import targets
 from pybroker.perf.generator import find_generator
 
@@ -120,13 +121,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     sections: dict[str, Section] = {}
     pbload = find_generator()
-    run = _shared(options, pbload, sections)
-    with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
-    bench = LogBench(pbload, options.data, options.backend, with_cgroup, _effort(options), options.engine)
-    for name in options.sections:
-        if name in OWN_SECTIONS:
-            theirs, measure = OWN_SECTIONS[name]
-            _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
+    bench = LogBench(
+        pbload,
+        options.data,
+        options.backend,
+        wants_cgroup(options.no_cgroup, options.quick),
+        _effort(options),
+        options.engine,
+    )
+    with watched(pbload):
+        run = _shared(options, pbload, sections)
+        for name in options.sections:
+            if name in OWN_SECTIONS:
+                theirs, measure = OWN_SECTIONS[name]
+                _show(sections, name, measure(bench), f"pybroker-{options.backend}", theirs)
     facts = {**(_facts(run) if run else {}), **bench.facts}
     save(options.output, sections, facts, [*(run.raw if run else []), *bench.raw], options.data)
     return verdict(sections, options.output, quick=options.quick)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from bench.peers import stalls
 from bench.peers.peer import PROBE_PRIORITY, Measurement, Peer
 from bench.peers.report import Row
 from bench.peers.run import Effort, Run, median
@@ -20,6 +22,8 @@ from bench.peers.run import Effort, Run, median
 RATE_LIMIT = 0.5
 CPU_LIMIT = 2.0
 PRODUCE_P99_LIMIT = 1.5
+# Within this a broker that goes on sends its heartbeat.
+_SESSION_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def _produce_p99_under(peer: Peer, shape: ControlShape, rate: float, seconds: fl
         begun_s = time.monotonic()
         burst = peer.load(*shape.arguments)
         time.sleep(max(0.0, begun_s + burst.requests / rate - time.monotonic()))
-    return float(producer.finish()["latency_us"]["p99"])
+    return stalls.latency_us(producer.finish(), "p99")
 
 
 def _produce_p99s(peer: Peer, shape: ControlShape, rate: float, run: Run) -> tuple[float, float]:
@@ -69,14 +73,23 @@ def _produce_p99s(peer: Peer, shape: ControlShape, rate: float, run: Run) -> tup
     under_us, quiet_us = [], []
     for _ in range(2 * run.effort.repetitions + 1):
         os.sync()
-        with ExitStack() as stack:
-            for other in run.peers:
-                if other is not peer:
-                    stack.enter_context(other.frozen())
+        with _alone(run, peer):
             quiet = run.note(peer, "quiet producer", peer.load(*_quiet_producer(seconds)))
-            quiet_us.append(quiet.latency_us("p99"))
+        quiet_us.append(quiet.latency_us("p99"))
+        time.sleep(_SESSION_SECONDS)
+        with _alone(run, peer):
             under_us.append(_produce_p99_under(peer, shape, rate, seconds))
     return statistics.median(under_us), statistics.median(quiet_us)
+
+
+@contextmanager
+def _alone(run: Run, peer: Peer) -> Iterator[None]:
+    """For one turn only: Apache Kafka's broker has a session with its controller to keep up in between."""
+    with ExitStack() as stack:
+        for other in run.peers:
+            if other is not peer:
+                stack.enter_context(other.frozen())
+        yield
 
 
 def _load(arguments: tuple[str, ...], peer: Peer) -> Measurement:

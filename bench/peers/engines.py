@@ -26,6 +26,7 @@ from bench.peers.cgroup import wants_cgroup
 from bench.peers.peer import MEMORY_BYTES, ROOT, Measurement, Peer, Site
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run, median
+from bench.peers.stalls import watched
 from pybroker import __version__
 from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import OneOf
@@ -151,7 +152,8 @@ def markdown(lines: Sequence[Line], data: Path, effort: Effort) -> str:
         f"({cpu.model}), Linux {version}, {_file_system(data)}. The load generator runs on the same CPUs. Each broker "
         f"has a memory cgroup of {MEMORY_BYTES >> 30} GiB, filled before. They take turns, {effort.repetitions} "
         f"times, each for {effort.seconds:g} s or 4 GiB; figures are medians. MB and GB are 10^6 and 10^9 bytes of "
-        "payload, CPU is that of the cgroup, kernel threads that work for the broker included."
+        "payload, CPU is that of the cgroup, kernel threads that work for the broker included. Latencies leave "
+        "out what stalls of the machine explain ([benchmarks](benchmarks.md))."
     )
     meaning = (
         "What an engine is: [ADR 0005](adr/0005-append-engines.md). What an acknowledgement promises: [ADR "
@@ -191,9 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     effort = QUICK if options.quick else FULL
     backends = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
+    pbload = find_generator()
     with ExitStack() as stack:
+        stack.enter_context(watched(pbload))
         with_cgroup = wants_cgroup(options.no_cgroup, options.quick)
-        run = Run(start_peers(stack, find_generator(), options.data, with_cgroup, backends), effort)
+        run = Run(start_peers(stack, pbload, options.data, with_cgroup, backends), effort)
         run.fill()
         lines = []
         for line in measure(run):

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.peers import dirty_log
+from bench.peers import dirty_log, stalls
 from bench.peers.adapters import kafka, pybroker
 from bench.peers.machine import BareServer
 from bench.peers.peer import USUAL, Confinement, Measurement, Peer, Site
@@ -209,7 +209,7 @@ def _beside(peer: Peer, seconds: float, work: Callable[[], None]) -> tuple[float
     started = time.monotonic()
     work()
     worked_seconds = time.monotonic() - started
-    p999 = float(producer.finish()["latency_us"]["p99.9"])
+    p999 = stalls.latency_us(producer.finish(), "p99.9")
     return p999, min(1.0, worked_seconds / seconds)
 
 

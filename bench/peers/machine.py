@@ -16,7 +16,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 
+from bench.peers import stalls
 from bench.peers.peer import Measurement, run_pbload
+from pybroker.perf.generator import find_generator
 from pybroker.testing.process import ChildProcess, free_port
 
 BLOCK_BYTES = 4096
@@ -38,9 +40,13 @@ class BareServer(AbstractContextManager["BareServer"]):
         self._process = ChildProcess(command, Path(self._directory.name) / "output")
         self._process.wait_for_line(lambda line: True if "listens" in line else None, 10)
 
+    def words(self, *arguments: str) -> list[str]:
+        """pbload's command line against it."""
+        return [self._pbload, *arguments, "--port", self._port]
+
     def load(self, *arguments: str) -> Measurement:
         """Run pbload against it; CPU is that of the server."""
-        return run_pbload([self._pbload, *arguments, "--port", self._port], self._process.cpu_seconds)
+        return run_pbload(self.words(*arguments), self._process.cpu_seconds)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,13 +62,16 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _times_us(seconds: float, least: int, once: Callable[[int], float]) -> list[float]:
-    """What `once(n)` says it took in microseconds, n = 0, 1, …: for some time, and at least so often."""
-    taken: list[float] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end or len(taken) < least:
-        taken.append(once(len(taken)))
-    return taken
+def _times_us(seconds: float, least: int, once: Callable[[int], stalls.Window]) -> list[float]:
+    """How many microseconds lie between the two times that `once(n)` gives, n = 0, 1, …: for some time, and at least so
+    often. What a stall of the machine explains is left out."""
+    taken: list[stalls.Window] = []
+    with stalls.stalls_meanwhile(find_generator()) as windows:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or len(taken) < least:
+            taken.append(once(len(taken)))
+    kept = [span for span in taken if not stalls.explains(windows, span)]
+    return [(ended_ns - started_ns) / 1000 for started_ns, ended_ns in kept or taken]
 
 
 def synced_writes_us(data: Path, seconds: float) -> list[float]:
@@ -76,11 +85,11 @@ def synced_writes_us(data: Path, seconds: float) -> list[float]:
         os.fsync(file.fileno())
         descriptor = os.open(file.name, os.O_WRONLY | os.O_DIRECT)
 
-        def once(number: int) -> float:
+        def once(number: int) -> stalls.Window:
             position = number * BLOCK_BYTES % _FILE_BYTES
-            started_ns = time.perf_counter_ns()
+            started_ns = time.monotonic_ns()
             os.pwritev(descriptor, [block], position, os.RWF_DSYNC)
-            return (time.perf_counter_ns() - started_ns) / 1000
+            return started_ns, time.monotonic_ns()
 
         try:
             return _times_us(seconds, 100, once)
@@ -96,14 +105,14 @@ def group_syncs_us(data: Path, count: int, seconds: float) -> list[float]:
         paths = [os.path.join(name, str(number)) for number in range(count)]
         directory = os.open(name, os.O_RDONLY)
 
-        def once(_: int) -> float:
+        def once(_: int) -> stalls.Window:
             for path in paths:
                 with open(path, "ab", buffering=0) as file:
                     file.write(chunk)
-            started_ns = time.perf_counter_ns()
+            started_ns = time.monotonic_ns()
             if libc.syncfs(directory) != 0:
                 raise OSError(ctypes.get_errno(), f"syncfs of {name}")
-            return (time.perf_counter_ns() - started_ns) / 1000
+            return started_ns, time.monotonic_ns()
 
         try:
             once(0)  # makes the files

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.peers import stalls
 from bench.peers.cgroup import Cgroup
 from pybroker.testing.process import ChildProcess
 
@@ -108,8 +109,8 @@ class Measurement:
         return self.cpu_seconds * 1e6 / self.requests
 
     def latency_us(self, quantile: str) -> float:
-        """`quantile` is p50, p90, p99, p99.9 or max."""
-        return float(self.load["latency_us"][quantile])
+        """`quantile` is p50, p90, p99, p99.9 or max; of requests that no stall of the machine explains."""
+        return stalls.latency_us(self.load, quantile)
 
 
 def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> dict[str, Any]:

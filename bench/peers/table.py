@@ -26,6 +26,7 @@ from bench.peers.log_sections import recovery_overrides, restart_seconds
 from bench.peers.peer import Measurement, Peer, Site
 from bench.peers.report import save
 from bench.peers.run import FULL, QUICK, Effort, Run
+from bench.peers.stalls import watched
 from bench.peers.table_loads import FIGURES, TOPIC, TableLoad, loads
 from bench.peers.table_text import markdown
 from pybroker.perf.generator import find_generator
@@ -192,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         blocks = min(BLOCKS, count)
         for block in range(blocks):
             with ExitStack() as stack:
+                stack.enter_context(watched(site.pbload))
                 run = Run(list(_peers(site, options.peers, stack)), effort, raw)
                 facts = {peer.name: dict(peer.facts) for peer in run.peers}
                 run.fill()
