@@ -97,15 +97,17 @@ def huge_producer(run: Run) -> list[Row]:
     """What one producer without bounds does to the p99 of small ones on other partitions, per peer of ours."""
     effort = run.effort
     small = ("produce", "--topic", "small", "--batch-bytes", "1k", "--connections", "4", "--partitions", "4")
-    paced = (*small, "--rate", "400", "--seconds", str(effort.seconds), *PROBE_PRIORITY)
+    # Many short turns: what a CPU takes to wake differs from one to the next.
+    seconds = effort.seconds / 2
+    paced = (*small, "--rate", "400", "--seconds", str(seconds), *PROBE_PRIORITY)
     # A kernel that does not preempt itself would give nobody a CPU while the huge producer's megabytes are copied.
-    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5", "--send-bytes", "128k")
+    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5", "--send-bytes", "32k")
     rows = []
     for peer in run.peers:
         quiet, loud = [], []
-        for _ in range(effort.repetitions):
+        for _ in range(2 * effort.repetitions + 1):
             quiet.append(run.note(peer, "small producers, quiet", peer.load(*paced)))
-            beside = peer.load_beside(*huge, "--seconds", str(effort.seconds + 1))
+            beside = peer.load_beside(*huge, "--seconds", str(seconds + 1))
             loud.append(run.note(peer, "small producers, beside a huge one", peer.load(*paced)))
             beside.finish()
             os.sync()
