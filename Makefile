@@ -37,7 +37,7 @@ bootstrap-run bootstrap-test bootstrap-verify bootstrap-site: bootstrap-%:
 	@scripts/bootstrap $*
 
 $(VENV)/.created: | bootstrap-run
-	$$(scripts/find-python) -m venv $(VENV)
+	$$(scripts/find-python --fast) -m venv $(VENV)
 	$(PIP) 'setuptools>=77' wheel 'cffi>=1.16'
 	@touch $@
 
