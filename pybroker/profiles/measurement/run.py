@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -24,6 +25,7 @@ from pybroker.profiles.measurement import plan
 from pybroker.profiles.measurement.flush import flush_times, judge_flush
 from pybroker.profiles.measurement.medium import judge_medium
 from pybroker.profiles.measurement.result import SCHEMA, Figures, Measurement, MeasurementError, figures_of
+from pybroker.profiles.measurement.stolen import StolenTime
 
 Report = Callable[[str, float], None]
 """Told what is being measured, and which share of the time has gone, from 0 to 1."""
@@ -67,13 +69,15 @@ class Measuring:
             backend = measure.backend
             measure.use_directory(self._directory)
             self._weigh(region_bytes)
-            region_bytes, is_direct = self._fill(measure, region_bytes)
-            for disk_step in plan.disk_steps(region_bytes, is_direct):
-                self._disk(measure, disk_step)
-            for cpu_step in plan.cpu_steps(crc32c_names()):
-                self._cpu(measure, cpu_step)
-            for loopback_step in plan.loopback_steps(region_bytes):
-                self._loopback(measure, loopback_step, region_bytes)
+            with self._watching("while the disk was measured"):
+                region_bytes, is_direct = self._fill(measure, region_bytes)
+                for disk_step in plan.disk_steps(region_bytes, is_direct):
+                    self._disk(measure, disk_step)
+            with self._watching("while CPU and loopback device were measured"):
+                for cpu_step in plan.cpu_steps(crc32c_names()):
+                    self._cpu(measure, cpu_step)
+                for loopback_step in plan.loopback_steps(region_bytes):
+                    self._loopback(measure, loopback_step, region_bytes)
         return self._conclude(backend, region_bytes, monotonic() - started)
 
     def _note_load(self) -> None:
@@ -83,6 +87,14 @@ class Measuring:
                 f"the machine was busy (load {load:.1f} on {cpu_count} CPUs): rates are too low, latencies too high; "
                 "measure again when nothing else runs"
             )
+
+    @contextmanager
+    def _watching(self, meanwhile: str) -> Iterator[None]:
+        stolen = StolenTime()
+        yield
+        note = stolen.note(meanwhile)
+        if note is not None:
+            self._notes.append(note)
 
     def _region_bytes(self) -> int:
         status = os.statvfs(self._directory)
