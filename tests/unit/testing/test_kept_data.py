@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,9 @@ METADATA_FILES = ("meta.properties", "bootstrap.checkpoint", "__cluster_metadata
 
 
 def unpack(format_number: int, log_dir: Path) -> None:
-    with tarfile.open(SAMPLES / f"format-{format_number}.tar.gz") as file:
-        file.extractall(log_dir, filter="data")
+    # Python's own way asks for a filter from 3.12 on, and does not know of any before 3.11.4.
+    log_dir.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-xzf", SAMPLES / f"format-{format_number}.tar.gz", "-C", log_dir], check=True)
 
 
 def records(*whats: str) -> dict[int, list[bytes]]:
