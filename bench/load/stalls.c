@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,8 +155,10 @@ void pbl_stalls_end(struct pbl_stalls *stalls)
         pbl_fail("cannot read %s, which %s names: %s", pbl_stalls_file(), VARIABLE, strerror(errno));
     read_file(stalls, file);
     fclose(file);
-    double late_ms = fmin(STOLEN_LATE_MS, STOLEN_LATE_SHARE * stalls->late_ms);
-    if (stalls->late_ms > STOLEN_TOLERANCE * stalls->stolen_ms + late_ms)
+    double not_yet_ms = STOLEN_LATE_SHARE * stalls->late_ms;
+    if (not_yet_ms > STOLEN_LATE_MS)
+        not_yet_ms = STOLEN_LATE_MS;
+    if (stalls->late_ms > STOLEN_TOLERANCE * stalls->stolen_ms + not_yet_ms)
         stalls->count = 0;
     merge(stalls);
 }
