@@ -10,8 +10,7 @@
 struct pbl_latencies {
     struct pbl_histogram all;
     struct pbl_histogram undisturbed; /* of use where pbl_stalls_file gives one */
-    struct pbl_stall *each;           /* from their starts to their ends */
-    uint64_t count, room;
+    struct pbl_spans spans;
 };
 
 /* Note one that ended at `end_ns`. */

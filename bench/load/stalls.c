@@ -22,7 +22,7 @@ static const double STOLEN_TOLERANCE = 1.1, STOLEN_LATE_MS = 60, STOLEN_LATE_SHA
 
 /* What the witness has seen: a CPU that ran nothing. */
 struct late {
-    struct pbl_stall when;
+    struct pbl_span when;
     uint64_t stolen_ns;
     uint32_t cpu;
 };
@@ -50,23 +50,34 @@ void pbl_stalls_begin(struct pbl_stalls *stalls, uint64_t start_ns)
     *stalls = (struct pbl_stalls){.start_ns = start_ns};
 }
 
-static void add(struct pbl_stalls *stalls, uint64_t start_ns, uint64_t end_ns)
+void pbl_spans_add(struct pbl_spans *spans, uint64_t start_ns, uint64_t end_ns)
 {
-    if (stalls->count == stalls->room) {
-        stalls->room = stalls->room ? 2 * stalls->room : 64;
-        stalls->each = realloc(stalls->each, stalls->room * sizeof *stalls->each);
-        if (!stalls->each)
+    if (spans->count == spans->room) {
+        spans->room = spans->room ? 2 * spans->room : 1024;
+        spans->each = realloc(spans->each, spans->room * sizeof *spans->each);
+        if (!spans->each)
             pbl_fail("out of memory");
     }
-    stalls->each[stalls->count++] = (struct pbl_stall){start_ns - PBL_STALL_MARGIN_NS, end_ns + PBL_STALL_MARGIN_NS};
+    spans->each[spans->count++] = (struct pbl_span){start_ns, end_ns};
+}
+
+void pbl_spans_free(struct pbl_spans *spans)
+{
+    free(spans->each);
+    *spans = (struct pbl_spans){0};
+}
+
+static void add(struct pbl_stalls *stalls, uint64_t start_ns, uint64_t end_ns)
+{
+    pbl_spans_add(&stalls->spans, start_ns - PBL_STALL_MARGIN_NS, end_ns + PBL_STALL_MARGIN_NS);
 }
 
 /* The time that all CPUs missed together, by the last time that each was late; it may be none. */
-static struct pbl_stall missed_by_all(const struct reading *reading)
+static struct pbl_span missed_by_all(const struct reading *reading)
 {
-    struct pbl_stall all = {0, UINT64_MAX};
+    struct pbl_span all = {0, UINT64_MAX};
     for (uint32_t i = 0; i < reading->seen_count; i++) {
-        const struct pbl_stall *when = &reading->last[i].when;
+        const struct pbl_span *when = &reading->last[i].when;
         all.start_ns = when->start_ns > all.start_ns ? when->start_ns : all.start_ns;
         all.end_ns = when->end_ns < all.end_ns ? when->end_ns : all.end_ns;
     }
@@ -86,7 +97,7 @@ static void take(struct reading *reading, const struct late *late)
     reading->stolen_ns = late->stolen_ns;
     if (late->when.end_ns - late->when.start_ns >= PBL_LATE_ALONE_NS)
         add(reading->stalls, late->when.start_ns, late->when.end_ns);
-    struct pbl_stall all = missed_by_all(reading);
+    struct pbl_span all = missed_by_all(reading);
     if (reading->seen_count == reading->cpu_count && all.end_ns >= all.start_ns + PBL_LATE_MIN_NS)
         add(reading->stalls, all.start_ns, all.end_ns);
 }
@@ -109,25 +120,25 @@ static void read_lines(struct reading *reading, FILE *file)
 
 static int by_start(const void *left, const void *right)
 {
-    const struct pbl_stall *a = left, *b = right;
+    const struct pbl_span *a = left, *b = right;
     return a->start_ns < b->start_ns ? -1 : a->start_ns > b->start_ns;
 }
 
 /* In order, and as one where they meet. */
-static void merge(struct pbl_stalls *stalls)
+static void merge(struct pbl_spans *spans)
 {
-    if (stalls->count == 0)
+    if (spans->count == 0)
         return;
-    qsort(stalls->each, stalls->count, sizeof *stalls->each, by_start);
-    uint32_t last = 0;
-    for (uint32_t i = 1; i < stalls->count; i++) {
-        const struct pbl_stall *next = &stalls->each[i];
-        if (next->start_ns > stalls->each[last].end_ns)
-            stalls->each[++last] = *next;
-        else if (next->end_ns > stalls->each[last].end_ns)
-            stalls->each[last].end_ns = next->end_ns;
+    qsort(spans->each, spans->count, sizeof *spans->each, by_start);
+    uint64_t last = 0;
+    for (uint64_t i = 1; i < spans->count; i++) {
+        const struct pbl_span *next = &spans->each[i];
+        if (next->start_ns > spans->each[last].end_ns)
+            spans->each[++last] = *next;
+        else if (next->end_ns > spans->each[last].end_ns)
+            spans->each[last].end_ns = next->end_ns;
     }
-    stalls->count = last + 1;
+    spans->count = last + 1;
 }
 
 static void read_file(struct pbl_stalls *stalls, FILE *file)
@@ -159,29 +170,29 @@ void pbl_stalls_end(struct pbl_stalls *stalls)
     if (not_yet_ms > STOLEN_LATE_MS)
         not_yet_ms = STOLEN_LATE_MS;
     if (stalls->late_ms > STOLEN_TOLERANCE * stalls->stolen_ms + not_yet_ms)
-        stalls->count = 0;
-    merge(stalls);
+        stalls->spans.count = 0;
+    merge(&stalls->spans);
 }
 
 void pbl_stalls_free(struct pbl_stalls *stalls)
 {
-    free(stalls->each);
-    *stalls = (struct pbl_stalls){0};
+    pbl_spans_free(&stalls->spans);
 }
 
 bool pbl_stalls_explain(const struct pbl_stalls *stalls, uint64_t start_ns, uint64_t end_ns)
 {
-    uint32_t low = 0, high = stalls->count; /* to the first one that ends after `start_ns` */
+    const struct pbl_spans *spans = &stalls->spans;
+    uint64_t low = 0, high = spans->count; /* to the first one that ends after `start_ns` */
     while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (stalls->each[middle].end_ns <= start_ns)
+        uint64_t middle = low + (high - low) / 2;
+        if (spans->each[middle].end_ns <= start_ns)
             low = middle + 1;
         else
             high = middle;
     }
     uint64_t within_ns = 0;
-    for (; low < stalls->count && stalls->each[low].start_ns < end_ns; low++) {
-        const struct pbl_stall *stall = &stalls->each[low];
+    for (; low < spans->count && spans->each[low].start_ns < end_ns; low++) {
+        const struct pbl_span *stall = &spans->each[low];
         uint64_t from_ns = stall->start_ns > start_ns ? stall->start_ns : start_ns;
         within_ns += (stall->end_ns < end_ns ? stall->end_ns : end_ns) - from_ns;
     }
@@ -202,8 +213,8 @@ bool pbl_stalls_mode(const struct pbl_options *options)
         continue;
     pbl_stalls_end(&stalls);
     printf("{\"late_ms\":%.3f,\"stolen_ms\":%.3f,\"stalls\":[", stalls.late_ms, stalls.stolen_ms);
-    for (uint32_t i = 0; i < stalls.count; i++)
-        printf("%s[%" PRIu64 ",%" PRIu64 "]", i ? "," : "", stalls.each[i].start_ns, stalls.each[i].end_ns);
+    for (uint64_t i = 0; i < stalls.spans.count; i++)
+        printf("%s[%" PRIu64 ",%" PRIu64 "]", i ? "," : "", stalls.spans.each[i].start_ns, stalls.spans.each[i].end_ns);
     printf("]}\n");
     pbl_stalls_free(&stalls);
     return true;

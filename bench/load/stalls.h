@@ -19,17 +19,25 @@ enum {
     PBL_STALL_MARGIN_NS = 5000000,
 };
 
-struct pbl_stall {
+struct pbl_span {
     uint64_t start_ns, end_ns; /* of the monotonic clock */
+};
+
+/* Spans of time: stalls, or latencies from their starts to their ends. Owner: who has the structure. */
+struct pbl_spans {
+    struct pbl_span *each;
+    uint64_t count, room;
 };
 
 struct pbl_stalls {
     uint64_t start_ns;      /* from when on they are of interest */
-    struct pbl_stall *each; /* in order, apart, and with their margins */
-    uint32_t count, room;
-    double stolen_ms; /* meanwhile, from all CPUs together: the kernel's count, */
-    double late_ms;   /* and the witness's */
+    struct pbl_spans spans; /* in order, apart, and with their margins */
+    double stolen_ms;       /* meanwhile, from all CPUs together: the kernel's count, */
+    double late_ms;         /* and the witness's */
 };
+
+void pbl_spans_add(struct pbl_spans *spans, uint64_t start_ns, uint64_t end_ns);
+void pbl_spans_free(struct pbl_spans *spans);
 
 /* The witness's file, which the environment names, or NULL: nobody watches. */
 const char *pbl_stalls_file(void);

@@ -59,7 +59,7 @@ def _one_in_flight(run: Run, ours: Peer, data: Path) -> list[Row]:
     ours.load(*words, "--seconds", str(effort.warmup_seconds))
     disk_us, ours_us = [], []
     for _ in range(effort.repetitions):
-        disk_us.append(median(synced_writes_us(data, effort.seconds / 2)))
+        disk_us.append(median(synced_writes_us(ours.pbload, data, effort.seconds / 2)))
         ours_us.append(_load(run, ours, name, words).latency_us("p50"))
     return [Row(name, "p50 us, disk", median(ours_us), median(disk_us), ONE_IN_FLIGHT_LIMIT)]
 
@@ -75,9 +75,9 @@ def _many_small(run: Run, sides: tuple[Peer, Peer, BareServer], data: Path, part
     bounds_us, ours_us, rates = [], [], []
     for _ in range(effort.repetitions):
         if partitions == 1:
-            syncs_us = synced_writes_us(data, effort.seconds / 2)
+            syncs_us = synced_writes_us(ours.pbload, data, effort.seconds / 2)
         else:
-            syncs_us = group_syncs_us(data, partitions, effort.seconds / 2)
+            syncs_us = group_syncs_us(ours.pbload, data, partitions, effort.seconds / 2)
         floor, mine, theirs = (_load(run, side, name, words) for side in (bare, ours, kafka))
         bounds_us.append(floor.latency_us("p99") + SYNCS_WAITED_FOR * quantile(syncs_us, 0.99))
         ours_us.append(mine.latency_us("p99"))

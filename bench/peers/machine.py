@@ -18,7 +18,6 @@ from types import TracebackType
 
 from bench.peers import stalls
 from bench.peers.peer import Measurement, run_pbload
-from pybroker.perf.generator import find_generator
 from pybroker.testing.process import ChildProcess, free_port
 
 BLOCK_BYTES = 4096
@@ -62,11 +61,11 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _times_us(seconds: float, least: int, once: Callable[[int], stalls.Window]) -> list[float]:
+def _times_us(pbload: Path, seconds: float, least: int, once: Callable[[int], stalls.Window]) -> list[float]:
     """How many microseconds lie between the two times that `once(n)` gives, n = 0, 1, …: for some time, and at least so
     often. What a stall of the machine explains is left out."""
     taken: list[stalls.Window] = []
-    with stalls.stalls_meanwhile(find_generator()) as windows:
+    with stalls.stalls_meanwhile(pbload) as windows:
         end = time.monotonic() + seconds
         while time.monotonic() < end or len(taken) < least:
             taken.append(once(len(taken)))
@@ -74,7 +73,7 @@ def _times_us(seconds: float, least: int, once: Callable[[int], stalls.Window]) 
     return [(ended_ns - started_ns) / 1000 for started_ns, ended_ns in kept or taken]
 
 
-def synced_writes_us(data: Path, seconds: float) -> list[float]:
+def synced_writes_us(pbload: Path, data: Path, seconds: float) -> list[float]:
     """One write of a block after the other, past the page cache, each durable when it ends, over blocks that exist: the
     best that the disk under `data` can do for an acknowledgement."""
     block = mmap.mmap(-1, BLOCK_BYTES)  # aligned, as direct I/O wants it
@@ -92,12 +91,12 @@ def synced_writes_us(data: Path, seconds: float) -> list[float]:
             return started_ns, time.monotonic_ns()
 
         try:
-            return _times_us(seconds, 100, once)
+            return _times_us(pbload, seconds, 100, once)
         finally:
             os.close(descriptor)
 
 
-def group_syncs_us(data: Path, count: int, seconds: float) -> list[float]:
+def group_syncs_us(pbload: Path, data: Path, count: int, seconds: float) -> list[float]:
     """One `syncfs` after the other, each with `count` files that a KiB was appended to; only the sync counts."""
     libc = ctypes.CDLL(None, use_errno=True)
     chunk = os.urandom(_APPEND_BYTES)
@@ -116,6 +115,6 @@ def group_syncs_us(data: Path, count: int, seconds: float) -> list[float]:
 
         try:
             once(0)  # makes the files
-            return _times_us(seconds, 100, once)
+            return _times_us(pbload, seconds, 100, once)
         finally:
             os.close(directory)
