@@ -21,11 +21,12 @@ static bool is_alone(int file)
     return fcntl(file, F_SETLEASE, F_UNLCK) == 0;
 }
 
-/* Cut it in pieces, and leave the disk to others as long as each of them took. */
+/* Cut it in pieces, and leave the disk to others as long as each of them took. They end where blocks do: of a block that
+ * is cut, the file system would read the rest. */
 static int drain(pb_io *io, int file, int64_t size)
 {
     int result = 0;
-    for (int64_t left = size - PB_DRAIN_BYTES; result == 0 && left > 0; left -= PB_DRAIN_BYTES) {
+    for (int64_t left = (size - 1) / PB_DRAIN_BYTES * PB_DRAIN_BYTES; result == 0 && left > 0; left -= PB_DRAIN_BYTES) {
         int64_t began_ns = pb_posix_monotonic_ns(io);
         result = pb_posix_file_truncate(io, file, left);
         pb_posix_nap(io, pb_posix_monotonic_ns(io) - began_ns);

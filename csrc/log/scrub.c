@@ -314,7 +314,7 @@ static int scrub_segment(scrub *s, int64_t max_bytes)
     int rc = pb_log_open_segment(s->log, s->guard, s->segment, &file);
     if (rc != 0)
         return rc;
-    uint8_t *buffer = malloc(PB_SCAN_LARGE_BYTES);
+    uint8_t *buffer = malloc(PB_POLITE_BYTES);
     if (buffer == NULL)
         return -ENOMEM;
     const int64_t begin = s->cursor->position;
@@ -323,7 +323,7 @@ static int scrub_segment(scrub *s, int64_t max_bytes)
     rc = open_indexes(s);
     if (rc == 0) {
         pb_scan scan;
-        pb_scan_init(&scan, io, file, s->size_bytes, buffer, PB_SCAN_LARGE_BYTES);
+        pb_scan_init(&scan, io, file, s->size_bytes, buffer, PB_POLITE_BYTES);
         rc = walk_batches(s, &scan, max_bytes);
     }
     if (rc == -EIO) /* of an index, or of batches that its entries may rightly point at */

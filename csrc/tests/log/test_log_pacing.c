@@ -31,9 +31,9 @@ TEST(writeback_follows_a_growing_log_at_a_distance)
     f.io->ops = &counted;
     f.options.config.segment_bytes = 40 << 20;
     fixture_open(&f);
-    grow(&f, 7 << 20);
+    grow(&f, (1 << 20) - 2 * BATCH_BYTES);
     CHECK(!pb_log_needs_pacing(f.log));
-    grow(&f, 9 << 20);
+    grow(&f, 16 << 20);
     CHECK(pb_log_needs_pacing(f.log));
     CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
     CHECK(!pb_log_needs_pacing(f.log));
@@ -49,6 +49,27 @@ TEST(writeback_follows_a_growing_log_at_a_distance)
     CHECK(pb_log_needs_pacing(f.log));
     CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
     CHECK(started_to > 0 && started_to < 20 << 20);
+    fixture_free(&f);
+}
+
+TEST(a_slow_log_has_little_that_the_kernel_could_lock)
+{
+    enum { MOST_DIRTY_BYTES = 3 << 19 };
+    fixture f;
+    fixture_init(&f);
+    pb_io_ops counted = *f.io->ops;
+    counted.file_writeback = count_writeback;
+    f.io->ops = &counted;
+    f.options.config.segment_bytes = 40 << 20;
+    fixture_open(&f);
+    started_to = 0;
+    while (pb_log_size_bytes(f.log) < 16 << 20) {
+        grow(&f, BATCH_BYTES);
+        if (pb_log_needs_pacing(f.log))
+            CHECK_INT(pb_log_pace(f.log, &f.guard), 0);
+        int64_t dirty_bytes = pb_log_size_bytes(f.log) - started_to;
+        CHECK(dirty_bytes < MOST_DIRTY_BYTES && (started_to == 0 || dirty_bytes >= 256 << 10));
+    }
     fixture_free(&f);
 }
 
