@@ -24,8 +24,8 @@ VALUE_BYTES = 1024
 RECORDS_PER_BATCH = 64
 _POOL = os.urandom(1 << 20)
 _PAUSED, _RUNNING = {"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0.01"}
-# As long as by default: the benchmarks' brokers are told to be quicker, for their disk's sake, and what a disk has to do
-# to free blocks would be counted for the cleaner that is done first.
+# As long as by default: the benchmarks' brokers are told to be quicker, for their disk's sake, and what a disk has to
+# do to free blocks would be counted for the cleaner that is done first.
 _REPLACED_FILES_STAY = {"file.delete.delay.ms": "60000"}
 #: For both brokers: the cleaner looks for work often, and no log is deleted from.
 OVERRIDES = {"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1", "log.retention.bytes": "-1"}

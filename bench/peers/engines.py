@@ -1,9 +1,9 @@
 """The table of append engines: `python -m bench.peers.engines`, which writes docs/append-engines.md.
 
 Every engine that the broker offers, on both I/O backends, and Apache Kafka take turns at the same loads: four sizes of
-batches, acknowledged when written, when written with a sync now and then, and when durable. Each broker lives in its own
-3 GiB memory cgroup that 4 GB of produce have filled. Figures are medians. Needs root for the cgroups; about twenty-five
-minutes.
+batches, acknowledged when written, when written with a sync now and then, and when durable. Each broker lives in its
+own 3 GiB memory cgroup that 4 GB of produce have filled. Figures are medians. Needs root for the cgroups; about
+twenty-five minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DURABILITIES: Mapping[str, tuple[str, ...]] = {
 }
 TITLES = {
     "none": "Acknowledged when written (`pybroker.durability=none`; Kafka's default)",
-    "interval": "Acknowledged when written, synced about every 100 MB (`flush.messages=100000`, which means `interval`)",
+    "interval": "Acknowledged when written, synced every 100 MB (`flush.messages=100000`, which means `interval`)",
     "acks": "Acknowledged when durable (`pybroker.durability=acks`; Kafka with `flush.messages=1`)",
 }
 QUANTILES = ("p50", "p99", "p99.9")

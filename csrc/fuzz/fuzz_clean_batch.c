@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "log/clean_filter.h"
+#include "log/clean_pack.h"
 
 enum { CHOICE_BYTES = 6, BATCH_BYTES = 1 << 20, BASE_OFFSET = 100 };
 
@@ -34,8 +34,8 @@ static void prepare(void)
     PB_ASSERT(put(&map, (const uint8_t *)"", 0, BASE_OFFSET + 1000));
 }
 
-static int filter_once(const uint8_t *batch, const pb_batch_header *header, int64_t now_ms, int compression,
-                       pb_clean_filter *filter, pb_clean_outcome *outcome)
+static int filter_once(const uint8_t *batch, const pb_batch_header *header, int64_t now_ms, pb_clean_filter *filter,
+                       pb_clean_outcome *outcome)
 {
     pb_clean_transactions transactions;
     pb_clean_transactions_init(&transactions, NULL, 0);
@@ -50,12 +50,24 @@ static int filter_once(const uint8_t *batch, const pb_batch_header *header, int6
     filter->upper_offset = BASE_OFFSET + 3000;
     filter->now_ms = now_ms;
     filter->delete_retention_ms = 50;
-    filter->compression = compression;
-    filter->level = compression < 0 ? 0 : pb_compression_default_level(compression);
     filter->codec = codec;
     int rc = pb_clean_filter_batch(filter, batch, header, outcome, NULL);
     pb_clean_transactions_clear(&transactions);
     return rc;
+}
+
+/* The batch that comes of it; its length, or 0 when it is larger than `room`. */
+static size_t make(const pb_clean_outcome *outcome, int compression, uint8_t *batch, size_t room)
+{
+    const pb_clean_codec how = {compression, compression < 0 ? 0 : pb_compression_default_level(compression)};
+    pb_clean_bytes made = {0};
+    size_t length = outcome->length;
+    if (outcome->packs)
+        PB_ASSERT(pb_clean_pack(codec, &how, outcome, &made, 0, &length) == 0);
+    if (length <= room)
+        memcpy(batch, outcome->packs ? made.data : outcome->bytes, length);
+    free(made.data);
+    return length <= room ? length : 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
@@ -82,18 +94,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     pb_batch_write(batch, &header);
     pb_clean_filter filter = {0};
     pb_clean_outcome outcome;
-    int rc = filter_once(batch, &header, now_ms, compression, &filter, &outcome);
-    if (rc == 0 && outcome.length > 0 && outcome.length <= sizeof(kept)) {
-        memcpy(kept, outcome.bytes, outcome.length);
+    int rc = filter_once(batch, &header, now_ms, &filter, &outcome);
+    size_t length = rc == 0 && outcome.length > 0 ? make(&outcome, compression, kept, sizeof(kept)) : 0;
+    if (length > 0) {
         pb_batch_header again;
-        PB_ASSERT(pb_batch_parse(kept, outcome.length, &again) == 0 && again.size_bytes == outcome.length);
-        PB_ASSERT(pb_batch_crc_matches(kept, outcome.length));
+        PB_ASSERT(pb_batch_parse(kept, length, &again) == 0 && again.size_bytes == length);
+        PB_ASSERT(pb_batch_crc_matches(kept, length));
         PB_ASSERT(again.record_count <= header.record_count && again.base_offset == header.base_offset);
         PB_ASSERT(pb_batch_last_offset(&again) == pb_batch_last_offset(&header));
         int64_t kept_before = filter.kept_records;
         /* Before any horizon that was set just now: nothing more goes. */
         bool is_marker = pb_batch_is_control(&header);
-        if (!is_marker && filter_once(kept, &again, now_ms, -1, &filter, &outcome) == 0)
+        if (!is_marker && filter_once(kept, &again, now_ms, &filter, &outcome) == 0)
             PB_ASSERT(!outcome.changed && filter.kept_records == 2 * kept_before);
         else
             PB_ASSERT(is_marker);

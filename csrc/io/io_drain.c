@@ -21,8 +21,8 @@ static bool is_alone(int file)
     return fcntl(file, F_SETLEASE, F_UNLCK) == 0;
 }
 
-/* Cut it in pieces, and leave the disk to others as long as each of them took. They end where blocks do: of a block that
- * is cut, the file system would read the rest. */
+/* Cut it in pieces, and leave the disk to others as long as each of them took. They end where blocks do: of a block
+ * that is cut, the file system would read the rest. */
 static int drain(pb_io *io, int file, int64_t size)
 {
     int result = 0;

@@ -12,6 +12,7 @@
 #include "base/kafka_error.h"
 #include "log/clean_filter.h"
 #include "log/clean_output.h"
+#include "log/clean_pack.h"
 #include "log/clean_reader.h"
 #include "log/clean_swap.h"
 #include "log/offset_index.h"
@@ -50,6 +51,7 @@ typedef struct cleaning {
     pb_clean_reader reader;
     pb_clean_output output;
     pb_clean_filter filter;
+    pb_clean_packer packer;
     pb_clean_producer *producers;
     size_t producer_count;
     int64_t throttled_bytes; /* read and written, and paid for */
@@ -392,10 +394,7 @@ static int clean_source_into(cleaning *c, const clean_source *source, bool *chan
             return rc == 0 ? 0 : fail_batch(c, source->segment, rc, position);
         }
         *changed = *changed || outcome.changed;
-        if (outcome.length > 0)
-            rc = pb_clean_output_add(&c->output, outcome.bytes, outcome.length, &header, outcome.max_timestamp_ms);
-        if (rc == 0 && outcome.aborted.last_offset >= 0)
-            rc = pb_transaction_index_push(c->output.segment, &outcome.aborted);
+        rc = pb_clean_packer_add(&c->packer, &c->output, &outcome);
         if (rc != 0)
             return fail(c, rc, "cannot write a cleaned segment");
         rc = pause_if_due(c, *done_bytes + c->reader.position);
@@ -438,6 +437,9 @@ static int clean_group(cleaning *c, uint32_t first, uint32_t count, int64_t *don
     bool changed = count > 1;
     for (uint32_t i = 0; rc == 0 && i < count; i++)
         rc = clean_source_into(c, &c->sources[first + i], &changed, done_bytes);
+    if (rc == 0 && changed && (rc = pb_clean_packer_drain(&c->packer, &c->output)) != 0)
+        rc = fail(c, rc, "cannot write a cleaned segment");
+    pb_clean_packer_abandon(&c->packer);
     if (rc == 0 && changed) {
         pb_segment **segments = calloc(count, sizeof(pb_segment *));
         rc = segments == NULL ? fail(c, -ENOMEM, "cannot clean the log") : finish_group(c, first, count, segments);
@@ -489,6 +491,8 @@ static int prepare(cleaning *c)
     if (rc == 0)
         rc = pb_codec_create(&c->filter.codec);
     if (rc == 0)
+        rc = pb_clean_packer_init(&c->packer, c->log->io);
+    if (rc == 0)
         rc = pb_clean_unlink_leftovers(c->log);
     if (rc != 0)
         return fail(c, rc, "cannot begin to clean the log");
@@ -499,8 +503,7 @@ static int prepare(cleaning *c)
     c->filter.upper_offset = c->upper_offset;
     c->filter.now_ms = c->settings->now_ms;
     c->filter.delete_retention_ms = c->settings->delete_retention_ms;
-    c->filter.compression = c->settings->compression;
-    c->filter.level = c->settings->level;
+    c->packer.how = (pb_clean_codec){c->settings->compression, c->settings->level};
     return 0;
 }
 
@@ -516,6 +519,7 @@ static void cleaning_free(cleaning *c)
     pb_clean_reader_clear(&c->reader);
     pb_clean_output_clear(&c->output);
     pb_clean_filter_clear(&c->filter);
+    pb_clean_packer_clear(&c->packer);
     pb_codec_destroy(c->filter.codec);
 }
 

@@ -25,11 +25,10 @@ void pb_clean_filter_clear(pb_clean_filter *filter)
 {
     free(filter->records.data);
     free(filter->kept.data);
-    free(filter->output.data);
-    filter->records = filter->kept = filter->output = (pb_clean_bytes){0};
+    filter->records = filter->kept = (pb_clean_bytes){0};
 }
 
-static int reserve(pb_clean_bytes *bytes, size_t wanted)
+int pb_clean_reserve(pb_clean_bytes *bytes, size_t wanted)
 {
     if (wanted <= bytes->capacity)
         return 0;
@@ -146,7 +145,7 @@ static int select_records(pb_clean_filter *filter, const pb_batch_header *header
     *out = (selection){.max_timestamp_ms = INT64_MIN};
     bool is_control = pb_batch_is_control(header);
     const uint8_t *end = at + length;
-    int rc = reserve(&filter->kept, length);
+    int rc = pb_clean_reserve(&filter->kept, length);
     if (rc != 0)
         return pb_fail(failure, rc, "cannot get %zu bytes to filter a batch", length);
     for (; at < end; out->count++) {
@@ -177,7 +176,7 @@ static int rebase_records(pb_clean_filter *filter, selection *selected, uint64_t
 {
     size_t room = selected->kept_bytes + (size_t)selected->kept_count * (PB_VARLONG_MAX_BYTES + PB_VARINT_MAX_BYTES);
     /* What was decompressed is not needed any more. */
-    int rc = reserve(&filter->records, room);
+    int rc = pb_clean_reserve(&filter->records, room);
     if (rc != 0)
         return pb_fail(failure, rc, "cannot get %zu bytes to rewrite a batch", room);
     const uint8_t *at = filter->kept.data;
@@ -206,79 +205,47 @@ static int rebase_records(pb_clean_filter *filter, selection *selected, uint64_t
     return 0;
 }
 
-/* Compress what is in `kept` behind a header to be. -ENOSPC: it takes more than `limit` bytes. */
-static int pack(pb_clean_filter *filter, const selection *selected, int compression, int level, size_t limit,
-                size_t *length, pb_failure *failure)
-{
-    size_t room = PB_BATCH_HEADER_BYTES + limit + PB_COMPRESS_SLACK_BYTES;
-    int rc = reserve(&filter->output, room);
-    if (rc != 0)
-        return pb_fail(failure, rc, "cannot get %zu bytes to rewrite a batch", room);
-    rc = pb_compress(filter->codec, compression, level, filter->kept.data, selected->kept_bytes,
-                     filter->output.data + PB_BATCH_HEADER_BYTES, room - PB_BATCH_HEADER_BYTES, length, failure);
-    return rc == 0 && *length > limit ? -ENOSPC : rc;
-}
-
-/* Make a batch of the records that stay. */
+/* A batch is to be made of the records that stay. */
 static int rewrite(pb_clean_filter *filter, const pb_batch_header *header, selection *selected, bool set_horizon,
                    pb_clean_outcome *outcome, pb_failure *failure)
 {
-    pb_batch_header made = *header;
+    outcome->header = *header;
     int rc = 0;
     if (set_horizon) {
-        made.base_timestamp = filter->now_ms + filter->delete_retention_ms;
-        made.attributes |= PB_BATCH_DELETE_HORIZON;
-        rc =
-            rebase_records(filter, selected, (uint64_t)header->base_timestamp - (uint64_t)made.base_timestamp, failure);
+        int64_t horizon_ms = filter->now_ms + filter->delete_retention_ms;
+        outcome->header.base_timestamp = horizon_ms;
+        outcome->header.attributes |= PB_BATCH_DELETE_HORIZON;
+        rc = rebase_records(filter, selected, (uint64_t)header->base_timestamp - (uint64_t)horizon_ms, failure);
     }
-    /* Markers are not compressed. */
-    int own = pb_batch_compression(header);
-    int target = filter->compression < 0 || pb_batch_is_control(header) ? own : filter->compression;
-    int level = target == filter->compression ? filter->level : pb_compression_default_level(target);
-    size_t length = 0;
-    /* A codec that would make the batch larger than it was is no reason to let the log grow. */
-    if (rc == 0)
-        rc = pack(filter, selected, target, level,
-                  target == own ? selected->kept_bytes * 2 + PB_COMPRESS_SLACK_BYTES : header->size_bytes, &length,
-                  failure);
-    if (rc == -ENOSPC && target != own) {
-        target = own;
-        rc = pack(filter, selected, own, pb_compression_default_level(own),
-                  selected->kept_bytes * 2 + PB_COMPRESS_SLACK_BYTES, &length, failure);
-    }
-    if (rc != 0)
-        return rc;
-    made.size_bytes = (uint32_t)(PB_BATCH_HEADER_BYTES + length);
-    made.attributes =
-        (uint16_t)((made.attributes & PB_BATCH_KNOWN_ATTRIBUTES & ~PB_BATCH_COMPRESSION_MASK) | (unsigned)target);
-    made.max_timestamp = selected->max_timestamp_ms;
-    made.record_count = selected->kept_count;
-    pb_batch_write(filter->output.data, &made);
-    *outcome = (pb_clean_outcome){filter->output.data, made.size_bytes, made.max_timestamp, true, outcome->aborted};
-    return 0;
+    outcome->header.max_timestamp = selected->max_timestamp_ms;
+    outcome->header.record_count = selected->kept_count;
+    outcome->bytes = filter->kept.data;
+    outcome->length = selected->kept_bytes;
+    outcome->packs = true;
+    return rc;
 }
 
 /* Keep the batch's header alone, for its producer fields and its last offset. */
-static int keep_empty(pb_clean_filter *filter, const pb_batch_header *header, pb_clean_outcome *outcome,
-                      pb_failure *failure)
+static void keep_empty(pb_clean_filter *filter, const pb_batch_header *header, pb_clean_outcome *outcome)
 {
-    int rc = reserve(&filter->output, PB_BATCH_HEADER_BYTES);
-    if (rc != 0)
-        return pb_fail(failure, rc, "cannot keep an empty batch");
-    pb_batch_header made = *header;
-    made.size_bytes = PB_BATCH_HEADER_BYTES;
-    made.attributes = header->attributes & (PB_BATCH_LOG_APPEND_TIME | PB_BATCH_TRANSACTIONAL | PB_BATCH_CONTROL);
-    made.base_timestamp = PB_NO_TIMESTAMP;
-    made.record_count = 0;
-    pb_batch_write(filter->output.data, &made);
-    *outcome = (pb_clean_outcome){filter->output.data, made.size_bytes, made.max_timestamp, header->record_count != 0,
-                                  outcome->aborted};
-    return 0;
+    outcome->header = *header;
+    outcome->header.size_bytes = PB_BATCH_HEADER_BYTES;
+    outcome->header.attributes =
+        header->attributes & (PB_BATCH_LOG_APPEND_TIME | PB_BATCH_TRANSACTIONAL | PB_BATCH_CONTROL);
+    outcome->header.base_timestamp = PB_NO_TIMESTAMP;
+    outcome->header.record_count = 0;
+    pb_batch_write(filter->empty, &outcome->header);
+    outcome->bytes = filter->empty;
+    outcome->length = PB_BATCH_HEADER_BYTES;
+    outcome->changed = header->record_count != 0;
 }
 
 static void keep(const uint8_t *batch, const pb_batch_header *header, pb_clean_outcome *outcome)
 {
-    *outcome = (pb_clean_outcome){batch, header->size_bytes, header->max_timestamp, false, outcome->aborted};
+    outcome->header = *header;
+    outcome->bytes = batch;
+    outcome->length = header->size_bytes;
+    outcome->changed = false;
 }
 
 /* A batch below end_offset whose records are not all to go anyway. */
@@ -294,8 +261,11 @@ static int filter_records(pb_clean_filter *filter, const uint8_t *batch, const p
     if (rc != 0)
         return rc;
     filter->kept_records += selected.kept_count;
-    if (selected.kept_count == 0)
-        return empty == WHEN_EMPTY_KEEP ? keep_empty(filter, header, outcome, failure) : 0;
+    if (selected.kept_count == 0) {
+        if (empty == WHEN_EMPTY_KEEP)
+            keep_empty(filter, header, outcome);
+        return 0;
+    }
     bool set_horizon =
         (selected.has_tombstone || marker_is_done) && (header->attributes & PB_BATCH_DELETE_HORIZON) == 0;
     if (selected.kept_count < selected.count || set_horizon)
@@ -329,7 +299,10 @@ int pb_clean_filter_batch(pb_clean_filter *filter, const uint8_t *batch, const p
     /* What the map says of the whole batch saves a look into it. */
     if (!all_go && !is_control && pb_live_offsets_covers(filter->live, header->base_offset, last_offset))
         all_go = !pb_live_offsets_any(filter->live, header->base_offset, last_offset);
-    if (all_go || header->record_count == 0)
-        return empty == WHEN_EMPTY_KEEP ? keep_empty(filter, header, outcome, failure) : 0;
+    if (all_go || header->record_count == 0) {
+        if (empty == WHEN_EMPTY_KEEP)
+            keep_empty(filter, header, outcome);
+        return 0;
+    }
     return filter_records(filter, batch, header, is_control && discardable, empty, outcome, failure);
 }

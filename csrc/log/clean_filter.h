@@ -60,8 +60,6 @@ typedef struct pb_clean_filter {
     int64_t upper_offset; /* nothing at or above may be cleaned */
     int64_t now_ms;
     int64_t delete_retention_ms;
-    int compression; /* -1: as the batch has it */
-    int level;
     pb_codec *codec;
     /* Counted. */
     int64_t read_records;
@@ -70,15 +68,16 @@ typedef struct pb_clean_filter {
     /* Working memory. */
     pb_clean_bytes records; /* of the batch, decompressed */
     pb_clean_bytes kept;    /* those that stay */
-    pb_clean_bytes output;  /* the batch to be */
+    uint8_t empty[PB_BATCH_HEADER_BYTES];
 } pb_clean_filter;
 
 /* What is to be written instead of a batch. */
 typedef struct pb_clean_outcome {
-    const uint8_t *bytes; /* valid until the next batch */
-    size_t length;        /* 0: nothing */
-    int64_t max_timestamp_ms;
-    bool changed;                 /* it is not the batch that was shown */
+    const uint8_t *bytes;   /* a batch or, with `packs`, its records, not compressed; valid until the next batch */
+    size_t length;          /* 0: nothing */
+    pb_batch_header header; /* of that batch; with `packs` its size and compression are those of the one shown */
+    bool packs;             /* pb_clean_pack has to make the batch */
+    bool changed;           /* it is not the batch that was shown */
     pb_transaction_entry aborted; /* last_offset >= 0: goes into the transaction index */
 } pb_clean_outcome;
 
@@ -87,6 +86,8 @@ int pb_clean_filter_batch(pb_clean_filter *filter, const uint8_t *batch, const p
                           pb_clean_outcome *outcome, pb_failure *failure);
 /* Free the working memory. */
 void pb_clean_filter_clear(pb_clean_filter *filter);
+/* Room for `wanted` bytes; what was there stays. 0 or -ENOMEM. */
+int pb_clean_reserve(pb_clean_bytes *bytes, size_t wanted);
 
 /* The record at `at`; NULL when its lengths do not fit, else the place behind it. */
 const uint8_t *pb_clean_record_parse(const uint8_t *at, const uint8_t *end, pb_clean_record *record);
