@@ -63,8 +63,26 @@ static int open_index(pb_segment *segment, pb_file_kind kind, int64_t *file_byte
     return file;
 }
 
-/* Load the counts of a segment's indexes. false: one is missing or damaged. */
-static bool load_indexes(pb_segment *segment, int64_t log_bytes)
+/* Does the transaction index that lies in `file_bytes` speak of this segment, which ends before `end_offset`? */
+static bool transactions_sane(pb_segment *segment, int64_t file_bytes, int64_t end_offset)
+{
+    uint32_t count = (uint32_t)(file_bytes / PB_TRANSACTION_INDEX_ENTRY_BYTES);
+    pb_transaction_entry *entries;
+    if (file_bytes % PB_TRANSACTION_INDEX_ENTRY_BYTES != 0 ||
+        pb_transaction_index_load(segment, count, &entries) != 0)
+        return false;
+    bool good = count == 0 || entries[count - 1].last_offset < end_offset;
+    free(entries);
+    segment->transaction_index.flushed_count = good ? count : 0;
+    return good;
+}
+
+/*
+ * Load the counts of a segment's indexes. false: one is missing or damaged, or has an entry from `end_offset` on. A log
+ * may have been cut at the recovery point and rolled there before its indexes were written again: then they still speak
+ * of what was cut off. That an offset index does shows in its positions.
+ */
+static bool load_indexes(pb_segment *segment, int64_t log_bytes, int64_t end_offset)
 {
     pb_io *io = segment->io;
     int64_t file_bytes;
@@ -77,7 +95,7 @@ static bool load_indexes(pb_segment *segment, int64_t log_bytes)
     segment->offset_index.flushed_count = (uint32_t)(file_bytes / PB_OFFSET_INDEX_ENTRY_BYTES);
     pb_time_entry last;
     file = open_index(segment, PB_FILE_TIME_INDEX, &file_bytes);
-    good = file >= 0 && pb_time_index_sane(segment, file, file_bytes, &last);
+    good = file >= 0 && pb_time_index_sane(segment, file, file_bytes, &last) && last.offset < end_offset;
     if (file >= 0)
         io->ops->file_close(io, file);
     if (!good)
@@ -87,19 +105,9 @@ static bool load_indexes(pb_segment *segment, int64_t log_bytes)
     segment->largest_timestamp_offset = last.offset;
     segment->last_time_entry_ms = last.timestamp_ms;
     file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
-    if (file == -ENOENT) {
-        segment->indexes = PB_SYNCED;
-        return true;
-    }
-    if (file < 0)
-        return false;
-    io->ops->file_close(io, file);
-    segment->transaction_index.flushed_count = (uint32_t)(file_bytes / PB_TRANSACTION_INDEX_ENTRY_BYTES);
-    pb_transaction_entry *entries;
-    good = file_bytes % PB_TRANSACTION_INDEX_ENTRY_BYTES == 0 &&
-           pb_transaction_index_load(segment, segment->transaction_index.flushed_count, &entries) == 0;
-    if (good)
-        free(entries);
+    if (file >= 0)
+        io->ops->file_close(io, file);
+    good = file == -ENOENT || (file >= 0 && transactions_sane(segment, file_bytes, end_offset));
     if (good)
         segment->indexes = PB_SYNCED;
     return good;
@@ -318,7 +326,7 @@ static int64_t sealed_end_of(const pb_log *log, uint32_t index)
 static int check_sealed(recovery *r, uint32_t index)
 {
     pb_segment *segment = r->log->segments[index];
-    if (load_indexes(segment, segment->size_bytes))
+    if (load_indexes(segment, segment->size_bytes, sealed_end_of(r->log, index)))
         return 0;
     int rc = open_file(r, segment);
     if (rc != 0)
@@ -567,7 +575,7 @@ static int scan_from(recovery *r, uint32_t first, int64_t *next_offset)
 static int find_end(recovery *r, int64_t *next_offset, bool *damaged)
 {
     pb_segment *active = pb_log_active(r->log);
-    *damaged = !load_indexes(active, active->size_bytes);
+    *damaged = !load_indexes(active, active->size_bytes, INT64_MAX);
     if (*damaged)
         return 0;
     pb_replay replay = replay_of(r, active, 0);

@@ -1,6 +1,7 @@
 /* Opening after every kind of stop: what is found, cut, built again and reported. */
 #include "base/kafka_error.h"
 #include "log/producer_snapshot.h"
+#include "log/transaction_index.h"
 #include "tests/log/log_fixture.h"
 
 static void fill(fixture *f, int count)
@@ -194,6 +195,54 @@ TEST(damaged_and_missing_indexes_are_rebuilt)
             free(rebuilt);
             fixture_free(&f);
         }
+    }
+}
+
+/* A log whose first three offsets stay: [0, 2] is an aborted transaction, and so is [3, 4], which is cut off. */
+static void cut_and_roll(fixture *f, const char *name)
+{
+    pb_failure failure;
+    size_t length;
+    batch_spec data = {.record_count = 2, .timestamp = 1000, .producer_id = 1, .is_transactional = true};
+    batch_spec abort = {.timestamp = 2000, .producer_id = 1, .marker = 1};
+    CHECK_INT(log_append(f, data), 0);
+    CHECK_INT(log_append(f, abort), 2);
+    data.record_count = 1;
+    data.base_sequence = 2;
+    data.timestamp = abort.timestamp = 3000;
+    CHECK_INT(log_append(f, data), 3);
+    CHECK_INT(log_append(f, abort), 4);
+    fixture_close(f, true);
+    uint8_t *stale = file_load(f, name, &length);
+    fixture_open(f);
+    CHECK_INT(pb_log_truncate(f->log, &f->guard, 3, &failure), 0);
+    CHECK_INT(pb_log_roll(f->log, &f->guard, &failure), 0);
+    fixture_close(f, false);
+    file_store(f, name, stale, length);
+    free(stale);
+}
+
+/* A power cut may leave an index with entries of batches that it took, and a kill may come once the log goes on in the
+ * next segment and before that index is written again. */
+TEST(indexes_that_speak_of_what_was_cut_off_are_rebuilt)
+{
+    static const char *const NAMES[] = {"00000000000000000000.timeindex", "00000000000000000000.txnindex"};
+    for (int i = 0; i < 2; i++) {
+        fixture f;
+        fixture_start(&f);
+        cut_and_roll(&f, NAMES[i]);
+        f.options.recovery_point = 3;
+        fixture_open(&f);
+        CHECK_INT(pb_log_written_end(f.log), 3);
+        CHECK_INT(f.recovery.rebuilt_index_count, 2); /* the active segment's as well */
+        pb_transaction_entry *entries;
+        int count;
+        CHECK_INT(pb_log_aborted_entries(f.log, &f.guard, 0, 3, &entries, &count), 0);
+        CHECK_INT(count, 1);
+        CHECK_INT(entries[0].last_offset, 2);
+        free(entries);
+        CHECK_INT(f.log->segments[0]->largest_timestamp_ms, 2000);
+        fixture_free(&f);
     }
 }
 
