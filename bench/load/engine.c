@@ -113,7 +113,7 @@ static void watch_writable(struct run *run, struct pbl_connection *connection, b
 static int gather(const struct run *run, const struct pbl_connection *connection, struct iovec *parts)
 {
     int count = 0;
-    size_t left = run->engine->options->send_bytes ? run->engine->options->send_bytes : SIZE_MAX;
+    size_t left = run->engine->options->call_bytes ? run->engine->options->call_bytes : SIZE_MAX;
     for (uint64_t number = connection->sent; number < connection->queued && count + 2 <= IOVEC_COUNT && left > 0;
          number++) {
         struct pbl_in_flight *in_flight = slot(run, connection, number);
@@ -313,6 +313,8 @@ static void receive(struct run *run, struct pbl_connection *connection)
     for (;;) {
         pbl_buffer_reserve(input, wanted);
         size_t room = input->capacity - input->size;
+        if (run->engine->options->call_bytes && run->engine->options->call_bytes < room)
+            room = run->engine->options->call_bytes;
         ssize_t got = receive_some(run, connection, input->data + input->size, room);
         if (got < 0 && errno == EINTR)
             continue;

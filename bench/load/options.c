@@ -42,8 +42,8 @@ static const struct option_row ROWS[] = {
     {"payload-file", STRING, FIELD(payload_file), "produce: values are its lines, or pieces of --record-bytes"},
     {"keys", U32, FIELD(key_count), "produce: records have so many keys, which choose their partitions (0: none)"},
     {"batches", U32, FIELD(batch_count), "produce: different batches per partition (1; 16 with keys or a file)"},
-    {"send-bytes", U64, FIELD(send_bytes),
-     "at most so many per call: a kernel may keep the CPU while it copies (0: all)"},
+    {"call-bytes", U64, FIELD(call_bytes),
+     "sent or received per call at most: a kernel may keep the CPU while it copies (0: all)"},
     {"priority", U32, FIELD(priority), "real-time priority, 1 to 99: waiting for a CPU here is not measured (0: none)"},
     {"bytes", U64, FIELD(total_bytes), "stop after that much payload; k, m, g suffixes are 1024-based"},
 };

@@ -27,7 +27,7 @@ struct pbl_options {
     double seconds;           /* 0 is no bound */
     double warmup_seconds;    /* answers in this time are not counted */
     double interval_seconds;  /* of the lines while a run lasts; 0: none */
-    uint64_t send_bytes;      /* per call; 0: all there is */
+    uint64_t call_bytes;      /* sent or received at once; 0: all there is */
     uint32_t priority;        /* SCHED_FIFO; 0 is the normal policy */
     uint64_t total_bytes;     /* payload to send or read; 0 is no bound */
     const char *payload_file; /* values come from it; NULL: they are made up */

@@ -101,7 +101,7 @@ def huge_producer(run: Run) -> list[Row]:
     seconds = effort.seconds / 2
     paced = (*small, "--rate", "400", "--seconds", str(seconds), *PROBE_PRIORITY)
     # A kernel that does not preempt itself would give nobody a CPU while the huge producer's megabytes are copied.
-    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5", "--send-bytes", "32k")
+    huge = ("produce", "--topic", "huge", "--batch-bytes", "768k", "--in-flight", "5", "--call-bytes", "32k")
     rows = []
     for peer in run.peers:
         quiet, loud = [], []
