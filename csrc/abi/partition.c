@@ -217,7 +217,8 @@ int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t t
 
 int32_t pb_broker_drain_file(pb_broker *broker, const char *path)
 {
-    return broker->io->ops->path_drain(broker->io, path);
+    int64_t taken_bytes;
+    return broker->io->ops->path_drain(broker->io, path, broker->io->ops->drain_bytes, &taken_bytes);
 }
 
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config)

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "io/io_posix.h"
@@ -21,29 +22,51 @@ static bool is_alone(int file)
     return fcntl(file, F_SETLEASE, F_UNLCK) == 0;
 }
 
-/* Cut it in pieces, and leave the disk to others as long as each of them took. They end where blocks do: of a block
- * that is cut, the file system would read the rest. */
-static int drain(pb_io *io, int file, int64_t size)
+/* Cut off piece by piece. They end where blocks do: of a block that is cut, the file system would read the rest. After
+ * the smallest ones the disk is left to others for as long as each of them took. */
+static int drain(pb_io *io, int file, int64_t size, int64_t piece_bytes)
 {
     int result = 0;
-    for (int64_t left = (size - 1) / PB_DRAIN_BYTES * PB_DRAIN_BYTES; result == 0 && left > 0; left -= PB_DRAIN_BYTES) {
+    for (int64_t left = (size - 1) / piece_bytes * piece_bytes; result == 0 && left > 0; left -= piece_bytes) {
         int64_t began_ns = pb_posix_monotonic_ns(io);
         result = pb_posix_file_truncate(io, file, left);
-        pb_posix_nap(io, pb_posix_monotonic_ns(io) - began_ns);
+        if (piece_bytes == PB_DRAIN_BYTES)
+            pb_posix_nap(io, pb_posix_monotonic_ns(io) - began_ns);
     }
     return result;
 }
 
-int pb_posix_path_drain(pb_io *io, const char *path)
+static int64_t free_bytes(int file)
 {
+    struct statvfs found;
+    return fstatvfs(file, &found) < 0 ? 0 : (int64_t)(found.f_bfree * found.f_frsize);
+}
+
+/* *taken_bytes: what became free, and is not there. */
+static int drain_counted(pb_io *io, int file, int64_t size, int64_t piece_bytes, int64_t *taken_bytes)
+{
+    struct stat left;
+    int64_t before_bytes = free_bytes(file);
+    int result = drain(io, file, size, piece_bytes);
+    int64_t gone_bytes = fstat(file, &left) < 0 ? 0 : size - left.st_size;
+    int64_t taken = before_bytes + gone_bytes - free_bytes(file);
+    *taken_bytes = taken > 0 ? taken : 0;
+    return result;
+}
+
+int pb_posix_path_drain(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes)
+{
+    *taken_bytes = 0;
+    PB_ASSERT(piece_bytes >= PB_DRAIN_BYTES && piece_bytes % PB_DRAIN_BYTES == 0);
     int file = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0)
         return -errno;
     struct stat status;
     int result = fstat(file, &status) < 0 ? -errno : 0;
-    if (result == 0 && status.st_size > PB_DRAIN_BYTES)
-        result = S_ISREG(status.st_mode) && status.st_nlink == 1 && is_alone(file) ? drain(io, file, status.st_size)
-                                                                                   : -EBUSY;
+    if (result == 0 && status.st_size > piece_bytes)
+        result = S_ISREG(status.st_mode) && status.st_nlink == 1 && is_alone(file)
+                     ? drain_counted(io, file, status.st_size, piece_bytes, taken_bytes)
+                     : -EBUSY;
     (void)close(file);
     return result;
 }

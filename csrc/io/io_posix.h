@@ -137,8 +137,8 @@ pb_residency pb_posix_residency(void);
 void pb_posix_force_residency(pb_residency residency);
 int pb_posix_rename(pb_io *io, const char *from, const char *to);
 int pb_posix_unlink(pb_io *io, const char *path);
-#define PB_DRAIN_BYTES (1 << 20) /* at once */
-int pb_posix_path_drain(pb_io *io, const char *path);
+#define PB_DRAIN_BYTES (1 << 20)
+int pb_posix_path_drain(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes);
 int pb_posix_directory_make(pb_io *io, const char *path);
 int pb_posix_directory_remove(pb_io *io, const char *path);
 int pb_posix_filesystem_open(pb_io *io, const char *path);

@@ -288,10 +288,11 @@ int64_t sim_path_size(pb_io *io, const char *path)
 }
 
 /* Cut by cut, each of which a crash may come before. */
-int sim_path_drain(pb_io *io, const char *path)
+int sim_path_drain(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes)
 {
     sim_disk *disk = &sim_of(io)->disk;
     const sim_name *name = sim_find_name(disk, path);
+    *taken_bytes = 0;
     if (!sim_exists(name) || name->is_directory)
         return sim_exists(name) ? -EISDIR : -ENOENT;
     for (int i = 0; i < PB_SIM_HANDLES; i++)
@@ -300,7 +301,7 @@ int sim_path_drain(pb_io *io, const char *path)
     int64_t size = name->file->size;
     int file = io->ops->file_open(io, path, PB_OPEN_WRITE);
     int result = file < 0 ? file : 0;
-    for (; result == 0 && size > SIM_DRAIN_BYTES; size /= 2)
+    for (; result == 0 && size > piece_bytes; size /= 2)
         result = io->ops->file_truncate(io, file, size / 2);
     if (file >= 0)
         (void)io->ops->file_close(io, file);

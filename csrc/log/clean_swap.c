@@ -195,6 +195,7 @@ static int make_removed(pb_segment *const *sources, uint32_t count, int64_t now_
         if (removed == NULL)
             return -ENOMEM;
         removed->base_offset = sources[i]->base_offset;
+        removed->size_bytes = sources[i]->size_bytes;
         removed->removed_ms = now_ms;
         pb_list_init(&removed->link);
         pb_list_push_back(list, &removed->link);

@@ -84,6 +84,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     pb_list_init(&log->rolls);
     pb_list_init(&log->snapshots_due);
     pb_list_init(&log->removed);
+    log->purge_pieces = 1;
     pb_list_init(&log->old_directories);
     pb_leader_epochs_init(&log->epochs);
     pb_log_clear_hints(log);

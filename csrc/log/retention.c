@@ -10,6 +10,12 @@
 #include "base/kafka_error.h"
 #include "log/state.h"
 
+enum {
+    PURGE_MOST_PIECES = 256, /* at a time */
+    PURGE_TIMES_AS_FAST = 2,
+    PURGE_FAR_FASTER = 16,
+};
+
 int pb_log_set_start_offset(pb_log *log, int64_t offset)
 {
     if (offset < 0 || offset > log->written_end)
@@ -53,6 +59,7 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
             break;
         }
         removed->base_offset = segment->base_offset;
+        removed->size_bytes = segment->size_bytes;
         removed->removed_ms = log->io->ops->wall_ms(log->io);
         pb_list_init(&removed->link);
         pb_list_push_back(&log->removed, &removed->link);
@@ -68,9 +75,20 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
     return rc;
 }
 
+/* A file went while others took so much of the disk: in larger pieces the next one, unless twice as much could go as
+ * comes, and in smaller ones when far more could. Logs that are written faster than they go would fill the disk,
+ * whatever their retention; and little pieces disturb least. */
+static void pace_purge(pb_log *log, int64_t gone_bytes, int64_t taken_bytes)
+{
+    if (taken_bytes > gone_bytes / PURGE_TIMES_AS_FAST && log->purge_pieces < PURGE_MOST_PIECES)
+        log->purge_pieces *= 2;
+    else if (taken_bytes < gone_bytes / PURGE_FAR_FASTER && log->purge_pieces > 1)
+        log->purge_pieces /= 2;
+}
+
 /* So that the disk is not kept from everybody else while its blocks become free. A reader that is still at it keeps the
  * file whole. A power cut must not find what was cut under the name that it had before, which then is a segment. */
-static int drain_removed(const pb_log *log, const pb_removed *removed)
+static int drain_removed(pb_log *log, const pb_removed *removed)
 {
     const pb_io_ops *ops = log->io->ops;
     char path[PB_LOG_PATH_BYTES];
@@ -78,9 +96,12 @@ static int drain_removed(const pb_log *log, const pb_removed *removed)
     if (rc != 0 || ops->path_size(log->io, path) <= ops->drain_bytes)
         return rc;
     rc = ops->directory_sync(log->io, log->directory);
-    if (rc == 0)
-        (void)ops->path_drain(log->io, path);
-    return rc;
+    if (rc != 0)
+        return rc;
+    int64_t taken_bytes;
+    if (ops->path_drain(log->io, path, ops->drain_bytes * log->purge_pieces, &taken_bytes) == 0)
+        pace_purge(log, removed->size_bytes, taken_bytes);
+    return 0;
 }
 
 int pb_log_purge(pb_log *log, const pb_log_guard *guard, int64_t older_than_ms, pb_failure *failure)

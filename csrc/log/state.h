@@ -67,6 +67,7 @@ typedef struct pb_roll {
 typedef struct pb_removed {
     pb_link link;
     int64_t base_offset;
+    int64_t size_bytes;
     int64_t removed_ms;
 } pb_removed;
 
@@ -136,6 +137,7 @@ struct pb_log {
     int64_t made_bytes;          /* of blocks that the newest segment's file was made with; of who makes segments */
     pb_engine_state engine_state;
     pb_link removed; /* pb_removed */
+    int32_t purge_pieces; /* of what is removed go at a time; under the maintenance token */
     pb_clean_control clean;
 
     pb_ring_pool *rings; /* NULL: the log is never hot */

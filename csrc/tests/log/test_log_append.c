@@ -421,4 +421,66 @@ TEST(deleted_segments_wait_for_the_purge)
     fixture_free(&f);
 }
 
+enum { DRAIN_BYTES = 100, DRAINS = 64 };
+
+/* How large the pieces were, and what others take of the disk while a file goes. */
+static int64_t drained_pieces[DRAINS], taken_while_draining;
+static int drain_count;
+
+static int count_drain(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes)
+{
+    (void)io;
+    CHECK(strstr(path, ".log.deleted") != NULL && drain_count < DRAINS);
+    drained_pieces[drain_count++] = piece_bytes / DRAIN_BYTES;
+    *taken_bytes = taken_while_draining;
+    return 0;
+}
+
+/* Eight segments of 1,000 bytes or less go while others take that much during each. */
+static void purge_eight(fixture *f, int64_t taken_bytes)
+{
+    pb_failure failure;
+    int deleted;
+    drain_count = 0;
+    taken_while_draining = taken_bytes;
+    for (int i = 0; i < 8 * 3; i++)
+        (void)log_append(f, (batch_spec){.value_length = 200, .timestamp = 1});
+    CHECK_INT(pb_log_upkeep(f->log, &f->guard, 0, &failure), 0);
+    CHECK_INT(pb_log_roll(f->log, &f->guard, &failure), 0);
+    CHECK_INT(pb_log_set_start_offset(f->log, f->log->written_end), 0);
+    CHECK_INT(pb_log_delete_segments(f->log, &f->guard, &deleted, &failure), 0);
+    CHECK_INT(deleted, 8);
+    CHECK_INT(pb_log_purge(f->log, &f->guard, INT64_MAX, &failure), 0);
+    CHECK_INT(drain_count, 8);
+}
+
+TEST(files_go_in_larger_pieces_while_the_disk_fills_faster)
+{
+    fixture f;
+    fixture_init(&f);
+    static pb_io_ops counting;
+    counting = *f.io->ops;
+    counting.drain_bytes = DRAIN_BYTES;
+    counting.path_drain = count_drain;
+    f.io->ops = &counting;
+    f.options.config.segment_bytes = 1000;
+    fixture_open(&f);
+    purge_eight(&f, 100); /* little */
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(drained_pieces[i], 1);
+    purge_eight(&f, 2000); /* more than goes */
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(drained_pieces[i], 1 << i);
+    purge_eight(&f, 2000);
+    CHECK_INT(drained_pieces[0], 256);
+    CHECK_INT(drained_pieces[7], 256); /* the most */
+    purge_eight(&f, 300); /* as much as can be kept up with */
+    CHECK_INT(drained_pieces[7], 256);
+    purge_eight(&f, 0);
+    CHECK_INT(drained_pieces[7], 2);
+    purge_eight(&f, 0);
+    CHECK_INT(drained_pieces[7], 1);
+    fixture_free(&f);
+}
+
 CHECK_MAIN()
