@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from pybroker.testing.cluster.history import CommitEvent, History, Place, Seen, decode_value, encode_value
 
@@ -172,6 +173,7 @@ class Load:
     # --- members of the group ---------------------------------------------------------------------------------------
 
     def _consume(self, member: int) -> None:
+        commits = _Commits(self.history)
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -179,6 +181,7 @@ class Load:
                 **_CONSUMER,
                 **CLIENT,
                 "error_cb": self._on_error,
+                "on_commit": commits.ended,
             }
         )
         positions: dict[Place, int] = {}
@@ -188,7 +191,7 @@ class Load:
             self._fetch_committed(consumer, partitions)
 
         def on_revoke(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-            self._commit(consumer, positions)
+            commits.begin(consumer, positions)
 
         consumer.subscribe(sorted({topic for topic, _ in self._places}), on_assign=on_assign, on_revoke=on_revoke)
         committed = time.monotonic()
@@ -197,7 +200,7 @@ class Load:
                 for message in consumer.consume(100, timeout=0.1):
                     self._take(member, message, positions)
                 if time.monotonic() - committed > _COMMIT_SECONDS:
-                    self._commit(consumer, positions)
+                    commits.begin(consumer, positions)
                     committed = time.monotonic()
         finally:
             consumer.close()
@@ -222,22 +225,36 @@ class Load:
                 offset = each.offset if each.offset >= 0 else -1
                 self.history.add_commit(CommitEvent(GROUP, (each.topic, each.partition), offset, False, began, ended))
 
-    def _commit(self, consumer: Consumer, positions: dict[Place, int]) -> None:
+
+class _Commits:
+    """What a member commits. It does not wait for the answers: librdkafka may lose a commit that is under way while its
+    connections are cut, and whoever waits for that one waits for ever."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        # Under way, by what is committed: the same may be twice.
+        self._began: dict[frozenset[tuple[Place, int]], list[float]] = defaultdict(list)
+
+    def begin(self, consumer: Consumer, positions: dict[Place, int]) -> None:
+        """Commit these, and forget them."""
         if not positions:
             return
+        self._began[frozenset(positions.items())].append(time.monotonic())
         offsets = [TopicPartition(*place, offset) for place, offset in positions.items()]
         positions.clear()
-        began = time.monotonic()
-        try:
-            done = consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            return  # refused, because the group has moved on, or unknown: nothing is promised then
+        consumer.commit(offsets=offsets, asynchronous=True)
+
+    def ended(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """One was answered: refused, because the group has moved on, or unknown, nothing is promised."""
         ended = time.monotonic()
-        for each in done or ():
+        offsets = {(each.topic, each.partition): each.offset for each in partitions}
+        began = self._began[frozenset(offsets.items())].pop(0)
+        if error is not None:
+            return
+        for each in partitions:
             if each.error is None:
-                self.history.add_commit(
-                    CommitEvent(GROUP, (each.topic, each.partition), each.offset, True, began, ended)
-                )
+                place = (each.topic, each.partition)
+                self._history.add_commit(CommitEvent(GROUP, place, each.offset, True, began, ended))
 
 
 def _seen(message: Message) -> tuple[Place, Seen]:
