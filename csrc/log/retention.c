@@ -11,7 +11,7 @@
 #include "log/state.h"
 
 enum {
-    PURGE_MOST_PIECES = 256, /* at a time */
+    PURGE_MOST_PIECES = 16, /* at a time */
     PURGE_TIMES_AS_FAST = 2,
     PURGE_FAR_FASTER = 16,
 };
