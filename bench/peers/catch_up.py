@@ -63,9 +63,9 @@ def _paced(seconds: float) -> tuple[str, ...]:
 
 
 def _history(seconds: float) -> tuple[str, ...]:
-    flags = ("--connections", str(_HISTORY_PARTITIONS), "--partitions", str(_HISTORY_PARTITIONS))
     # Taken from the socket bit by bit, as what a client's kernel does for a large copy is not the broker's.
-    return ("fetch", "--topic", "history", *flags, "--max-bytes", "1m", "--call-bytes", "32k", "--seconds", str(seconds))
+    flags = ("--partitions", str(_HISTORY_PARTITIONS), "--max-bytes", "1m", "--call-bytes", "32k")
+    return ("fetch", "--topic", "history", "--connections", str(_HISTORY_PARTITIONS), *flags, "--seconds", str(seconds))
 
 
 def _forget_history(peer: Peer) -> None:

@@ -68,8 +68,7 @@ static bool transactions_sane(pb_segment *segment, int64_t file_bytes, int64_t e
 {
     uint32_t count = (uint32_t)(file_bytes / PB_TRANSACTION_INDEX_ENTRY_BYTES);
     pb_transaction_entry *entries;
-    if (file_bytes % PB_TRANSACTION_INDEX_ENTRY_BYTES != 0 ||
-        pb_transaction_index_load(segment, count, &entries) != 0)
+    if (file_bytes % PB_TRANSACTION_INDEX_ENTRY_BYTES != 0 || pb_transaction_index_load(segment, count, &entries) != 0)
         return false;
     bool good = count == 0 || entries[count - 1].last_offset < end_offset;
     free(entries);

@@ -11,8 +11,8 @@
 #include "log/state.h"
 
 enum {
-    PURGE_MOST_PIECES = 16, /* at a time */
-    PURGE_TIMES_AS_FAST = 2,
+    PURGE_MOST_PIECES = 16,  /* at a time: larger ones hold up a write for longer than they help */
+    PURGE_TIMES_AS_FAST = 2, /* as others take what goes, at least */
     PURGE_FAR_FASTER = 16,
 };
 

@@ -136,7 +136,7 @@ struct pb_log {
     _Atomic int64_t spare_bytes; /* it has so many of blocks; of who makes it, until it is there, then of its owner */
     int64_t made_bytes;          /* of blocks that the newest segment's file was made with; of who makes segments */
     pb_engine_state engine_state;
-    pb_link removed; /* pb_removed */
+    pb_link removed;      /* pb_removed */
     int32_t purge_pieces; /* of what is removed go at a time; under the maintenance token */
     pb_clean_control clean;
 

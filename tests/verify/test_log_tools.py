@@ -118,7 +118,7 @@ def test_reads_outside_of_a_flipped_bit_are_not_affected(tmp_path: Path) -> None
     assert after == [line for line in before if not 61 <= int(line.split()[0]) < 63]
 
 
-# The command, which says at its end what the kernel knows of it. What it knows of a child includes what its parent held.
+# The command, which says at its end what the kernel knows of it. Of a child that includes what its parent held.
 AND_ITS_STATUS = """
 import atexit, pathlib, runpy, sys
 atexit.register(lambda: print(pathlib.Path("/proc/self/status").read_text(), file=sys.stderr))

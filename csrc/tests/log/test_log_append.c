@@ -474,7 +474,7 @@ TEST(files_go_in_larger_pieces_while_the_disk_fills_faster)
     purge_eight(&f, 2000);
     CHECK_INT(drained_pieces[0], 16);
     CHECK_INT(drained_pieces[7], 16); /* the most */
-    purge_eight(&f, 300); /* as much as can be kept up with */
+    purge_eight(&f, 300);             /* as much as can be kept up with */
     CHECK_INT(drained_pieces[7], 16);
     purge_eight(&f, 0);
     for (int i = 0; i < 8; i++)
