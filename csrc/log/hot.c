@@ -26,7 +26,8 @@ enum {
     ZERO_PIECE_BYTES = 256 << 10,  /* beside small rounds zeros are written in such pieces, */
     ZERO_TIMES_AS_FAST = 4,        /* no faster than that many times what is flushed meanwhile, */
     ZERO_NAP_NS = 250000,          /* which is waited for, */
-    ZERO_NAPS = 4,                 /* but not for long */
+    ZERO_NAPS = 4,                 /* but not for long, */
+    ZERO_CROWD = 4,                /* nor while more logs than that wait for the thread */
     WEIGHT = 8,                    /* of the past in an average */
 };
 
@@ -304,16 +305,18 @@ static void end_zeros(pb_log *log, pb_hot *hot, bool written)
 
 /* A sync makes the disk write what it has cached of anybody, so a small round that meets many zeros takes as long as
  * they do: 2 ms instead of 0.2. Each meets a few. */
-static void pace_zeros(const pb_log *log, const pb_hot *hot, int64_t begin, int64_t done)
+static void pace_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others, int64_t begin, int64_t done)
 {
-    for (int i = 0; i < ZERO_NAPS && !atomic_load(&hot->zeros_awaited) &&
-                    (pb_tail_ring_end(hot->ring) - begin) * ZERO_TIMES_AS_FAST < done;
-         i++)
+    for (int i = 0; i < ZERO_NAPS; i++) {
+        bool awaited = atomic_load(&hot->zeros_awaited) || (others != NULL && atomic_load(others) > ZERO_CROWD);
+        if (awaited || (pb_tail_ring_end(hot->ring) - begin) * ZERO_TIMES_AS_FAST >= done)
+            return;
         log->io->ops->nap(log->io, ZERO_NAP_NS);
+    }
 }
 
 /* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
-static int write_zeros(const pb_log *log, const pb_hot *hot)
+static int write_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others)
 {
     const pb_io_ops *ops = log->io->ops;
     const uint8_t *zeros = ops->zeros(log->io);
@@ -329,12 +332,12 @@ static int write_zeros(const pb_log *log, const pb_hot *hot)
         struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)part};
         rc = pb_io_write_all(log->io, hot->file, &iov, 1, hot->zeroing_position + done);
         if (!large)
-            pace_zeros(log, hot, begin, done + part);
+            pace_zeros(log, hot, others, begin, done + part);
     }
     return rc;
 }
 
-int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard)
+int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int *others)
 {
     int64_t end;
     pb_hot *hot = begin_flush(log, guard, &end);
@@ -346,7 +349,7 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard)
     if (!begun)
         return 0;
     if (rc == 0)
-        rc = write_zeros(log, hot);
+        rc = write_zeros(log, hot, others);
     /* So that no round has to wait for what the zeros have changed. It may also be the one sync that is told of a
      * failure. */
     int sync_rc = log->io->ops->file_sync(log->io, hot->file);

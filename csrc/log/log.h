@@ -18,6 +18,7 @@
 #ifndef PB_LOG_LOG_H
 #define PB_LOG_LOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -391,10 +392,11 @@ int64_t pb_log_gathered_bytes(const pb_log *log);
  * the next write: begin one. A cool that fails leaves the log failed. */
 int pb_log_heat(pb_log *log, const pb_log_guard *guard);
 int pb_log_cool(pb_log *log, const pb_log_guard *guard);
-/* Would its syncs gain by zeros written ahead of the end? [lock] Write some: one thread at a time, blocking. After a
- * failure the log has failed. */
+/* Would its syncs gain by zeros written ahead of the end? [lock] Write some: one thread at a time, blocking; without
+ * pauses while many `others` wait for this thread (NULL: nobody does). After a failure the log has failed.
+ */
 bool pb_log_wants_zeros(const pb_log *log);
-int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard);
+int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int *others);
 /* Bring what has gathered into the file, but no more than one write takes: a writer may wait behind it. Blocking; one
  * thread at a time does it, others wait. After a failure the log has failed. */
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

@@ -211,10 +211,10 @@ static void send_writer_on(pb_partition *partition, const pb_log_guard *guard)
     pb_reactor_post(partition->writer, &partition->go_on);
 }
 
-static void flush(pb_partition *partition, enum work work, const pb_log_guard *guard)
+static void flush(pb_partition *partition, enum work work, const pb_log_guard *guard, const atomic_int *others)
 {
-    int result =
-        work == WORK_ZEROS ? pb_log_write_zeros(partition->log, guard) : pb_log_flush(partition->log, guard, NULL);
+    int result = work == WORK_ZEROS ? pb_log_write_zeros(partition->log, guard, others)
+                                    : pb_log_flush(partition->log, guard, NULL);
     if (result != 0)
         pb_durable_fail(partition, result);
     else if (work == WORK_FLUSH)
@@ -223,7 +223,7 @@ static void flush(pb_partition *partition, enum work work, const pb_log_guard *g
         pb_reactor_post(partition->writer, &partition->go_on);
 }
 
-pb_flush_outcome pb_partition_flush(pb_partition *partition)
+pb_flush_outcome pb_partition_flush(pb_partition *partition, const atomic_int *others)
 {
     pb_log_guard guard = pb_partition_guard(partition);
     pb_flush_outcome outcome = {.again = true};
@@ -246,7 +246,7 @@ pb_flush_outcome pb_partition_flush(pb_partition *partition)
     } else if (work == WORK_SWITCH) {
         switch_log(partition, &guard, &outcome);
     } else {
-        flush(partition, work, &guard);
+        flush(partition, work, &guard, others);
     }
     return outcome;
 }

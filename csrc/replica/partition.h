@@ -298,8 +298,9 @@ typedef struct pb_flush_outcome {
     int refused;     /* it would have, but for this -errno; 0: nothing was refused */
 } pb_flush_outcome;
 /* After flush_due, background thread: flush a hot log, write zeros ahead of it, send on the writer that waits for that,
- * or make a log hot or cold: one of them, no more than one large write. */
-pb_flush_outcome pb_partition_flush(pb_partition *partition);
+ * or make a log hot or cold: one of them, no more than one large write. `others`: how many wait for this thread; NULL:
+ * nobody. */
+pb_flush_outcome pb_partition_flush(pb_partition *partition, const atomic_int *others);
 /* Little has gathered, and nothing else will have it flushed. true: the caller shall have pb_partition_flush called. */
 bool pb_partition_ask_flush(pb_partition *partition);
 /* The same to make it cold, because its ring is wanted elsewhere. */

@@ -16,10 +16,17 @@ static int64_t now_ns(const pb_flusher *flusher)
 }
 
 /* The lock is held. */
+static void put_retained(pb_flusher *flusher, pb_partition *partition)
+{
+    pb_list_push_back(&flusher->due, &partition->flush_link);
+    atomic_fetch_add(&flusher->due_count, 1);
+}
+
+/* The lock is held. */
 static void put(pb_flusher *flusher, pb_partition *partition)
 {
     pb_partition_retain(partition);
-    pb_list_push_back(&flusher->due, &partition->flush_link);
+    put_retained(flusher, partition);
 }
 
 /* One that has gone cold, or has been closed, is forgotten. The lock is held. */
@@ -114,7 +121,7 @@ static void after_flush(pb_flusher *flusher, pb_partition *partition, pb_flush_o
     /* A log that is written as fast as the disk takes it is never done: others would wait until their rings are full.
      */
     if (outcome.again)
-        pb_list_push_back(&flusher->due, &partition->flush_link);
+        put_retained(flusher, partition);
     pthread_mutex_unlock(&flusher->lock);
     if (!outcome.again)
         pb_partition_release(partition);
@@ -128,6 +135,8 @@ static enum pb_step flush_step(void *argument)
     if (!pb_list_empty(&flusher->hot) && now_ns(flusher) >= flusher->next_look_ns)
         look(flusher);
     pb_link *link = pb_list_pop_front(&flusher->due);
+    if (link != NULL)
+        atomic_fetch_sub(&flusher->due_count, 1);
     self->idle = link == NULL;
     bool stopping = flusher->stopping;
     bool looks = !pb_list_empty(&flusher->hot);
@@ -135,7 +144,7 @@ static enum pb_step flush_step(void *argument)
     pthread_mutex_unlock(&flusher->lock);
     if (link != NULL) {
         pb_partition *partition = PB_CONTAINER(link, pb_partition, flush_link);
-        after_flush(flusher, partition, pb_partition_flush(partition));
+        after_flush(flusher, partition, pb_partition_flush(partition, &flusher->due_count));
         return PB_STEP_AGAIN;
     }
     if (stopping)
@@ -201,7 +210,7 @@ void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition)
     pthread_mutex_unlock(&flusher->lock);
     if (sleeper != NULL)
         flusher->io->ops->thread_wake(sleeper);
-    while (!running && pb_partition_flush(partition).again)
+    while (!running && pb_partition_flush(partition, &flusher->due_count).again)
         continue;
 }
 

@@ -28,6 +28,7 @@ typedef struct pb_flusher {
     int32_t told_lost_count;
     bool running;
     bool stopping;
+    atomic_int due_count; /* read anywhere */
 } pb_flusher;
 
 void pb_flusher_init(pb_flusher *flusher, pb_io *io);

@@ -169,7 +169,7 @@ TEST(a_log_of_which_much_has_gathered_leaves_others_their_turn)
     int64_t before = gathered_bytes(it.partition);
     CHECK(before > 2 * TURN_BYTES);
     int turns = 0;
-    while (pb_partition_flush(it.partition).again) {
+    while (pb_partition_flush(it.partition, NULL).again) {
         int64_t after = gathered_bytes(it.partition);
         CHECK(after < before && before - after <= TURN_BYTES);
         before = after;

@@ -187,7 +187,7 @@ TEST(zeros_lie_ahead_of_a_log_that_is_synced_in_small_pieces)
         hot_append(&h, 5000);
         CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
         if (pb_log_wants_zeros(h.f.log))
-            CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard), 0);
+            CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
         CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, NULL), 0);
     }
     CHECK(file_bytes(&h, "00000000000000000000.log") > 16 << 20);
@@ -402,7 +402,7 @@ static void *sync_on(void *argument)
         bool wants = pb_log_wants_zeros(s->h->f.log);
         fixture_unlock(&s->h->f.mutex);
         if (wants)
-            CHECK_INT(pb_log_write_zeros(s->h->f.log, &s->h->f.guard), 0);
+            CHECK_INT(pb_log_write_zeros(s->h->f.log, &s->h->f.guard, NULL), 0);
     }
     return NULL;
 }
@@ -522,7 +522,7 @@ TEST(a_sync_is_one_write_where_zeros_are)
     CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
     hot_append(&h, 5000);
     CHECK(!sync_by_write(&h)); /* no zeros */
-    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard), 0);
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
     CHECK(!sync_by_write(&h)); /* they begin further ahead */
     while (h.f.log->hot->flushed_end < h.f.log->hot->zeroed_position) {
         hot_append(&h, 100000);
@@ -561,6 +561,43 @@ static int truncate_slowly(pb_io *io, int file, int64_t length)
     return fixture_ops->file_truncate(io, file, length);
 }
 
+static int nap_count;
+
+static void count_nap(pb_io *io, int64_t ns)
+{
+    (void)io;
+    CHECK(ns > 0);
+    nap_count++;
+}
+
+TEST(zeros_leave_the_disk_to_rounds_unless_many_wait_for_them)
+{
+    static hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    static pb_io_ops napping;
+    napping = *h.f.io->ops;
+    napping.nap = count_nap;
+    h.f.io->ops = &napping;
+    h.f.options.config.segment_bytes = 64 << 20;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 5000);
+    atomic_int others = 100;
+    nap_count = 0;
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, &others), 0);
+    CHECK_INT(nap_count, 0);
+    int64_t zeroed_end = atomic_load(&h.f.log->hot->zeroed_end);
+    CHECK(zeroed_end > 16 << 20);
+    /* What was written ahead is nearly used up. */
+    h.f.log->hot->zeroed_end = zeroed_end = pb_block_floor(pb_tail_ring_end(h.f.log->hot->ring)) + (2 << 20);
+    others = 1;
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, &others), 0);
+    CHECK(nap_count >= 64 && nap_count <= 256); /* of 64 pieces, beside which nothing was flushed */
+    CHECK_INT(atomic_load(&h.f.log->hot->zeroed_end), zeroed_end + (16 << 20));
+    h.f.io->ops = fixture_ops;
+    hot_free(&h);
+}
+
 typedef struct zeros_state {
     hot_fixture h;
     pb_log_write write; /* it rolls, and waits for that */
@@ -571,7 +608,7 @@ typedef struct zeros_state {
 static void *zeros_then_roll(void *argument)
 {
     zeros_state *s = argument;
-    CHECK_INT(pb_log_write_zeros(s->h.f.log, &s->h.f.guard), 0);
+    CHECK_INT(pb_log_write_zeros(s->h.f.log, &s->h.f.guard, NULL), 0);
     CHECK_INT(pb_log_write_unblock(s->h.f.log, &s->h.f.guard, &s->write), 0);
     return NULL;
 }
