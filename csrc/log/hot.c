@@ -308,11 +308,19 @@ static void end_zeros(pb_log *log, pb_hot *hot, bool written)
 static void pace_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others, int64_t begin, int64_t done)
 {
     for (int i = 0; i < ZERO_NAPS; i++) {
+        int64_t end = pb_tail_ring_end(hot->ring);
         bool awaited = atomic_load(&hot->zeros_awaited) || (others != NULL && atomic_load(others) > ZERO_CROWD);
-        if (awaited || (pb_tail_ring_end(hot->ring) - begin) * ZERO_TIMES_AS_FAST >= done)
+        bool close = hot->zeroing_position - end < ZERO_MARGIN_BYTES / 2; /* syncs would have to wait */
+        if (awaited || close || (end - begin) * ZERO_TIMES_AS_FAST >= done)
             return;
         log->io->ops->nap(log->io, ZERO_NAP_NS);
     }
+}
+
+void pb_log_hurry_zeros(pb_log *log)
+{
+    if (log->hot != NULL)
+        atomic_store(&log->hot->zeros_awaited, true);
 }
 
 /* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */

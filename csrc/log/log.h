@@ -397,6 +397,8 @@ int pb_log_cool(pb_log *log, const pb_log_guard *guard);
  */
 bool pb_log_wants_zeros(const pb_log *log);
 int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int *others);
+/* Somebody waits for the thread that does: no more pauses. [lock] */
+void pb_log_hurry_zeros(pb_log *log);
 /* Bring what has gathered into the file, but no more than one write takes: a writer may wait behind it. Blocking; one
  * thread at a time does it, others wait. After a failure the log has failed. */
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

@@ -75,6 +75,8 @@ void pb_hot_wait(pb_partition *partition)
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->writing && !partition->waits);
     partition->waits = true;
+    if (partition->flushing && partition->filling)
+        pb_log_hurry_zeros(partition->log);
     partition->writer->disk_until_ns = partition->writer->now_ns + DISK_WAIT_NS;
     bool round =
         partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);
@@ -221,6 +223,14 @@ static void flush(pb_partition *partition, enum work work, const pb_log_guard *g
         check_ring(partition, guard);
     if (work == WORK_FLUSH && pb_hot_end_pause(partition))
         pb_reactor_post(partition->writer, &partition->go_on);
+}
+
+bool pb_partition_flush_is_urgent(pb_partition *partition)
+{
+    pthread_mutex_lock(&partition->lock);
+    bool urgent = partition->waits || partition->switching || !partition->rules.durable_acks;
+    pthread_mutex_unlock(&partition->lock);
+    return urgent;
 }
 
 pb_flush_outcome pb_partition_flush(pb_partition *partition, const atomic_int *others)

@@ -171,6 +171,7 @@ struct pb_partition {
     bool pauses;           /* or for its next flush, and no longer than `pause` */
     bool switching;        /* the log is about to become hot or cold: no write begins */
     bool filling;          /* it writes zeros ahead, and a sync may go on beside */
+    int flush_weight;      /* the flusher's, while it is in its queue */
     bool lost_ring;        /* its ring's file is gone: it becomes cold as soon as nothing is being written */
     bool flush_asked;      /* little has gathered, but some time ago */
     int64_t last_write_ns;
@@ -301,6 +302,8 @@ typedef struct pb_flush_outcome {
  * or make a log hot or cold: one of them, no more than one large write. `others`: how many wait for this thread; NULL:
  * nobody. */
 pb_flush_outcome pb_partition_flush(pb_partition *partition, const atomic_int *others);
+/* Is more due than zeros ahead, which can wait for a while? */
+bool pb_partition_flush_is_urgent(pb_partition *partition);
 /* Little has gathered, and nothing else will have it flushed. true: the caller shall have pb_partition_flush called. */
 bool pb_partition_ask_flush(pb_partition *partition);
 /* The same to make it cold, because its ring is wanted elsewhere. */

@@ -8,6 +8,7 @@
 
 #define LOOK_INTERVAL_NS INT64_C(500000000) /* what has gathered waits no longer than this, */
 #define TELL_INTERVAL_NS INT64_C(60000000000)
+#define URGENT_WEIGHT 100           /* of who waits for more than zeros: as many as are a crowd */
 #define IDLE_NS INT64_C(3000000000) /* and a ring is anybody's that was not written to for so long */
 
 static int64_t now_ns(const pb_flusher *flusher)
@@ -18,8 +19,9 @@ static int64_t now_ns(const pb_flusher *flusher)
 /* The lock is held. */
 static void put_retained(pb_flusher *flusher, pb_partition *partition)
 {
+    partition->flush_weight = pb_partition_flush_is_urgent(partition) ? URGENT_WEIGHT : 1;
     pb_list_push_back(&flusher->due, &partition->flush_link);
-    atomic_fetch_add(&flusher->due_count, 1);
+    atomic_fetch_add(&flusher->due_weight, partition->flush_weight);
 }
 
 /* The lock is held. */
@@ -136,7 +138,7 @@ static enum pb_step flush_step(void *argument)
         look(flusher);
     pb_link *link = pb_list_pop_front(&flusher->due);
     if (link != NULL)
-        atomic_fetch_sub(&flusher->due_count, 1);
+        atomic_fetch_sub(&flusher->due_weight, PB_CONTAINER(link, pb_partition, flush_link)->flush_weight);
     self->idle = link == NULL;
     bool stopping = flusher->stopping;
     bool looks = !pb_list_empty(&flusher->hot);
@@ -144,7 +146,7 @@ static enum pb_step flush_step(void *argument)
     pthread_mutex_unlock(&flusher->lock);
     if (link != NULL) {
         pb_partition *partition = PB_CONTAINER(link, pb_partition, flush_link);
-        after_flush(flusher, partition, pb_partition_flush(partition, &flusher->due_count));
+        after_flush(flusher, partition, pb_partition_flush(partition, &flusher->due_weight));
         return PB_STEP_AGAIN;
     }
     if (stopping)
@@ -210,7 +212,7 @@ void pb_flusher_submit(pb_flusher *flusher, pb_partition *partition)
     pthread_mutex_unlock(&flusher->lock);
     if (sleeper != NULL)
         flusher->io->ops->thread_wake(sleeper);
-    while (!running && pb_partition_flush(partition, &flusher->due_count).again)
+    while (!running && pb_partition_flush(partition, &flusher->due_weight).again)
         continue;
 }
 

@@ -28,7 +28,7 @@ typedef struct pb_flusher {
     int32_t told_lost_count;
     bool running;
     bool stopping;
-    atomic_int due_count; /* read anywhere */
+    atomic_int due_weight; /* how many are due; who is in a hurry counts for many. Read anywhere */
 } pb_flusher;
 
 void pb_flusher_init(pb_flusher *flusher, pb_io *io);

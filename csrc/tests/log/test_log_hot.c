@@ -562,12 +562,17 @@ static int truncate_slowly(pb_io *io, int file, int64_t length)
 }
 
 static int nap_count;
+static pb_log *hurried;    /* by somebody, in the tenth nap; NULL: nobody comes */
+static hot_fixture *grows; /* in the first nap; NULL: nothing is appended */
 
 static void count_nap(pb_io *io, int64_t ns)
 {
     (void)io;
     CHECK(ns > 0);
-    nap_count++;
+    if (++nap_count == 10 && hurried != NULL)
+        pb_log_hurry_zeros(hurried);
+    if (nap_count == 1 && grows != NULL)
+        hot_append(grows, 700000);
 }
 
 TEST(zeros_leave_the_disk_to_rounds_unless_many_wait_for_them)
@@ -594,6 +599,20 @@ TEST(zeros_leave_the_disk_to_rounds_unless_many_wait_for_them)
     CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, &others), 0);
     CHECK(nap_count >= 64 && nap_count <= 256); /* of 64 pieces, beside which nothing was flushed */
     CHECK_INT(atomic_load(&h.f.log->hot->zeroed_end), zeroed_end + (16 << 20));
+    for (int round = 0; round < 2; round++) { /* who is in a hurry is so once */
+        h.f.log->hot->zeroed_end = zeroed_end;
+        hurried = round == 0 ? h.f.log : NULL;
+        nap_count = 0;
+        CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
+        CHECK((nap_count == 10) == (round == 0));
+    }
+    /* Syncs are about to come to where zeros are written, a MiB ahead of them at first. */
+    h.f.log->hot->zeroed_end = 0;
+    grows = &h;
+    nap_count = 0;
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
+    CHECK_INT(nap_count, 1);
+    grows = NULL;
     h.f.io->ops = fixture_ops;
     hot_free(&h);
 }
