@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,9 @@ _FILLER = bytes(range(256)) * 2
 _DRAIN_SECONDS = 120.0
 _HIGH_WATERMARK_SECONDS = 15.0
 _COMMIT_SECONDS = 0.5
+_LOST_SECONDS = 15.0
+_READ_SECONDS = 30.0
+_CLOSE_SECONDS = 120.0
 _RECORDS_IN_A_ROW = 10
 _QUEUE_COUNT = 1000
 _PRODUCER = {
@@ -86,13 +88,26 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """Send no more, wait for the answers, then end the members of the group, who commit where they are."""
+        """Send no more, wait for the answers and for the group to have read all, then end its members, who commit where
+        they are."""
         self._producing.clear()
         for thread in self._producers:
             thread.join()
+        self._wait_for_members()
         self._consuming.clear()
         for thread in self._members:
-            thread.join()
+            thread.join(_CLOSE_SECONDS)
+            if thread.is_alive():
+                self.history.add_client_error(f"{thread.name} does not end")
+
+    def _wait_for_members(self) -> None:
+        """What they have not read after that time, the checker finds."""
+        deadline = time.monotonic() + _READ_SECONDS
+        while self._members and time.monotonic() < deadline:
+            read = self.history.group_read_by_place()
+            if all(read.get(place, 0) >= count for place, count in self.history.acknowledged_by_place().items()):
+                return
+            time.sleep(0.05)
 
     def wait_for_progress(self, timeout_seconds: float = 120.0, count: int = 20) -> None:
         """Return when so many more records of each partition are acknowledged, and read by the group if it has members.
@@ -118,7 +133,7 @@ class Load:
             except Exception as error:  # noqa: BLE001 (whatever ends a client is told by the checker)
                 self.history.add_client_error(f"{work.__name__.strip('_')} {number}: {error!r}")
 
-        return threading.Thread(target=run, name=f"{work.__name__.strip('_')} {number}")
+        return threading.Thread(target=run, name=f"{work.__name__.strip('_')} {number}", daemon=True)
 
     # --- producers --------------------------------------------------------------------------------------------------
 
@@ -227,34 +242,40 @@ class Load:
 
 
 class _Commits:
-    """What a member commits. It does not wait for the answers: librdkafka may lose a commit that is under way while its
-    connections are cut, and whoever waits for that one waits for ever."""
+    """What a member commits: one commit at a time, so that none that is sent again comes behind a later one.
+
+    It does not wait for the answers: librdkafka may lose a commit that is under way while its connections are cut, and
+    whoever waits for that one waits for ever.
+    """
 
     def __init__(self, history: History) -> None:
         self._history = history
-        # Under way, by what is committed: the same may be twice.
-        self._began: dict[frozenset[tuple[Place, int]], list[float]] = defaultdict(list)
+        self._offsets: dict[Place, int] = {}
+        self._began = 0.0
 
     def begin(self, consumer: Consumer, positions: dict[Place, int]) -> None:
-        """Commit these, and forget them."""
-        if not positions:
+        """Commit these, and forget them; not while another commit is under way."""
+        now = time.monotonic()
+        if not positions or (self._offsets and now < self._began + _LOST_SECONDS):
             return
-        self._began[frozenset(positions.items())].append(time.monotonic())
-        offsets = [TopicPartition(*place, offset) for place, offset in positions.items()]
+        self._offsets, self._began = dict(positions), now
         positions.clear()
-        consumer.commit(offsets=offsets, asynchronous=True)
+        consumer.commit(
+            offsets=[TopicPartition(*place, offset) for place, offset in self._offsets.items()], asynchronous=True
+        )
 
     def ended(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """One was answered: refused, because the group has moved on, or unknown, nothing is promised."""
         ended = time.monotonic()
-        offsets = {(each.topic, each.partition): each.offset for each in partitions}
-        began = self._began[frozenset(offsets.items())].pop(0)
+        if {(each.topic, each.partition): each.offset for each in partitions} != self._offsets:
+            return  # it was taken for lost
+        self._offsets = {}
         if error is not None:
             return
         for each in partitions:
             if each.error is None:
                 place = (each.topic, each.partition)
-                self._history.add_commit(CommitEvent(GROUP, place, each.offset, True, began, ended))
+                self._history.add_commit(CommitEvent(GROUP, place, each.offset, True, self._began, ended))
 
 
 def _seen(message: Message) -> tuple[Place, Seen]:
