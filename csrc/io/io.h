@@ -178,9 +178,9 @@ typedef struct pb_io_ops {
     int (*unlink)(pb_io *io, const char *path);
     int64_t drain_bytes; /* the smallest piece for path_drain */
     /* Before a large file is unlinked: give its blocks back piece by piece; one piece at most is left. In pieces of
-     * drain_bytes it does so slowly that others hardly notice, in larger ones as fast as the disk lets it. Meanwhile
-     * others have taken so much of the file system. -EBUSY: not while somebody has it open, or by another name. May
-     * take seconds. */
+     * drain_bytes it does so slowly that others hardly notice, in larger ones as fast as the disk lets it.
+     * *taken_bytes: what others took of the file system meanwhile. -EBUSY: not while somebody has it open, or by
+     * another name. May take seconds. */
     int (*path_drain)(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes);
     int (*directory_make)(pb_io *io, const char *path);
     int (*directory_remove)(pb_io *io, const char *path); /* must be empty */

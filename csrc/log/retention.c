@@ -12,7 +12,7 @@
 
 enum {
     PURGE_MOST_PIECES = 16,  /* at a time: larger ones hold up a write for longer than they help */
-    PURGE_TIMES_AS_FAST = 2, /* as others take what goes, at least */
+    PURGE_TIMES_AS_FAST = 2, /* as others fill the disk shall files go, at least */
     PURGE_FAR_FASTER = 16,
 };
 

@@ -70,13 +70,18 @@ bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
     return partition->switching;
 }
 
+void pb_hot_hurry(pb_partition *partition)
+{
+    if (partition->log != NULL && partition->flushing && partition->filling)
+        pb_log_hurry_zeros(partition->log);
+}
+
 void pb_hot_wait(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->writing && !partition->waits);
     partition->waits = true;
-    if (partition->flushing && partition->filling)
-        pb_log_hurry_zeros(partition->log);
+    pb_hot_hurry(partition);
     partition->writer->disk_until_ns = partition->writer->now_ns + DISK_WAIT_NS;
     bool round =
         partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);

@@ -9,6 +9,8 @@
 bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns);
 /* A sync round has ended: a writer that waits for room looks again. */
 void pb_hot_after_round(pb_partition *partition);
+/* Somebody waits for the thread that works on the partition: it shall not pause, if it fills its log with zeros. */
+void pb_hot_hurry(pb_partition *partition);
 /* Without the lock: the writer waits until go_on is posted to it. */
 void pb_hot_wait(pb_partition *partition);
 /* Without the lock, there is room: true when the writer waits all the same, until pb_hot_end_pause says true to who

@@ -128,8 +128,7 @@ static pb_followers *end_service(pb_partition *partition, pb_link *finished)
     pb_durable_wake(partition, INT64_MAX);
     pb_followers_wake(partition, INT64_MAX);
     while (is_in_use(partition)) {
-        if (partition->log != NULL && partition->flushing && partition->filling)
-            pb_log_hurry_zeros(partition->log);
+        pb_hot_hurry(partition);
         pthread_cond_wait(&partition->quiet, &partition->lock);
     }
     pb_followers_fail_appends(partition, partition->refusal != 0 ? partition->refusal : PB_KAFKA_NOT_LEADER_OR_FOLLOWER,
