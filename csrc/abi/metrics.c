@@ -48,8 +48,8 @@ void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
     out->starved_connections = atomic_load_explicit(&broker->pool.starved, memory_order_relaxed);
     out->python_requests = pb_counter_read(&broker->python_requests);
     out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
-    out->cold_read_bytes = pb_counter_read(&broker->cold_reads.read_bytes);
-    out->cold_dropped_bytes = pb_counter_read(&broker->cold_reads.dropped_bytes);
+    out->cold_read_bytes = pb_counter_read(&broker->cold_reads.history.read_bytes);
+    out->cold_dropped_bytes = pb_counter_read(&broker->cold_reads.history.dropped_bytes);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         add_reactor(out, &broker->reactors[i]);
 }

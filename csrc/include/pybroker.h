@@ -53,7 +53,7 @@ typedef struct pb_broker_options {
     int64_t connections_max_idle_ms;
     int32_t fetch_session_slots; /* max.incremental.fetch.session.cache.slots */
     int32_t fetch_max_bytes;     /* fetch.max.bytes */
-    int64_t history_cache_bytes; /* of the page cache, for what consumers that read history had brought in */
+    int64_t history_cache_bytes; /* of memory, for what consumers that read history had brought in */
     int64_t slow_request_ms;     /* a request that takes so long is told of; 0 = none */
 } pb_broker_options;
 
@@ -766,7 +766,7 @@ typedef struct pb_broker_stats {
     int64_t python_requests; /* waiting for Python now */
     int64_t fetch_sessions;
     int64_t cold_reads;         /* how often a fetch could not go on without a disk */
-    int64_t cold_read_bytes;    /* brought into the page cache for that */
+    int64_t cold_read_bytes;    /* of history, read into memory for that */
     int64_t cold_dropped_bytes; /* and dropped from it again */
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);

@@ -45,6 +45,22 @@ int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t p
     return 0;
 }
 
+int pb_io_read_blocks(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    size_t blocks_bytes = (length + PB_DIRECT_BLOCK_BYTES - 1) / PB_DIRECT_BLOCK_BYTES * (size_t)PB_DIRECT_BLOCK_BYTES;
+    PB_ASSERT((uintptr_t)buffer % PB_DIRECT_BLOCK_BYTES == 0 && position % PB_DIRECT_BLOCK_BYTES == 0);
+    for (size_t got = 0; got < length;) {
+        int64_t count = io->ops->file_read(io, file, (char *)buffer + got, blocks_bytes - got, position + (int64_t)got);
+        if (count < 0)
+            return (int)count;
+        got += (size_t)count;
+        /* Part of a block is read at the file's end only. */
+        if (got < length && (count == 0 || got % PB_DIRECT_BLOCK_BYTES != 0))
+            return -ENODATA;
+    }
+    return 0;
+}
+
 int pb_io_read_all(pb_io *io, int file, void *buffer, size_t length, int64_t position)
 {
     char *at = buffer;

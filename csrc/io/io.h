@@ -272,6 +272,10 @@ int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t p
  * else have the CPU before the call ends, and half a MiB takes a millisecond. */
 enum { PB_POLITE_BYTES = 64 << 10 };
 
+/* Read at least `length` bytes of a PB_OPEN_DIRECT file, up to the end of the block that the last one lies in, for
+ * which there is room; -ENODATA when the file ends before. */
+int pb_io_read_blocks(pb_io *io, int file, void *buffer, size_t length, int64_t position);
+
 /* Read exactly `length` bytes; -ENODATA when the file ends before. */
 int pb_io_read_all(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 

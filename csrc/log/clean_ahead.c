@@ -11,19 +11,13 @@ enum { DIRECT_STEP_BYTES = 512 << 10 };
 
 static int read_past_cache(const pb_clean_ahead *ahead)
 {
-    pb_io *io = ahead->file->io;
-    const size_t part = PB_DIRECT_BLOCK_BYTES - 1;
-    size_t blocks_bytes = (ahead->length + part) & ~part;
-    for (size_t got = 0; got < ahead->length;) {
-        size_t step = blocks_bytes - got < DIRECT_STEP_BYTES ? blocks_bytes - got : DIRECT_STEP_BYTES;
-        int64_t count =
-            io->ops->file_read(io, ahead->file->direct, ahead->buffer + got, step, ahead->position + (int64_t)got);
-        if (count < 0)
-            return (int)count;
-        got += (size_t)count;
-        /* Part of a block is read at the file's end only. */
-        if (got < ahead->length && (count == 0 || got % PB_DIRECT_BLOCK_BYTES != 0))
-            return -ENODATA;
+    for (size_t done = 0; done < ahead->length;) {
+        size_t step = ahead->length - done < DIRECT_STEP_BYTES ? ahead->length - done : DIRECT_STEP_BYTES;
+        int rc = pb_io_read_blocks(ahead->file->io, ahead->file->direct, ahead->buffer + done, step,
+                                   ahead->position + (int64_t)done);
+        if (rc != 0)
+            return rc;
+        done += step;
     }
     return 0;
 }

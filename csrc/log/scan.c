@@ -31,37 +31,34 @@ static int fill_past_cache(pb_scan *scan, size_t length, int64_t position)
 {
     int64_t begin = position - position % PB_DIRECT_BLOCK_BYTES;
     size_t wanted = (size_t)(position - begin) + length;
-    size_t blocks_bytes = (wanted + PB_DIRECT_BLOCK_BYTES - 1) / PB_DIRECT_BLOCK_BYTES * (size_t)PB_DIRECT_BLOCK_BYTES;
-    PB_ASSERT(blocks_bytes <= scan->capacity + PB_DIRECT_BLOCK_BYTES);
-    for (size_t got = 0; got < wanted;) {
-        int64_t count = scan->io->ops->file_read(scan->io, scan->direct, scan->buffer + got, blocks_bytes - got,
-                                                 begin + (int64_t)got);
-        if (count < 0)
-            return (int)count;
-        got += (size_t)count;
-        /* Part of a block is read at the file's end only. */
-        if (got < wanted && (count == 0 || got % PB_DIRECT_BLOCK_BYTES != 0))
-            return -ENODATA;
-    }
+    PB_ASSERT(wanted <= scan->capacity + PB_DIRECT_BLOCK_BYTES);
+    int rc = pb_io_read_blocks(scan->io, scan->direct, scan->buffer, wanted, begin);
+    if (rc != 0)
+        return rc;
     scan->position = begin;
     scan->length = wanted;
     return 0;
 }
 
-/* Fill the buffer. */
-static int fill_buffer(pb_scan *scan, size_t length, int64_t position)
+/* Fill the buffer with `length` bytes, of which `wanted` do. */
+static int fill_buffer(pb_scan *scan, size_t wanted, size_t length, int64_t position)
 {
     bool is_cold =
         scan->direct >= 0 && scan->io->ops->file_resident(scan->io, scan->file, position, (int64_t)length) == 0;
     /* Where that cannot be done, the usual way can, or says what is wrong. */
     if (is_cold && fill_past_cache(scan, length, position) == 0)
         return 0;
-    int rc = scan->segment != NULL ? pb_tail_read(scan->segment, scan->file, scan->buffer, length, position)
+    size_t held = scan->segment != NULL ? pb_history_copy(scan->segment, scan->buffer, length, position) : 0;
+    int rc = 0;
+    if (held < wanted) { /* else the disk is not asked for the rest */
+        held = length;
+        rc = scan->segment != NULL ? pb_tail_read(scan->segment, scan->file, scan->buffer, length, position)
                                    : pb_io_read_all(scan->io, scan->file, scan->buffer, length, position);
+    }
     if (rc != 0)
         return rc;
     scan->position = position;
-    scan->length = length;
+    scan->length = held;
     return 0;
 }
 
@@ -76,7 +73,7 @@ int pb_scan_bytes(pb_scan *scan, int64_t position, size_t wanted, const uint8_t 
     if (position < scan->position || position + (int64_t)wanted > scan->position + (int64_t)scan->length) {
         size_t fill = left < (int64_t)scan->capacity ? (size_t)left : scan->capacity;
         scan->length = 0;
-        int rc = fill_buffer(scan, fill, position);
+        int rc = fill_buffer(scan, wanted, fill, position);
         if (rc != 0)
             return rc;
     }

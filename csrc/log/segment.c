@@ -53,6 +53,7 @@ void pb_segment_release(pb_segment *segment)
     PB_ASSERT(before > 0);
     if (before > 1)
         return;
+    pb_history_forget(segment);
     if (segment->file >= 0)
         segment->io->ops->file_close(segment->io, segment->file);
     pb_index_clear(&segment->offset_index);

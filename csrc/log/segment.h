@@ -15,6 +15,7 @@
 
 #include "io/io.h"
 #include "log/damage.h"
+#include "log/history.h"
 #include "log/index_buffer.h"
 #include "log/log.h"
 #include "log/tail.h"
@@ -79,7 +80,8 @@ struct pb_segment {
     uint32_t damage_count;
     pb_saved indexes;
     pb_tail_view tail; /* what is not to be read from the file */
-    bool old_magic;    /* begins with a batch older than magic 2: cannot be served */
+    pb_history_view history;
+    bool old_magic; /* begins with a batch older than magic 2: cannot be served */
 };
 
 /* A new segment with one reference; NULL without memory. `directory` must outlive it. */

@@ -45,7 +45,8 @@ int64_t pb_tail_settled_bytes(const pb_segment *segment, int64_t size_bytes);
 int64_t pb_tail_file_bytes(const pb_segment *segment, int64_t position, int64_t length);
 
 /* `length` written bytes at `position`, from wherever they are; `file` is the segment's. The caller holds a reference
- * on the segment. 0, -ENODATA or another -errno. What has left the ring is read from the disk, which may wait. [any] */
+ * on the segment. 0, -ENODATA or another -errno. What has left the ring is read from the history in memory or from the
+ * disk, which may wait. [any] */
 int pb_tail_read(pb_segment *segment, int file, void *buffer, size_t length, int64_t position);
 /* The same from the ring alone. false: some of it was not there. [any] */
 bool pb_tail_copy(const pb_segment *segment, void *buffer, size_t length, int64_t position);

@@ -490,22 +490,22 @@ static int64_t file_part(const pb_connection *connection, const pb_response *res
     return output->length < most ? output->length : most;
 }
 
-/* Nothing has to be asked before the response's file ranges are sent. */
-static bool is_known_resident(const pb_connection *connection, const pb_response *response)
-{
-    return connection->handler->resident == NULL || connection->reactor->now_ns < response->resident_ns + RESIDENT_NS;
-}
-
 /* sendfile waits for what is not in memory, and with it would the reactor. A client that reads slowly may leave time
  * enough for it to be forgotten again. */
-static bool is_resident(pb_connection *connection, pb_response *response, const pb_output *output, int64_t length)
+static enum pb_part_place find_part(pb_connection *connection, pb_response *response, const pb_output *output,
+                                    int64_t *length, const uint8_t **bytes)
 {
     bool brought = connection->brought_bytes > 0;
     connection->brought_bytes = 0;
-    if (brought || is_known_resident(connection, response))
-        return true;
-    connection->bringing = !connection->handler->resident(response, output, length);
-    return !connection->bringing;
+    if (connection->handler->place == NULL || connection->reactor->now_ns < response->resident_ns + RESIDENT_NS)
+        return PB_PART_IN_FILE;
+    return connection->handler->place(response, output, brought, length, bytes);
+}
+
+static void send_memory(pb_connection *connection, int count)
+{
+    connection->transport->send(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
+                                count);
 }
 
 /* What was gathered, the file range that follows it, and what follows that. */
@@ -515,15 +515,28 @@ static void transmit_file(pb_connection *connection, pb_response *response, int 
     while (response->outputs[next].length == 0 || response->outputs[next].data != NULL)
         next++;
     PB_ASSERT(next < response->output_count);
-    pb_output *output = &response->outputs[next];
+    const pb_output *output = &response->outputs[next];
     int64_t length = file_part(connection, response, output);
-    if (!is_resident(connection, response, output, length))
+    const uint8_t *bytes = NULL;
+    enum pb_part_place place = find_part(connection, response, output, &length, &bytes);
+    connection->bringing = place == PB_PART_AWAITED;
+    if (place == PB_PART_AWAITED) { /* what lies in memory does not wait for it */
+        if (count > 0)
+            send_memory(connection, count);
         return;
+    }
     int all_count = count;
+    if (place == PB_PART_IN_MEMORY)
+        connection->iov[all_count++] = (struct iovec){(void *)(uintptr_t)bytes, (size_t)length};
+    int before_count = all_count;
     if (length == output->length)
         (void)gather_outputs(connection, response, next + 1, &all_count);
-    connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
-                                     all_count, all_count - count, output->file, output->position, (size_t)length);
+    if (place == PB_PART_IN_MEMORY)
+        send_memory(connection, all_count);
+    else
+        connection->transport->send_file(io_of(connection), connection->reactor->loop, &connection->socket,
+                                         connection->iov, all_count, all_count - before_count, output->file,
+                                         output->position, (size_t)length);
 }
 
 static void transmit(pb_connection *connection)
@@ -533,12 +546,10 @@ static void transmit(pb_connection *connection)
     advance(connection, 0); /* releases responses that have nothing to send */
     int count;
     pb_response *response = gather(connection, &count);
-    /* What lies in memory does not wait for what may have to be brought there. */
-    if (response != NULL && (count == 0 || is_known_resident(connection, response)))
+    if (response != NULL && count < PB_SEND_IOVECS)
         transmit_file(connection, response, count);
     else if (count > 0)
-        connection->transport->send(io_of(connection), connection->reactor->loop, &connection->socket, connection->iov,
-                                    count);
+        send_memory(connection, count);
 }
 
 static void transmitted(pb_op *op, int64_t result)

@@ -41,7 +41,7 @@ typedef struct pb_response {
     bool ready;
     bool hurried;
     bool yields; /* its files are history: while clients at the tail are served, they are sent in small pieces */
-    int64_t resident_ns;                         /* when all file ranges were last known to be in memory; 0: never */
+    int64_t resident_ns; /* when all file ranges were last known to be in the page cache; 0: never */
     void (*hurry)(struct pb_response *response); /* the connection leaves or closes: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
 } pb_response;
@@ -50,6 +50,13 @@ enum pb_frame_verdict {
     PB_FRAME_TAKEN,  /* go on */
     PB_FRAME_HOLD,   /* not now: offer it again after pb_connection_resume */
     PB_FRAME_REFUSE, /* close the connection; the handler has said why */
+};
+
+/* From where a part of a file is sent. */
+enum pb_part_place {
+    PB_PART_IN_FILE,   /* the page cache has it */
+    PB_PART_IN_MEMORY, /* here, until the next part of the response is asked for, or it is released */
+    PB_PART_AWAITED,   /* it is being brought in: pb_connection_brought follows, on the reactor's thread */
 };
 
 /* What connections of one kind do, and where their memory comes from. */
@@ -62,9 +69,10 @@ typedef struct pb_connection_handler {
     void (*malformed)(pb_connection *connection, const char *what); /* before the connection is closed for it */
     void (*starved)(pb_connection *connection); /* it begins to wait for buffer memory; NULL: nobody minds */
     void (*closed)(pb_connection *connection);  /* last call: forget it */
-    /* May this part of a file be sent now, without waiting for a disk? If not, it is brought in, and
-     * pb_connection_brought called on the reactor's thread. NULL: always. */
-    bool (*resident)(pb_response *response, const pb_output *output, int64_t length);
+    /* Where is this part of a file, *length bytes from the output's position on, or so many as it says? `brought`: it
+     * has been brought in for this. NULL: in the file. */
+    enum pb_part_place (*place)(pb_response *response, const pb_output *output, bool brought, int64_t *length,
+                                const uint8_t **bytes);
     uint32_t max_frame_bytes;
     uint32_t exact_frame_bytes; /* frames up to here get a chunk of their size at once; 0: as those of clients do */
     pb_pool *pool;              /* NULL: the reactor's */
@@ -104,7 +112,7 @@ struct pb_connection {
     bool reads_history;    /* the last response was one that yields */
     bool bringing;         /* into memory, what is to be sent next */
     pb_timer mute;         /* set: until then no frame is taken; `held` is too */
-    int64_t brought_bytes; /* so much of what is to be sent next is there: send it without asking again */
+    int64_t brought_bytes; /* so much of what is to be sent next was brought in */
     /* Sending. */
     pb_link responses;
     int response_count; /* queued */
@@ -126,7 +134,7 @@ void pb_connection_mute(pb_connection *connection, int64_t until_ns);
 void pb_connection_resume(pb_connection *connection);
 /* Queue a response that is not ready. */
 void pb_connection_expect(pb_connection *connection, pb_response *response);
-/* So many bytes of what the handler said is not resident are now; or they never will be (-errno). */
+/* So many bytes of what is awaited have been brought in; or they never will be (-errno). */
 void pb_connection_brought(pb_connection *connection, int64_t result);
 /* Its outputs are set: send it when its turn comes. output_count 0 answers nothing (acks=0). */
 void pb_connection_respond(pb_connection *connection, pb_response *response);

@@ -3,20 +3,18 @@
  *
  * Whoever wants something read hands over a pb_cold_read, which is taken in pieces, in turn with all others: a reader
  * that asks for much does not hold up one that asks for little. A reader that goes through history in order is read
- * ahead of, in bounds, when nobody waits. What was brought in is remembered, oldest first, and dropped again once there
- * is more of it than `cache_bytes`: history makes room for history, and neither for what is appended nor for what
- * readers at the tail need, as that was in memory and has not been brought in.
+ * ahead of, in bounds, when nobody waits. What was brought in is kept in the `history`, which makes room for itself
+ * when there is too much of it, and neither takes memory from what is appended nor from what readers at the tail need.
  */
 #ifndef PB_SERVER_COLD_READS_H
 #define PB_SERVER_COLD_READS_H
 
+#include "log/history.h"
 #include "replica/partition.h"
 #include "server/crew.h"
 
 #define PB_COLD_THREADS 4
 #define PB_COLD_STREAMS 64
-#define PB_COLD_PIECE_BYTES (1 << 20)
-#define PB_COLD_BUCKETS 1024
 
 typedef struct pb_cold_reads pb_cold_reads;
 
@@ -26,13 +24,6 @@ typedef struct pb_cold_read {
     /* On a background thread: read the next piece; true when there is more. */
     bool (*piece)(struct pb_cold_read *read);
 } pb_cold_read;
-
-/* What a thread brings in. Written by who has put its segment there, read by anyone. */
-typedef struct pb_cold_reading {
-    _Atomic(const pb_segment *) segment; /* only compared; NULL: free */
-    _Atomic int64_t position;
-    _Atomic int64_t end_position;
-} pb_cold_reading;
 
 /* A reader that goes through a segment in order. */
 typedef struct pb_cold_stream {
@@ -54,7 +45,7 @@ typedef struct pb_resident_range {
 
 struct pb_cold_reads {
     pb_io *io;
-    int64_t cache_bytes; /* at least 32 MiB: for what is being sent */
+    pb_history history;
     pb_crew crew;
     pthread_mutex_t lock;
     /* Under the lock. */
@@ -66,16 +57,11 @@ struct pb_cold_reads {
     bool stopping;
     pb_cold_stream streams[PB_COLD_STREAMS];
     uint64_t use_count;
-    pb_link brought; /* what was brought in, by piece, oldest first */
-    struct brought *pieces[PB_COLD_BUCKETS];
-    int64_t brought_bytes;
     /* Read by anyone. */
-    pb_cold_reading reading[PB_COLD_THREADS];
     atomic_bool used; /* somebody reads history, or has */
-    _Atomic int64_t read_bytes;
-    _Atomic int64_t dropped_bytes;
 };
 
+/* `cache_bytes` of history at most; at least 32 MiB, for what is being sent. */
 void pb_cold_reads_init(pb_cold_reads *reads, pb_io *io, int64_t cache_bytes);
 int pb_cold_reads_start(pb_cold_reads *reads, pb_failure *failure);
 /* Ends the threads when all that is due has been read. */
@@ -84,20 +70,10 @@ void pb_cold_reads_destroy(pb_cold_reads *reads);
 
 /* Any thread; between start and stop. */
 void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read);
-/* How much of `length` bytes from `position` on to read at once: up to the next multiple of a piece, so that a piece is
- * one request to the disk. */
-static inline int64_t pb_cold_piece_bytes(int64_t position, int64_t length)
-{
-    int64_t piece_bytes = PB_COLD_PIECE_BYTES - position % PB_COLD_PIECE_BYTES;
-    return length < piece_bytes ? length : piece_bytes;
-}
-
 /* Bring a part of one piece of a segment's file into memory: for `piece`. 0 or -errno. */
-int pb_cold_reads_bring_in(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, int64_t position,
-                           int64_t length);
+int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length);
 /* Can this part of a segment's file be sent without waiting for a disk? Any thread. */
-bool pb_cold_reads_resident(pb_cold_reads *reads, const pb_segment *segment, int file, int64_t position,
-                            int64_t length);
+bool pb_cold_reads_resident(pb_cold_reads *reads, pb_segment *segment, int file, int64_t position, int64_t length);
 /* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. True: it
  * goes on where one was before. Any thread. */
 bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);

@@ -180,6 +180,6 @@ void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)
     handler->malformed = complain;
     handler->starved = starved;
     handler->closed = closed;
-    handler->resident = pb_fetch_resident_to_send;
+    handler->place = pb_fetch_place_to_send;
     handler->max_frame_bytes = max_frame_bytes;
 }

@@ -23,6 +23,7 @@ static void cleanup(pb_request *request)
 {
     fetch_state *fetch = request->state;
     PB_ASSERT(!fetch->waiting && !pb_timer_is_set(&fetch->timer));
+    pb_fetch_let_go(fetch);
     pb_fetch_unpin(fetch);
     pb_pool_unreserve(&request->home->broker->pool, fetch->reserved_bytes);
     for (int32_t i = 0; i < fetch->item_count; i++)

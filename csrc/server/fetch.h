@@ -87,6 +87,7 @@ typedef struct fetch_state {
     int64_t cold_position;
     int64_t cold_end_position;
     int cold_result;
+    pb_piece *pinned; /* being sent; NULL: none */
 } fetch_state;
 
 /* Find what can be sent now, for all items. */
@@ -103,8 +104,11 @@ void pb_fetch_looked_up(fetch_state *fetch);
 bool pb_fetch_is_resident(fetch_state *fetch);
 /* Bring it in, and answer. */
 void pb_fetch_bring_in(fetch_state *fetch);
-/* The connection handler's. */
-bool pb_fetch_resident_to_send(pb_response *response, const pb_output *output, int64_t length);
+/* The connection handler's `place`. */
+enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output *output, bool brought, int64_t *length,
+                                          const uint8_t **bytes);
+/* Nothing of the answer is being sent any more. */
+void pb_fetch_let_go(fetch_state *fetch);
 /* Write the answer and let it go. */
 void pb_fetch_answer(fetch_state *fetch);
 /* Answer with nothing but how long the consumer has to wait. */

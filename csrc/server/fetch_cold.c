@@ -1,7 +1,8 @@
 /*
  * The parts of a fetch that would wait for a disk. Looking up where to read, and bringing in what is to be sent, are
  * tried on the reactor without waiting, and done by the threads for cold reads when that is refused. What was in memory
- * when the answer was made may be gone when its turn to be sent comes: the connection asks again.
+ * when the answer was made may be gone when its turn to be sent comes: the connection asks again. It also asks where to
+ * send from, as part of a segment may lie in the page cache and part of it in the history.
  */
 #include <errno.h>
 
@@ -65,9 +66,8 @@ static bool go_to_item(fetch_state *fetch, int32_t index)
 static bool bring_in(fetch_state *fetch)
 {
     fetch_item *item = &fetch->items[fetch->cold_item];
-    int64_t length = pb_cold_piece_bytes(fetch->cold_position, fetch->cold_end_position - fetch->cold_position);
-    fetch->cold_result =
-        pb_cold_reads_bring_in(reads_of(fetch), item->partition, &item->slice, fetch->cold_position, length);
+    int64_t length = pb_piece_part(fetch->cold_position, fetch->cold_end_position - fetch->cold_position);
+    fetch->cold_result = pb_cold_reads_bring_in(reads_of(fetch), &item->slice, fetch->cold_position, length);
     fetch->cold_position += length;
     if (fetch->cold_result != 0)
         fetch->cold_result = pb_partition_report_slice(item->partition, &item->slice, fetch->cold_result);
@@ -172,11 +172,12 @@ static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int
 bool pb_fetch_is_resident(fetch_state *fetch)
 {
     pb_cold_reads *reads = reads_of(fetch);
-    bool resident = true;
+    bool resident = true, in_history = false;
     for (int32_t i = 0; i < fetch->item_count && resident; i++) {
         const fetch_item *item = &fetch->items[i];
         int64_t length = file_bytes(fetch, item);
         resident = length == 0 || is_slice_resident(fetch, &item->slice, length);
+        in_history = in_history || (length > 0 && pb_history_may_hold(item->slice.segment));
     }
     bool was_cold = fetch->looked_up || !resident;
     bool goes_on = false;
@@ -185,7 +186,7 @@ bool pb_fetch_is_resident(fetch_state *fetch)
             pb_cold_reads_follow(reads, fetch->items[i].partition, &fetch->items[i].slice, was_cold))
             goes_on = true;
     fetch->request->response.yields = was_cold || goes_on;
-    fetch->request->response.resident_ns = fetch->request->home->reactor.now_ns;
+    fetch->request->response.resident_ns = in_history ? 0 : fetch->request->home->reactor.now_ns;
     return resident;
 }
 
@@ -207,11 +208,12 @@ static bool bring_in_piece(pb_cold_read *read)
 
 static void brought_in(pb_task *task, pb_reactor *reactor)
 {
+    (void)reactor;
     fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
     for (int32_t i = 0; i < fetch->item_count; i++)
         if (fetch->items[i].error != 0)
             pb_fetch_unpin_item(&fetch->items[i]);
-    fetch->request->response.resident_ns = reactor->now_ns;
+    fetch->request->response.resident_ns = 0; /* in the history, for the most part */
     pb_fetch_answer(fetch);
 }
 
@@ -226,11 +228,19 @@ void pb_fetch_bring_in(fetch_state *fetch)
 
 /* ---- what is being sent ---- */
 
-static bool bring_again_piece(pb_cold_read *read)
+/* What the connection waits for stays where it is until it has been sent. Where nothing more may stay, the page cache
+ * has it, and the kernel may forget it. */
+static bool bring_again(pb_cold_read *read)
 {
     fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
-    if (bring_in(fetch))
-        return true;
+    const pb_log_slice *slice = &fetch->items[fetch->cold_item].slice;
+    int64_t position = fetch->cold_position, length = fetch->cold_end_position - position;
+    (void)bring_in(fetch);
+    if (fetch->cold_result == 0)
+        fetch->pinned = pb_history_pin(slice->segment, position);
+    pb_io *io = fetch->request->home->broker->io;
+    if (fetch->cold_result == 0 && fetch->pinned == NULL)
+        fetch->cold_result = io->ops->file_bring_in(io, slice->file, position, length);
     pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
     return false;
 }
@@ -241,6 +251,13 @@ static void brought_again(pb_task *task, pb_reactor *reactor)
     fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
     int64_t length = fetch->cold_end_position - fetch->cold_start_position;
     pb_connection_brought(fetch->request->connection, fetch->cold_result != 0 ? fetch->cold_result : length);
+}
+
+void pb_fetch_let_go(fetch_state *fetch)
+{
+    if (fetch->pinned != NULL)
+        pb_history_unpin(fetch->pinned);
+    fetch->pinned = NULL;
 }
 
 /* Which item this output belongs to: files are the items' own. */
@@ -258,17 +275,36 @@ static int32_t item_of(const fetch_state *fetch, const pb_output *output)
     return index;
 }
 
-bool pb_fetch_resident_to_send(pb_response *response, const pb_output *output, int64_t length)
+/* From the history, if it is there. What was pinned before has been sent. */
+static const uint8_t *find_in_history(fetch_state *fetch, pb_segment *segment, int64_t position, int64_t *length)
+{
+    const uint8_t *bytes = pb_piece_bytes(fetch->pinned, segment, position, length);
+    if (bytes != NULL)
+        return bytes;
+    pb_fetch_let_go(fetch);
+    fetch->pinned = pb_history_pin(segment, position);
+    return pb_piece_bytes(fetch->pinned, segment, position, length);
+}
+
+enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output *output, bool brought, int64_t *length,
+                                          const uint8_t **bytes)
 {
     fetch_state *fetch = PB_CONTAINER(response, pb_request, response)->state;
-    fetch->cold_item = item_of(fetch, output);
-    const pb_segment *segment = fetch->items[fetch->cold_item].slice.segment;
-    if (pb_cold_reads_resident(reads_of(fetch), segment, output->file, output->position, length))
-        return true;
+    int32_t index = item_of(fetch, output);
+    const pb_log_slice *slice = &fetch->items[index].slice;
+    *bytes = find_in_history(fetch, slice->segment, output->position, length);
+    if (*bytes != NULL)
+        return PB_PART_IN_MEMORY;
+    pb_io *io = fetch->request->home->broker->io;
+    /* Not what the history holds and may not keep for us. Where nothing can be found out, all is taken to be there. */
+    if (brought || io->ops->file_resident(io, slice->file, output->position, *length) != 0)
+        return PB_PART_IN_FILE;
     pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
+    *length = pb_piece_part(output->position, *length);
+    fetch->cold_item = index;
     fetch->cold_start_position = output->position;
     fetch->cold_position = output->position;
-    fetch->cold_end_position = output->position + length;
-    submit(fetch, bring_again_piece, brought_again);
-    return false;
+    fetch->cold_end_position = output->position + *length;
+    submit(fetch, bring_again, brought_again);
+    return PB_PART_AWAITED;
 }

@@ -16,7 +16,7 @@ from pybroker.profiles.machine import Machine
 
 __all__ = ["HISTORY_SHARE", "Profile", "choose_here", "load_profile"]
 
-HISTORY_SHARE = 4
+HISTORY_SHARE = 8
 """One part in so many of the memory is for history that has been read, unless a setting says otherwise."""
 _UNKNOWN_MEMORY_BYTES = 1 << 30
 

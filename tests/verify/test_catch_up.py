@@ -1,4 +1,4 @@
-"""Reading history leaves memory to those at the tail: what was read is dropped behind, what others need stays.
+"""Reading history leaves the page cache to those at the tail, and takes no more memory than it may.
 
 What it does to their latency is measured by `bench.peers.compare --sections catch-up`, which `test_speed` runs. Needs
 root for a control group, and pages that can be dropped: the log dir is on the disk of the checkout.
@@ -19,13 +19,14 @@ from bench.peers.adapters import pybroker
 from bench.peers.peer import Confinement, Peer, Site
 from pybroker.perf.generator import find_generator
 from pybroker.testing.fixtures import io_uring_allowed
+from pybroker.testing.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 HISTORY_BYTES = 512 << 20
 CACHE_BYTES = 64 << 20
 READ_AHEAD_BYTES = 32 << 20
-"""What readers may have besides: under way, and rounding."""
+"""What readers may have besides: buffers, and rounding."""
 READ_BYTES_PER_S = 250_000_000
 
 
@@ -94,18 +95,40 @@ def read_history(peer: Peer) -> None:
     peer.load(*load, "--bytes", str(HISTORY_BYTES))
 
 
-def test_history_is_dropped_behind_and_what_is_live_stays(peer: Peer) -> None:
+def device_read_bytes(peer: Peer) -> int:
+    """What the broker has had read from disks."""
+    lines = Path(f"/proc/{peer.broker.process.pid}/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["read_bytes"])
+
+
+def test_history_stays_in_its_bounds_and_what_is_live_stays_in_memory(peer: Peer) -> None:
     live = sum(map(resident_bytes, segments(peer, "live")))
+    before = peer.broker.rss_bytes()
     assert live >= 60 << 20
     assert peer.cgroup is not None
     peer.cgroup.throttle_reads(peer.directory, READ_BYTES_PER_S)
     read_history(peer)
-    assert sum(map(resident_bytes, segments(peer, "history"))) <= CACHE_BYTES + READ_AHEAD_BYTES
+    assert peer.broker.rss_bytes() <= before + CACHE_BYTES + READ_AHEAD_BYTES
+    assert sum(map(resident_bytes, segments(peer, "history"))) < HISTORY_BYTES / 10
     assert sum(map(resident_bytes, segments(peer, "live"))) >= 0.99 * live
 
 
-def test_history_that_was_read_lately_is_there_for_who_follows(peer: Peer) -> None:
-    """Up to what may be kept of it: here the last of what was read, at the end of each partition."""
+def test_what_is_read_again_and_again_is_kept(peer: Peer) -> None:
+    size = CACHE_BYTES * 3 // 4
+    peer.load("produce", "--topic", "recent", "--batch-bytes", "64k", "--bytes", str(size))
+    for path in segments(peer, "recent"):
+        forget(path)
+    read = []
+    for _ in range(4):
+        before = device_read_bytes(peer)
+        peer.load("fetch", "--topic", "recent", "--max-bytes", "1m", "--bytes", str(size))
+        read.append(device_read_bytes(peer) - before)
+    assert read[0] >= size - (4 << 20)
+    assert read[-1] < 1 << 20, read
+
+
+def test_memory_of_history_that_nobody_reads_is_given_back(peer: Peer) -> None:
+    before = peer.broker.rss_bytes()
     read_history(peer)
-    kept = sum(map(resident_bytes, segments(peer, "history")))
-    assert kept >= CACHE_BYTES / 2
+    assert peer.broker.rss_bytes() >= before + CACHE_BYTES // 4
+    until(lambda: peer.broker.rss_bytes() <= before + CACHE_BYTES // 8, "the memory is given back", 90)

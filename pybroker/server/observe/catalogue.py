@@ -195,9 +195,11 @@ GROUP_COMMIT_APPENDS = Metric(
 COLD_READS = Metric(
     "pybroker_cold_reads_total", "counter", "How often a fetch could not go on without reading from the disk."
 )
-COLD_READ_BYTES = Metric("pybroker_cold_read_bytes_total", "counter", "Bytes of history read into the page cache.")
+COLD_READ_BYTES = Metric("pybroker_cold_read_bytes_total", "counter", "Bytes of history read into memory.")
 COLD_DROPPED_BYTES = Metric(
-    "pybroker_cold_dropped_bytes_total", "counter", "Bytes of history dropped from the page cache behind readers."
+    "pybroker_cold_dropped_bytes_total",
+    "counter",
+    "Bytes of history dropped from memory, to make room or as nobody came to them.",
 )
 
 # ---- durability --------------------------------------------------------------------------------------------------

@@ -1,0 +1,338 @@
+/* History in memory: what is found, what makes room, what stays while it is sent, and what is read when the disk says
+ * no.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "log/history.h"
+#include "log/segment.h"
+#include "tests/log/log_fixture.h"
+
+#define MIB (1 << 20)
+
+enum { SEGMENT_BYTES = 12 * MIB + 5000, CAPACITY_BYTES = 8 * MIB, THREADS = 6 };
+
+static const pb_io_ops *real;
+static atomic_int direct_reads, usual_reads, brought_in, dropped;
+static atomic_int direct_error; /* of opening, or of every read */
+static atomic_bool fails_when_read;
+
+static int64_t watched_read(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    bool direct = (fcntl(file, F_GETFL) & O_DIRECT) != 0;
+    atomic_fetch_add(direct ? &direct_reads : &usual_reads, 1);
+    int error = fails_when_read && direct ? direct_error : 0;
+    return error != 0 ? error : real->file_read(io, file, buffer, length, position);
+}
+
+static int watched_open(pb_io *io, const char *path, int flags)
+{
+    bool fails = (flags & PB_OPEN_DIRECT) != 0 && !fails_when_read && direct_error != 0;
+    return fails ? direct_error : real->file_open(io, path, flags);
+}
+
+static int watched_bring_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    atomic_fetch_add(&brought_in, 1);
+    return real->file_bring_in(io, file, position, length);
+}
+
+static int watched_drop(pb_io *io, int file, int64_t position, int64_t length)
+{
+    atomic_fetch_add(&dropped, 1);
+    return real->file_drop(io, file, position, length);
+}
+
+typedef struct held {
+    pb_io *io;
+    pb_io_ops ops;
+    char directory[64];
+    pb_segment *segment;
+    pb_history history;
+} held;
+
+static uint8_t byte_at(int64_t position)
+{
+    return (uint8_t)(position / 4096 * 7 + position);
+}
+
+static void begin(held *it)
+{
+    memset(it, 0, sizeof *it);
+    direct_reads = usual_reads = brought_in = dropped = direct_error = 0;
+    fails_when_read = false;
+    CHECK_INT(pb_io_epoll_open(&it->io, NULL), 0);
+    real = it->io->ops;
+    it->ops = *real;
+    it->ops.file_read = watched_read;
+    it->ops.file_open = watched_open;
+    it->ops.file_bring_in = watched_bring_in;
+    it->ops.file_drop = watched_drop;
+    it->io->ops = &it->ops;
+    strcpy(it->directory, "/tmp/pb-history-XXXXXX");
+    CHECK(mkdtemp(it->directory) != NULL);
+    it->segment = pb_segment_new(it->io, it->directory, 0);
+    CHECK(it->segment != NULL);
+    char path[PB_LOG_PATH_BYTES];
+    CHECK_INT(pb_segment_path(path, it->directory, 0, PB_FILE_LOG, ""), 0);
+    it->segment->file = real->file_open(it->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
+    uint8_t *bytes = malloc(SEGMENT_BYTES);
+    CHECK(it->segment->file >= 0 && bytes != NULL);
+    for (int64_t i = 0; i < SEGMENT_BYTES; i++)
+        bytes[i] = byte_at(i);
+    struct iovec iov = {bytes, SEGMENT_BYTES};
+    CHECK_INT(pb_io_write_all(it->io, it->segment->file, &iov, 1, 0), 0);
+    free(bytes);
+    pb_history_init(&it->history, it->io, CAPACITY_BYTES);
+}
+
+static void end(held *it)
+{
+    char path[PB_LOG_PATH_BYTES];
+    CHECK_INT(pb_segment_path(path, it->directory, 0, PB_FILE_LOG, ""), 0);
+    CHECK_INT(unlink(path), 0);
+    CHECK_INT(rmdir(it->directory), 0);
+    pb_history_destroy(&it->history);
+    if (it->segment != NULL)
+        pb_segment_release(it->segment); /* outlives it */
+    it->io->ops = real;
+    real->close(it->io);
+}
+
+static int bring_in(held *it, int64_t position, int64_t length)
+{
+    return pb_history_bring_in(&it->history, it->segment, it->segment->file, position, length);
+}
+
+static void check_bytes(const uint8_t *bytes, int64_t position, int64_t length)
+{
+    for (int64_t i = 0; i < length; i++)
+        CHECK_INT(bytes[i], byte_at(position + i));
+}
+
+TEST(what_was_read_is_found_and_nothing_else)
+{
+    held it;
+    uint8_t buffer[10000];
+    begin(&it);
+    CHECK(!pb_history_may_hold(it.segment) && !pb_history_holds(it.segment, 0, 1));
+    CHECK_INT(pb_history_copy(it.segment, buffer, 100, 0), 0);
+    CHECK(pb_history_pin(it.segment, 0) == NULL);
+    CHECK_INT(bring_in(&it, MIB + 5000, 3000), 0);
+    CHECK_INT(bring_in(&it, MIB + 8000, MIB - 8000), 0); /* goes on where that ended */
+    CHECK_INT(bring_in(&it, 2 * MIB, 1), 0);
+    CHECK(pb_history_may_hold(it.segment));
+    CHECK(pb_history_holds(it.segment, MIB + 5000, MIB - 4999));
+    CHECK(!pb_history_holds(it.segment, MIB + 4999, 2));
+    CHECK(!pb_history_holds(it.segment, 2 * MIB, 2));
+    CHECK_INT(pb_history_copy(it.segment, buffer, sizeof buffer, MIB + 6000), sizeof buffer);
+    check_bytes(buffer, MIB + 6000, sizeof buffer);
+    CHECK_INT(pb_history_copy(it.segment, buffer, sizeof buffer, 2 * MIB - 100), 101);
+    check_bytes(buffer, 2 * MIB - 100, 101);
+    CHECK_INT(pb_history_copy(it.segment, buffer, 1, MIB + 4999), 0);
+    CHECK_INT(atomic_load(&it.history.read_bytes), MIB - 5000 + 1);
+    CHECK(direct_reads > 0 && usual_reads == 0 && brought_in == 0);
+    end(&it);
+}
+
+TEST(what_is_here_is_not_read_again)
+{
+    held it;
+    begin(&it);
+    CHECK_INT(bring_in(&it, 100000, 200000), 0);
+    int reads = direct_reads;
+    CHECK_INT(bring_in(&it, 150000, 150000), 0);
+    CHECK_INT(direct_reads, reads);
+    CHECK_INT(bring_in(&it, 100000, 300000), 0); /* the rest of it */
+    CHECK_INT(atomic_load(&it.history.read_bytes), 300000);
+    CHECK(pb_history_holds(it.segment, 100000, 300000));
+    end(&it);
+}
+
+TEST(the_end_of_a_file_need_not_be_a_whole_block)
+{
+    held it;
+    begin(&it);
+    CHECK_INT(bring_in(&it, 12 * MIB + 10, 4990), 0);
+    CHECK(pb_history_holds(it.segment, 12 * MIB + 10, 4990));
+    CHECK_INT(bring_in(&it, 11 * MIB + 100, MIB - 100), 0);
+    CHECK_INT(bring_in(&it, 12 * MIB, 5001), -ENODATA); /* a file that ended too soon */
+    CHECK(!pb_history_holds(it.segment, 12 * MIB, 1));
+    end(&it);
+}
+
+TEST(the_oldest_makes_room_unless_it_is_being_sent)
+{
+    held it;
+    begin(&it);
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(bring_in(&it, (int64_t)i * MIB, MIB), 0);
+    pb_piece *sent = pb_history_pin(it.segment, 100);
+    int64_t length = MIB;
+    const uint8_t *bytes = pb_piece_bytes(sent, it.segment, 100, &length);
+    CHECK(bytes != NULL);
+    CHECK_INT(length, MIB - 100);
+    uint8_t byte;
+    CHECK_INT(pb_history_copy(it.segment, &byte, 1, MIB), 1); /* used: the next is the oldest now */
+    for (int i = 6; i < 11; i++)
+        CHECK_INT(bring_in(&it, (int64_t)i * MIB, MIB), 0);
+    CHECK(it.history.held_bytes <= CAPACITY_BYTES);
+    CHECK(pb_history_holds(it.segment, 0, 1) && pb_history_holds(it.segment, MIB, 1));
+    CHECK(!pb_history_holds(it.segment, 2 * MIB, 1) && pb_history_holds(it.segment, 6 * MIB, 5 * MIB));
+    check_bytes(bytes, 100, length);
+    pb_history_unpin(sent);
+    for (int i = 2; i < 9; i++)
+        CHECK_INT(bring_in(&it, (int64_t)i * MIB, MIB), 0);
+    CHECK(!pb_history_holds(it.segment, 0, 1));
+    CHECK_INT(brought_in, 0);
+    end(&it);
+}
+
+/* Of many that are as large as the memory's least part: how many of so many are there afterwards. */
+static int go_through(held *it, int pieces)
+{
+    int found = 0;
+    for (int i = 0; i < pieces; i++) {
+        found += pb_history_holds(it->segment, (int64_t)i * MIB, MIB);
+        CHECK_INT(bring_in(it, (int64_t)i * MIB, MIB), 0);
+    }
+    return found;
+}
+
+static int64_t read_nothing(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    CHECK(io != NULL && file >= 0 && buffer != NULL && position >= 0);
+    return (int64_t)length;
+}
+
+TEST(more_is_kept_when_what_was_dropped_is_wanted_again)
+{
+    enum { LEAST = PB_HISTORY_LEAST_BYTES / MIB, PIECES = 3 * LEAST };
+    held it;
+    begin(&it);
+    pb_history_destroy(&it.history);
+    pb_history_init(&it.history, it.io, 4 * PB_HISTORY_LEAST_BYTES);
+    it.ops.file_read = read_nothing;
+    CHECK_INT(go_through(&it, PIECES), 0);
+    CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
+    int found = 0;
+    for (int round = 0; round < 4 && found < PIECES; round++)
+        found = go_through(&it, PIECES);
+    CHECK_INT(found, PIECES);
+    CHECK(it.history.held_bytes < 4 * PB_HISTORY_LEAST_BYTES);
+    end(&it);
+}
+
+TEST(nothing_more_is_kept_of_what_will_never_fit)
+{
+    enum { LEAST = PB_HISTORY_LEAST_BYTES / MIB };
+    held it;
+    begin(&it);
+    pb_history_destroy(&it.history);
+    pb_history_init(&it.history, it.io, 4 * PB_HISTORY_LEAST_BYTES);
+    it.ops.file_read = read_nothing;
+    for (int round = 0; round < 5; round++)
+        CHECK_INT(go_through(&it, 5 * LEAST), 0);
+    CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
+    end(&it);
+}
+
+TEST(slow_readers_do_not_keep_all_of_it)
+{
+    held it;
+    pb_piece *sent[12];
+    int count = 0;
+    begin(&it);
+    for (int i = 0; i < 12; i++) {
+        CHECK_INT(bring_in(&it, (int64_t)i * MIB, MIB), 0);
+        sent[count] = pb_history_pin(it.segment, (int64_t)i * MIB);
+        count += sent[count] != NULL;
+    }
+    CHECK_INT(count, CAPACITY_BYTES / MIB / 2);
+    CHECK(pb_history_holds(it.segment, 11 * MIB, MIB));
+    CHECK(pb_history_pin(it.segment, 5) == sent[0]); /* which takes nothing more */
+    pb_history_unpin(sent[0]);
+    for (int i = 0; i < count; i++)
+        pb_history_unpin(sent[i]);
+    CHECK_INT(it.history.pinned_bytes, 0);
+    end(&it);
+}
+
+TEST(a_segment_that_is_gone_takes_its_pieces_with_it)
+{
+    held it;
+    begin(&it);
+    CHECK_INT(bring_in(&it, 0, MIB), 0);
+    CHECK_INT(bring_in(&it, MIB, 1000), 0);
+    pb_segment_release(it.segment);
+    it.segment = NULL;
+    CHECK_INT(it.history.held_bytes, 0);
+    CHECK(pb_list_empty(&it.history.pieces) && pb_list_empty(&it.history.views));
+    CHECK_INT(pb_history_trim(&it.history), 0); /* the memory of the large one */
+    CHECK_INT(pb_history_trim(&it.history), PB_IO_FOREVER);
+    CHECK_INT(it.history.buffers.clean_count, 1);
+    end(&it);
+}
+
+TEST(where_a_file_cannot_be_read_past_the_page_cache_it_is_read_through_it)
+{
+    for (int when_read = 0; when_read < 2; when_read++) {
+        held it;
+        begin(&it);
+        fails_when_read = when_read != 0;
+        direct_error = -EINVAL;
+        CHECK_INT(bring_in(&it, 5000, MIB - 5000), 0);
+        CHECK(usual_reads > 0 && dropped == 1);
+        CHECK_INT(direct_reads, when_read);
+        uint8_t buffer[5000];
+        CHECK_INT(pb_history_copy(it.segment, buffer, sizeof buffer, 5000), sizeof buffer);
+        check_bytes(buffer, 5000, sizeof buffer);
+        end(&it);
+    }
+}
+
+typedef struct together {
+    held *it;
+    pthread_barrier_t *barrier;
+} together;
+
+static void *bring_all(void *context)
+{
+    together *one = context;
+    held *it = one->it;
+    for (int round = 0; round < 40; round++) {
+        pthread_barrier_wait(one->barrier);
+        int64_t position = (int64_t)(round % 12) * MIB;
+        CHECK_INT(bring_in(it, position, MIB), 0);
+        pb_piece *piece = pb_history_pin(it->segment, position + 77);
+        if (piece != NULL) {
+            int64_t length = 300;
+            check_bytes(pb_piece_bytes(piece, it->segment, position + 77, &length), position + 77, length);
+            pb_history_unpin(piece);
+        }
+        (void)pb_history_trim(&it->history);
+    }
+    return NULL;
+}
+
+TEST(many_that_want_the_same_read_it_once)
+{
+    held it;
+    begin(&it);
+    pthread_t threads[THREADS];
+    pthread_barrier_t barrier;
+    together one = {&it, &barrier};
+    CHECK_INT(pthread_barrier_init(&barrier, NULL, THREADS), 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, bring_all, &one), 0);
+    for (int i = 0; i < THREADS; i++)
+        CHECK_INT(pthread_join(threads[i], NULL), 0);
+    CHECK_INT(pthread_barrier_destroy(&barrier), 0);
+    CHECK_INT(atomic_load(&it.history.read_bytes), 40LL * MIB);
+    CHECK_INT(usual_reads, 0);
+    end(&it);
+}
+
+CHECK_MAIN()
