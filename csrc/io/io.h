@@ -153,6 +153,9 @@ typedef struct pb_io_ops {
      * with file_name, which is -EEXIST when somebody has it. -EOPNOTSUPP: the file system has no such files. */
     int (*file_make_unnamed)(pb_io *io, const char *directory);
     int (*file_name)(pb_io *io, int file, const char *path);
+    /* The same file once more, for reading past the page cache, whatever its name is by now. -errno: it cannot be done.
+     */
+    int (*file_reopen_direct)(pb_io *io, int file);
     int (*file_close)(pb_io *io, int file);
     int64_t (*file_read)(pb_io *io, int file, void *buffer, size_t length, int64_t position);
     int64_t (*file_write)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);

@@ -73,12 +73,29 @@ int pb_posix_file_make_unnamed(pb_io *io, const char *directory)
     return (int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644));
 }
 
+/* By which the kernel finds an open file, with or without another name. */
+typedef struct handle_path {
+    char text[32];
+} handle_path;
+
+static handle_path path_of(int file)
+{
+    handle_path path;
+    snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", file);
+    return path;
+}
+
+int pb_posix_file_reopen_direct(pb_io *io, int file)
+{
+    (void)io;
+    return (int)RETRY(open(path_of(file).text, O_RDONLY | O_DIRECT | O_CLOEXEC));
+}
+
 int pb_posix_file_name(pb_io *io, int file, const char *path)
 {
-    char unnamed[32];
+    handle_path unnamed = path_of(file);
     (void)io;
-    snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", file);
-    return (int)RETRY(linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
+    return (int)RETRY(linkat(AT_FDCWD, unnamed.text, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
 }
 
 int pb_posix_file_close(pb_io *io, int file)

@@ -462,6 +462,7 @@ static const pb_io_ops sim_ops = {
     .wall_ms = sim_wall_ms,
     .random = sim_fill_random,
     .file_open = sim_file_open,
+    .file_reopen_direct = sim_file_reopen_direct,
     .file_make_unnamed = sim_file_make_unnamed,
     .file_name = sim_file_name,
     .file_close = sim_file_close,

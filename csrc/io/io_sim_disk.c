@@ -77,6 +77,24 @@ static sim_file *file_of(pb_io *io, int handle)
     return file;
 }
 
+static int take_handle(sim_disk *disk, sim_file *file, bool direct)
+{
+    for (int i = 0; i < PB_SIM_HANDLES; i++)
+        if (disk->handles[i] == NULL) {
+            disk->handles[i] = keep_file(file);
+            disk->direct[i] = direct;
+            return i;
+        }
+    return -EMFILE;
+}
+
+int sim_file_reopen_direct(pb_io *io, int file)
+{
+    sim_disk *disk = &sim_of(io)->disk;
+    PB_ASSERT(file >= 0 && file < PB_SIM_HANDLES && disk->handles[file] != NULL);
+    return take_handle(disk, disk->handles[file], true);
+}
+
 int sim_file_open(pb_io *io, const char *path, int flags)
 {
     sim_disk *disk = &sim_of(io)->disk;
@@ -100,13 +118,7 @@ int sim_file_open(pb_io *io, const char *path, int flags)
         name->file->size = 0;
         name->file->modified_ms = io->ops->wall_ms(io);
     }
-    for (int i = 0; i < PB_SIM_HANDLES; i++)
-        if (disk->handles[i] == NULL) {
-            disk->handles[i] = keep_file(name->file);
-            disk->direct[i] = (flags & PB_OPEN_DIRECT) != 0;
-            return i;
-        }
-    return -EMFILE;
+    return take_handle(disk, name->file, (flags & PB_OPEN_DIRECT) != 0);
 }
 
 /* A handle of a new file that has no name. */

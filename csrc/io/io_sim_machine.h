@@ -119,6 +119,7 @@ void sim_stir(sim_machine *machine);
 
 /* Disk. */
 int sim_file_open(pb_io *io, const char *path, int flags);
+int sim_file_reopen_direct(pb_io *io, int file);
 int sim_file_make_unnamed(pb_io *io, const char *directory);
 int sim_file_name(pb_io *io, int handle, const char *path);
 int sim_file_close(pb_io *io, int handle);

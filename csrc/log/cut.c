@@ -363,6 +363,9 @@ static int truncate_held(pb_log *log, const pb_log_guard *guard, const cut_place
     rc = keep > 0 ? make_active(log, guard, keep - 1) : begin_anew(log, guard, place);
     if (rc == 0 && keep > 0)
         rc = cut_active(log, guard, offset, &end_offset);
+    /* Who came in between may bring in, even now, what he was told that the file has. */
+    if (rc == 0 && keep > 0)
+        rc = make_active(log, guard, keep - 1);
     return rc == 0 ? settle(log, guard, end_offset, failure) : pb_log_fail(log, failure, rc, "cannot cut the log");
 }
 

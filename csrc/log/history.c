@@ -9,16 +9,87 @@
 #include "log/segment.h"
 
 enum {
-    PINNED_SHARE = 2, /* of the capacity, what clients that read slowly may keep from making room */
-    GROWTH = 2,       /* for each byte that was dropped too soon, so many more are kept */
+    PINNED_SHARE = 2,        /* of the capacity, what clients that read slowly may keep from making room */
+    GROWTH = 2,              /* for each byte that was dropped too soon, so many more are kept */
+    SMALL_BYTES = 256 << 10, /* a buffer up to here comes from the heap */
 };
-
-/* ---- life ---- */
 
 static int64_t least_bytes(const pb_history *history)
 {
     return history->capacity_bytes < PB_HISTORY_LEAST_BYTES ? history->capacity_bytes : PB_HISTORY_LEAST_BYTES;
 }
+
+/* ---- the table ---- */
+
+/* The same for all pieces between two multiples of PB_PIECE_BYTES. Multiplications by odd numbers (the golden ratio's
+ * bits, then another), of which the upper bits count. */
+static uint64_t key_of(const pb_segment *segment, int64_t position)
+{
+    uint64_t key = ((uint64_t)(uintptr_t)segment ^ (uint64_t)segment->base_offset) * 0x9e3779b97f4a7c15u;
+    return (key + (uint64_t)(position / PB_PIECE_BYTES)) * 0xd1342543de82ef95u;
+}
+
+static pb_piece **bucket_of(pb_history *history, const pb_segment *segment, int64_t position)
+{
+    return &history->buckets[(key_of(segment, position) >> 32) % PB_HISTORY_BUCKETS];
+}
+
+static pb_ghost *ghost_of(pb_history *history, uint64_t key)
+{
+    return &history->ghosts[(key >> 32) % PB_HISTORY_GHOSTS];
+}
+
+static void hold(pb_history *history, pb_piece *piece)
+{
+    pb_history_view *view = &piece->segment->history;
+    pb_piece **bucket = bucket_of(history, piece->segment, piece->position);
+    if (atomic_load(&view->history) == NULL) {
+        pb_list_init(&view->pieces);
+        pb_list_push_back(&history->views, &view->link);
+        atomic_store(&view->history, history);
+    }
+    piece->next = *bucket;
+    *bucket = piece;
+    pb_list_push_back(&view->pieces, &piece->segment_link);
+    atomic_fetch_add(&view->piece_count, 1);
+    history->held_bytes += (int64_t)piece->buffer_bytes;
+}
+
+/* Its memory goes with it, for the most part when free_all is called: that may take a while, and here the lock is held.
+ */
+static void let_go(pb_history *history, pb_piece *piece, pb_link *to_free)
+{
+    PB_ASSERT(piece->pins == 0);
+    pb_piece **at = bucket_of(history, piece->segment, piece->position);
+    while (*at != piece)
+        at = &(*at)->next;
+    *at = piece->next;
+    pb_list_remove(&piece->link);
+    pb_list_remove(&piece->segment_link);
+    atomic_fetch_sub(&piece->segment->history.piece_count, 1);
+    history->held_bytes -= (int64_t)piece->buffer_bytes;
+    if (piece->buffer_bytes > SMALL_BYTES) {
+        pb_piece_buffers_give(&history->buffers, piece->buffer);
+        piece->buffer = NULL;
+    }
+    pb_list_push_back(to_free, &piece->link);
+}
+
+static void free_piece(pb_piece *piece)
+{
+    free(piece->buffer);
+    free(piece);
+}
+
+/* Without the lock, which a reactor may want. */
+static void free_all(pb_link *to_free)
+{
+    pb_link *link;
+    while ((link = pb_list_pop_front(to_free)) != NULL)
+        free_piece(PB_CONTAINER(link, pb_piece, link));
+}
+
+/* ---- life ---- */
 
 void pb_history_init(pb_history *history, pb_io *io, int64_t capacity_bytes)
 {
@@ -33,52 +104,13 @@ void pb_history_init(pb_history *history, pb_io *io, int64_t capacity_bytes)
     pb_piece_buffers_init(&history->buffers, capacity_bytes);
 }
 
-/* The same for all pieces between two multiples of PB_PIECE_BYTES. Two multiplications by odd numbers (the golden
- * ratio's bits, then another), of which the upper bits count. */
-static uint64_t key_of(const pb_segment *segment, int64_t position)
-{
-    uint64_t key = (uint64_t)(uintptr_t)segment * 0x9e3779b97f4a7c15u + (uint64_t)(position / PB_PIECE_BYTES);
-    return key * 0xd1342543de82ef95u;
-}
-
-static pb_piece **bucket_of(pb_history *history, const pb_segment *segment, int64_t position)
-{
-    return &history->buckets[(key_of(segment, position) >> 32) % PB_HISTORY_BUCKETS];
-}
-
-static pb_ghost *ghost_of(pb_history *history, uint64_t key)
-{
-    return &history->ghosts[(key >> 32) % PB_HISTORY_GHOSTS];
-}
-
-static void hold(pb_history *history, pb_segment *segment, pb_piece *piece)
-{
-    pb_piece **bucket = bucket_of(history, segment, piece->position);
-    piece->next = *bucket;
-    *bucket = piece;
-    pb_list_push_back(&segment->history.pieces, &piece->segment_link);
-    history->held_bytes += (int64_t)piece->buffer_bytes;
-}
-
-static void let_go(pb_history *history, pb_piece *piece)
-{
-    PB_ASSERT(piece->pins == 0);
-    pb_piece **at = bucket_of(history, piece->segment, piece->position);
-    while (*at != piece)
-        at = &(*at)->next;
-    *at = piece->next;
-    pb_list_remove(&piece->link);
-    pb_list_remove(&piece->segment_link);
-    history->held_bytes -= (int64_t)piece->buffer_bytes;
-    pb_piece_buffers_give(&history->buffers, piece->buffer, piece->buffer_bytes);
-    free(piece);
-}
-
 void pb_history_destroy(pb_history *history)
 {
-    pb_link *link;
+    pb_link to_free, *link;
+    pb_list_init(&to_free);
     while (!pb_list_empty(&history->pieces))
-        let_go(history, PB_CONTAINER(history->pieces.next, pb_piece, link));
+        let_go(history, PB_CONTAINER(history->pieces.next, pb_piece, link), &to_free);
+    free_all(&to_free);
     while ((link = pb_list_pop_front(&history->views)) != NULL)
         atomic_store(&PB_CONTAINER(link, pb_history_view, link)->history, NULL);
     PB_ASSERT(history->held_bytes == 0 && history->pinned_bytes == 0);
@@ -92,11 +124,14 @@ void pb_history_forget(pb_segment *segment)
     pb_history *history = atomic_load(&segment->history.history);
     if (history == NULL)
         return;
+    pb_link to_free;
+    pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
     while (!pb_list_empty(&segment->history.pieces))
-        let_go(history, PB_CONTAINER(segment->history.pieces.next, pb_piece, segment_link));
+        let_go(history, PB_CONTAINER(segment->history.pieces.next, pb_piece, segment_link), &to_free);
     pb_list_remove(&segment->history.link);
     pthread_mutex_unlock(&history->lock);
+    free_all(&to_free);
 }
 
 /* ---- finding ---- */
@@ -119,27 +154,41 @@ static void use(pb_history *history, pb_piece *piece)
     pb_list_push_back(&history->pieces, &piece->link);
 }
 
-/* Where what is here from `position` on ends, up to `end_position`. The lock is held. */
+/* Where what is here from `position` on ends, up to `end_position`: somebody comes to it. The lock is held. */
 static int64_t held_end(pb_history *history, const pb_segment *segment, int64_t position, int64_t end_position)
 {
     pb_piece *piece;
-    while (position < end_position && (piece = find(history, segment, position)) != NULL)
+    while (position < end_position && (piece = find(history, segment, position)) != NULL) {
+        use(history, piece);
         position = piece->end_position;
+    }
     return position < end_position ? position : end_position;
 }
 
-bool pb_history_may_hold(pb_segment *segment)
+bool pb_history_may_have_held(pb_segment *segment)
 {
     return atomic_load(&segment->history.history) != NULL;
 }
 
+bool pb_history_may_hold(pb_segment *segment)
+{
+    return atomic_load(&segment->history.piece_count) > 0;
+}
+
+/* Where to look; NULL: there is nothing, as mostly, and nobody has to be kept from anything. */
+static pb_history *history_of(pb_segment *segment)
+{
+    return pb_history_may_hold(segment) ? atomic_load(&segment->history.history) : NULL;
+}
+
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
 {
-    pb_history *history = atomic_load(&segment->history.history);
+    pb_history *history = history_of(segment);
     if (history == NULL)
         return false;
+    int64_t end_position = position + length;
     pthread_mutex_lock(&history->lock);
-    bool holds = held_end(history, segment, position, position + length) == position + length;
+    bool holds = held_end(history, segment, position, end_position) == end_position;
     pthread_mutex_unlock(&history->lock);
     return holds;
 }
@@ -164,7 +213,7 @@ void pb_history_unpin(pb_piece *piece)
 
 static pb_piece *find_and_pin(pb_segment *segment, int64_t position, int share)
 {
-    pb_history *history = atomic_load(&segment->history.history);
+    pb_history *history = history_of(segment);
     if (history == NULL)
         return NULL;
     pthread_mutex_lock(&history->lock);
@@ -197,75 +246,80 @@ size_t pb_history_copy(pb_segment *segment, void *buffer, size_t length, int64_t
     return copied;
 }
 
-/* ---- bringing in ---- */
+/* ---- making room ---- */
 
-/* The oldest that nobody is about to send; `too_soon`: somebody might have come to it still. false: there is none. The
- * lock is held. */
-static bool drop_oldest(pb_history *history, bool too_soon)
+/* Of those that nobody is about to send. NULL: there is none. The lock is held. */
+static pb_piece *oldest(const pb_history *history)
 {
     for (pb_link *link = history->pieces.next; link != &history->pieces; link = link->next) {
         pb_piece *piece = PB_CONTAINER(link, pb_piece, link);
-        if (piece->pins > 0)
-            continue;
-        atomic_fetch_add_explicit(&history->dropped_bytes, piece->end_position - piece->position, memory_order_relaxed);
-        uint64_t key = key_of(piece->segment, piece->position);
-        if (too_soon)
-            *ghost_of(history, key) =
-                (pb_ghost){key, atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed)};
-        let_go(history, piece);
-        return true;
+        if (piece->pins == 0)
+            return piece;
     }
-    return false;
+    return NULL;
+}
+
+/* The lock is held. */
+static void drop(pb_history *history, pb_piece *piece, pb_link *to_free)
+{
+    atomic_fetch_add_explicit(&history->dropped_bytes, piece->end_position - piece->position, memory_order_relaxed);
+    let_go(history, piece, to_free);
+}
+
+/* If it was dropped lately, and would be here with a memory of `most_bytes`, more is kept from now on. */
+static void look_back(pb_history *history, uint64_t key, int64_t bytes, int64_t most_bytes)
+{
+    pb_ghost *ghost = ghost_of(history, key);
+    if (ghost->key != key || ghost->dropped_bytes == 0)
+        return;
+    int64_t since_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed) - ghost->dropped_bytes;
+    if (history->target_bytes + since_bytes <= most_bytes)
+        history->target_bytes += GROWTH * bytes;
+    if (history->target_bytes > most_bytes)
+        history->target_bytes = most_bytes;
+    *ghost = (pb_ghost){0};
 }
 
 /* `bytes` more come, from there. The lock is held. */
-static void make_room(pb_history *history, const pb_segment *segment, int64_t position, int64_t bytes)
+static void make_room(pb_history *history, const pb_segment *segment, int64_t position, int64_t bytes, pb_link *to_free)
 {
     /* One buffer less than all there are, as a piece may take more than it holds. */
     int64_t most_bytes = history->capacity_bytes - PB_PIECE_BYTES;
-    uint64_t key = key_of(segment, position);
-    pb_ghost *ghost = ghost_of(history, key);
-    if (ghost->key == key && ghost->dropped_bytes > 0) {
-        int64_t since_bytes =
-            atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed) - ghost->dropped_bytes;
-        if (history->target_bytes + since_bytes <= most_bytes) /* with so much more it would be here still */
-            history->target_bytes += GROWTH * bytes;
-        *ghost = (pb_ghost){0};
-    }
-    if (history->target_bytes > most_bytes)
-        history->target_bytes = most_bytes;
-    while ((history->held_bytes - history->pinned_bytes + bytes > history->target_bytes ||
+    look_back(history, key_of(segment, position), bytes, most_bytes);
+    int64_t target_bytes = history->target_bytes < most_bytes ? history->target_bytes : most_bytes;
+    pb_piece *piece;
+    while ((history->held_bytes - history->pinned_bytes + bytes > target_bytes ||
             history->held_bytes + bytes > most_bytes) &&
-           drop_oldest(history, true))
-        ;
+           (piece = oldest(history)) != NULL) {
+        uint64_t key = key_of(piece->segment, piece->position);
+        drop(history, piece, to_free);
+        *ghost_of(history, key) = (pb_ghost){key, atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed)};
+    }
 }
 
-/* Memory for [position, position + length), of which the file's blocks are read. NULL: there is none. The lock is held.
- */
+/* ---- bringing in ---- */
+
+/* For [position, position + length), of which the file's blocks are read; if it is large, without a buffer yet. NULL:
+ * there is no memory. */
 static pb_piece *make(pb_history *history, pb_segment *segment, int64_t position, int64_t length)
 {
     pb_piece *piece = calloc(1, sizeof *piece);
     if (piece == NULL)
         return NULL;
-    size_t bytes = (size_t)(position % PB_DIRECT_BLOCK_BYTES + length);
-    make_room(history, segment, position, (int64_t)bytes);
-    piece->buffer = pb_piece_buffers_take(&history->buffers, bytes, &piece->buffer_bytes);
-    if (piece->buffer == NULL) {
-        free(piece);
-        return NULL;
-    }
+    const size_t block = PB_DIRECT_BLOCK_BYTES;
     piece->history = history;
     piece->segment = segment;
     piece->position = position;
     piece->end_position = position + length;
     piece->reading = true;
     pb_list_init(&piece->link);
-    if (atomic_load(&segment->history.history) == NULL) {
-        pb_list_init(&segment->history.pieces);
-        pb_list_push_back(&history->views, &segment->history.link);
-        atomic_store(&segment->history.history, history);
+    piece->buffer_bytes = ((size_t)(position % PB_DIRECT_BLOCK_BYTES + length) + block - 1) / block * block;
+    if (piece->buffer_bytes > SMALL_BYTES) {
+        piece->buffer_bytes = PB_PIECE_BYTES;
+    } else if ((piece->buffer = aligned_alloc(block, piece->buffer_bytes)) == NULL) {
+        free(piece);
+        return NULL;
     }
-    hold(history, segment, piece);
     return piece;
 }
 
@@ -279,45 +333,64 @@ static bool is_being_read(pb_history *history, const pb_segment *segment, int64_
     return found;
 }
 
-/* What is here already, or will be soon, is left out. NULL with *length 0: that was all. */
-static pb_piece *begin(pb_history *history, pb_segment *segment, int64_t *position, int64_t *length)
+/* Leave out what is here already, or will be soon: the piece begins behind that. False: nothing is left of it. The lock
+ * is held, and given up while somebody else reads. */
+static bool shorten(pb_history *history, pb_piece *piece)
 {
-    int64_t end_position = *position + *length;
-    pthread_mutex_lock(&history->lock);
-    *position = held_end(history, segment, *position, end_position);
-    while (*position < end_position && is_being_read(history, segment, *position)) {
+    for (;;) {
+        piece->position = held_end(history, piece->segment, piece->position, piece->end_position);
+        if (piece->position == piece->end_position || !is_being_read(history, piece->segment, piece->position))
+            return piece->position < piece->end_position;
         pthread_cond_wait(&history->read, &history->lock);
-        *position = held_end(history, segment, *position, end_position);
     }
-    *length = end_position - *position;
-    pb_piece *piece = *length > 0 ? make(history, segment, *position, *length) : NULL;
+}
+
+/* Take it in, to be read. False: there is nothing to be read, or no buffer for it. */
+static bool begin(pb_history *history, pb_piece *piece)
+{
+    pb_link to_free;
+    pb_list_init(&to_free);
+    pthread_mutex_lock(&history->lock);
+    bool begins = shorten(history, piece);
+    if (begins) {
+        make_room(history, piece->segment, piece->position, (int64_t)piece->buffer_bytes, &to_free);
+        if (piece->buffer == NULL)
+            piece->buffer = pb_piece_buffers_take(&history->buffers);
+        begins = piece->buffer != NULL;
+    }
+    if (begins)
+        hold(history, piece);
     pthread_mutex_unlock(&history->lock);
-    return piece;
+    free_all(&to_free);
+    return begins;
 }
 
 static void finish(pb_history *history, pb_piece *piece, bool is_read)
 {
+    pb_link to_free;
+    pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
     piece->reading = false;
     if (is_read)
         use(history, piece);
     else
-        let_go(history, piece);
+        let_go(history, piece, &to_free);
     pthread_cond_broadcast(&history->read);
     pthread_mutex_unlock(&history->lock);
+    free_all(&to_free);
 }
 
-static int read_piece(pb_history *history, pb_segment *segment, const pb_piece *piece, int file)
+static int read_piece(pb_history *history, const pb_piece *piece, int file)
 {
     const pb_io_ops *ops = history->io->ops;
     int64_t head = piece->position % PB_DIRECT_BLOCK_BYTES;
     int64_t length = piece->end_position - piece->position;
-    int direct = pb_segment_open_direct(segment);
-    int rc = direct < 0 ? direct
-                        : pb_io_read_blocks(history->io, direct, piece->buffer, (size_t)(head + length),
-                                            piece->position - head);
-    if (direct >= 0)
+    int rc = ops->file_reopen_direct(history->io, file);
+    if (rc >= 0) {
+        int direct = rc;
+        rc = pb_io_read_blocks(history->io, direct, piece->buffer, (size_t)(head + length), piece->position - head);
         (void)ops->file_close(history->io, direct);
+    }
     if (rc == 0)
         return 0;
     /* Where that cannot be done, the usual way can, or says what is wrong. */
@@ -328,39 +401,54 @@ static int read_piece(pb_history *history, pb_segment *segment, const pb_piece *
 
 int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length)
 {
-    PB_ASSERT(length > 0 && length <= pb_piece_part(position, length));
-    pb_piece *piece = begin(history, segment, &position, &length);
-    if (length == 0)
-        return 0;
+    PB_ASSERT(length > 0 && length == pb_piece_part(position, length));
+    pb_piece *piece = make(history, segment, position, length);
     if (piece == NULL)
         return history->io->ops->file_bring_in(history->io, file, position, length);
-    int rc = read_piece(history, segment, piece, file);
+    if (!begin(history, piece)) {
+        int64_t left = piece->end_position - piece->position;
+        free_piece(piece);
+        return left == 0 ? 0 : history->io->ops->file_bring_in(history->io, file, position, length);
+    }
+    int64_t read_bytes = piece->end_position - piece->position;
+    int rc = read_piece(history, piece, file);
     finish(history, piece, rc == 0);
     if (rc == 0)
-        atomic_fetch_add_explicit(&history->read_bytes, length, memory_order_relaxed);
+        atomic_fetch_add_explicit(&history->read_bytes, read_bytes, memory_order_relaxed);
     return rc;
 }
 
 /* ---- giving back ---- */
 
+/* Drop the oldest if nobody has come to it for long. When to look again; 0: it was dropped. The lock is held. */
+static int64_t drop_idle(pb_history *history, int64_t now_ns, pb_link *to_free)
+{
+    pb_piece *piece = oldest(history);
+    if (piece == NULL)
+        return pb_list_empty(&history->pieces) ? PB_IO_FOREVER : now_ns + PB_HISTORY_IDLE_NS;
+    if (piece->used_ns + PB_HISTORY_IDLE_NS > now_ns)
+        return piece->used_ns + PB_HISTORY_IDLE_NS;
+    drop(history, piece, to_free);
+    return 0;
+}
+
 int64_t pb_history_trim(pb_history *history)
 {
-    int64_t now_ns = history->io->ops->monotonic_ns(history->io);
-    int64_t due_ns = PB_IO_FOREVER;
+    pb_link to_free;
+    pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
-    if (!pb_list_empty(&history->pieces)) {
-        pb_piece *oldest = PB_CONTAINER(history->pieces.next, pb_piece, link);
-        due_ns = (oldest->pins > 0 ? now_ns : oldest->used_ns) + PB_HISTORY_IDLE_NS;
-        if (due_ns <= now_ns)
-            (void)drop_oldest(history, false);
-    } else {
+    int64_t due_ns = drop_idle(history, history->io->ops->monotonic_ns(history->io), &to_free);
+    if (due_ns == PB_IO_FOREVER)
         history->target_bytes = least_bytes(history);
-    }
-    uint8_t *spare =
-        due_ns <= now_ns || due_ns == PB_IO_FOREVER ? pb_piece_buffers_take_spare(&history->buffers) : NULL;
+    int64_t touched_bytes = history->held_bytes + (int64_t)history->buffers.spare_count * PB_PIECE_BYTES;
+    bool is_idle = due_ns == 0 || due_ns == PB_IO_FOREVER;
+    uint8_t *spare = is_idle || touched_bytes - history->pinned_bytes > history->target_bytes
+                         ? pb_piece_buffers_take_spare(&history->buffers)
+                         : NULL;
     pthread_mutex_unlock(&history->lock);
+    free_all(&to_free);
     if (spare == NULL)
-        return due_ns <= now_ns ? 0 : due_ns;
+        return due_ns;
     pb_piece_buffers_clean(spare);
     pthread_mutex_lock(&history->lock);
     pb_piece_buffers_give_clean(&history->buffers, spare);

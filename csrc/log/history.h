@@ -26,8 +26,8 @@ typedef struct pb_segment pb_segment;
 typedef struct pb_history pb_history;
 
 #define PB_HISTORY_BUCKETS 1024
-/* Kept in any case, for what is read ahead and what is being sent. */
-#define PB_HISTORY_LEAST_BYTES (32 << 20)
+/* Kept in any case, for what is read ahead and what is being sent: an answer of the usual largest size finds room. */
+#define PB_HISTORY_LEAST_BYTES (64 << 20)
 /* So many of the last pieces that were dropped are remembered, more or less. */
 #define PB_HISTORY_GHOSTS 8192
 /* Nobody has come to it for so long: its memory is given back. */
@@ -36,11 +36,11 @@ typedef struct pb_history pb_history;
 /* Owner: the history, under its lock; `data` is read without it by who has pinned the piece, and written by who reads
  * it in, alone. */
 typedef struct pb_piece {
-    pb_link link;          /* by use, oldest first; not while it is being read in */
-    pb_link segment_link;  /* with the others of its segment */
+    pb_link link;         /* by use, oldest first, or with others that are to be freed; not while it is being read in */
+    pb_link segment_link; /* with the others of its segment */
     struct pb_piece *next; /* in its bucket */
     pb_history *history;
-    const pb_segment *segment;
+    pb_segment *segment;
     int64_t position; /* what it holds of the file */
     int64_t end_position;
     int64_t used_ns;
@@ -55,6 +55,7 @@ typedef struct pb_history_view {
     _Atomic(pb_history *) history; /* NULL: nothing was ever read in. Before it is set come: */
     pb_link link;                  /* with the history's other views */
     pb_link pieces;
+    atomic_int piece_count; /* written under the history's lock */
 } pb_history_view;
 
 /* What is remembered of a dropped piece, at the place that its key says. */
@@ -93,7 +94,9 @@ int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int6
  * when nothing is left. */
 int64_t pb_history_trim(pb_history *history);
 
-/* Was anything of it ever read in? [any] */
+/* Was anything of it ever here? [any] */
+bool pb_history_may_have_held(pb_segment *segment);
+/* Is anything of it here? [any] */
 bool pb_history_may_hold(pb_segment *segment);
 /* Is all of this here? [any] */
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length);

@@ -27,13 +27,11 @@ static bool reserve_copy(fetch_state *fetch, int64_t length)
     return true;
 }
 
-/* Copy `length` bytes of the item's slice, and let go of it; a failure is the item's error, unless the log was cut
- * there. false: nothing was copied. */
-static bool copy_slice(fetch_item *item, void *copy, int64_t length)
+/* Let go of the item's slice, of which `length` bytes were copied, or not; a failure is the item's error, unless the
+ * log was cut there. false: nothing was copied. */
+static bool end_copy(fetch_item *item, int result, int64_t length)
 {
     pb_log_slice *slice = &item->slice;
-    int result =
-        copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
     if (result != 0 && pb_partition_report_slice(item->partition, slice, result) != -ENOENT)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
     pb_segment_release(slice->segment);
@@ -41,12 +39,30 @@ static bool copy_slice(fetch_item *item, void *copy, int64_t length)
     return result == 0;
 }
 
-/* The same for a copy that goes beside the header. */
-static pb_slice copy_to(fetch_item *item, void *copy, int64_t length)
+/* 0 or -errno; -EAGAIN where that would wait for a disk and must not. */
+static int copy_slice(const pb_log_slice *slice, void *copy, int64_t length)
 {
-    bool copied = copy_slice(item, copy, length);
+    return copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
+}
+
+/* A copy that goes beside the header. */
+static pb_slice beside_header(fetch_item *item, int result, void *copy, int64_t length)
+{
+    bool copied = end_copy(item, result, length);
     item->slice.length = 0;
     return copied ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
+}
+
+/* Copy all of a slice if that does not wait for a disk: what was found in the history may have made room since. */
+static int copy_resident(fetch_state *fetch, const pb_log_slice *slice, void *copy)
+{
+    if (!pb_history_may_have_held(slice->segment))
+        return copy_slice(slice, copy, slice->length);
+    pb_io *io = fetch->request->home->broker->io;
+    io->ops->thread_read_mode(io, PB_READ_RESIDENT);
+    int result = copy_slice(slice, copy, slice->length);
+    io->ops->thread_read_mode(io, PB_READ_USUAL);
+    return result;
 }
 
 /* How much of a slice is copied at most: `most_bytes`, but its first batch whole. */
@@ -76,7 +92,7 @@ static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
     int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
     item->copy = pb_pool_take_spare(&fetch->request->home->broker->pool, (uint32_t)length);
     if (item->copy != NULL) {
-        bool copied = copy_slice(item, item->copy->data, length);
+        bool copied = end_copy(item, copy_slice(&item->slice, item->copy->data, length), length);
         fetch->has_records = true;
         return copied ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
     }
@@ -85,7 +101,7 @@ static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
     fetch->has_records = true;
     length = copy_length(&item->slice, 1);
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
-    return copy_to(item, copy, length);
+    return beside_header(item, copy_slice(&item->slice, copy, length), copy, length);
 }
 
 /* What goes into the records field: a copy, or a gap that a file range or a chunk fills. */
@@ -97,7 +113,9 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
     PB_ASSERT(slice->length > 0 && slice->length <= INT32_MAX);
     if (slice->length <= COPY_BYTES && reserve_copy(fetch, slice->length)) {
         void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
-        return copy_to(item, copy, slice->length);
+        int result = copy_resident(fetch, slice, copy);
+        if (result != -EAGAIN) /* else it is a range of the file, which is waited for when its turn comes */
+            return beside_header(item, result, copy, slice->length);
     }
     /* Also what the file has got by now, if the ring still has some of it: that has not been in the page cache yet. */
     if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) < slice->length ||

@@ -158,8 +158,8 @@ static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int
         return is_in_memory(fetch, slice, length);
     if (was_in_memory(home, slice, end_position))
         return true;
-    if (!is_in_memory(fetch, slice, ahead_position - slice->position))
-        return is_in_memory(fetch, slice, length);
+    if (pb_history_may_hold(slice->segment) || !is_in_memory(fetch, slice, ahead_position - slice->position))
+        return is_in_memory(fetch, slice, length); /* the history may not have it for so long */
     home->resident[home->next_resident++ % PB_RESIDENT_RANGES] = (pb_resident_range){
         .segment = slice->segment,
         .position = slice->position,
@@ -239,8 +239,11 @@ static bool bring_again(pb_cold_read *read)
     if (fetch->cold_result == 0)
         fetch->pinned = pb_history_pin(slice->segment, position);
     pb_io *io = fetch->request->home->broker->io;
-    if (fetch->cold_result == 0 && fetch->pinned == NULL)
-        fetch->cold_result = io->ops->file_bring_in(io, slice->file, position, length);
+    if (fetch->cold_result == 0 && fetch->pinned == NULL) {
+        int result = io->ops->file_bring_in(io, slice->file, position, length);
+        if (result != 0)
+            fetch->cold_result = pb_partition_report_slice(fetch->items[fetch->cold_item].partition, slice, result);
+    }
     pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
     return false;
 }

@@ -50,9 +50,15 @@ def load_profile(config: BrokerConfig, root: Path = Path("/")) -> Profile:
         append_engine=str(values["append_engine"]),
         buffer_budget_bytes=int(values["buffer_budget_bytes"]),
         tail_ring_budget_bytes=int(values["tail_ring_budget_bytes"]),
-        history_cache_bytes=config.get_int("pybroker.history.cache.bytes") or _memory_bytes(machine) // HISTORY_SHARE,
+        history_cache_bytes=_history_cache_bytes(config, _memory_bytes(machine)),
         notes=(reason,) if choice.advice is None else (reason, choice.advice),
     )
+
+
+def _history_cache_bytes(config: BrokerConfig, memory_bytes: int) -> int:
+    """Never more than half of the memory: what the broker holds the kernel cannot take for others."""
+    wanted = config.get_int("pybroker.history.cache.bytes") or memory_bytes // HISTORY_SHARE
+    return min(wanted, memory_bytes // 2)
 
 
 def _memory_bytes(machine: Machine) -> int:

@@ -27,10 +27,10 @@ static int64_t watched_read(pb_io *io, int file, void *buffer, size_t length, in
     return error != 0 ? error : real->file_read(io, file, buffer, length, position);
 }
 
-static int watched_open(pb_io *io, const char *path, int flags)
+static int watched_reopen(pb_io *io, int file)
 {
-    bool fails = (flags & PB_OPEN_DIRECT) != 0 && !fails_when_read && direct_error != 0;
-    return fails ? direct_error : real->file_open(io, path, flags);
+    bool fails = !fails_when_read && direct_error != 0;
+    return fails ? direct_error : real->file_reopen_direct(io, file);
 }
 
 static int watched_bring_in(pb_io *io, int file, int64_t position, int64_t length)
@@ -67,7 +67,7 @@ static void begin(held *it)
     real = it->io->ops;
     it->ops = *real;
     it->ops.file_read = watched_read;
-    it->ops.file_open = watched_open;
+    it->ops.file_reopen_direct = watched_reopen;
     it->ops.file_bring_in = watched_bring_in;
     it->ops.file_drop = watched_drop;
     it->io->ops = &it->ops;
@@ -117,7 +117,8 @@ TEST(what_was_read_is_found_and_nothing_else)
     held it;
     uint8_t buffer[10000];
     begin(&it);
-    CHECK(!pb_history_may_hold(it.segment) && !pb_history_holds(it.segment, 0, 1));
+    CHECK(!pb_history_may_hold(it.segment) && !pb_history_may_have_held(it.segment));
+    CHECK(!pb_history_holds(it.segment, 0, 1));
     CHECK_INT(pb_history_copy(it.segment, buffer, 100, 0), 0);
     CHECK(pb_history_pin(it.segment, 0) == NULL);
     CHECK_INT(bring_in(&it, MIB + 5000, 3000), 0);
@@ -148,6 +149,26 @@ TEST(what_is_here_is_not_read_again)
     CHECK_INT(bring_in(&it, 100000, 300000), 0); /* the rest of it */
     CHECK_INT(atomic_load(&it.history.read_bytes), 300000);
     CHECK(pb_history_holds(it.segment, 100000, 300000));
+    end(&it);
+}
+
+TEST(what_has_lost_its_name_is_read_all_the_same)
+{
+    held it;
+    char path[PB_LOG_PATH_BYTES];
+    uint8_t buffer[100];
+    begin(&it);
+    CHECK_INT(pb_segment_path(path, it.directory, 0, PB_FILE_LOG, ""), 0);
+    CHECK_INT(unlink(path), 0);
+    int another = real->file_open(it.io, path, PB_OPEN_WRITE | PB_OPEN_CREATE); /* a log that has begun anew */
+    CHECK(another >= 0);
+    CHECK_INT(real->file_truncate(it.io, another, SEGMENT_BYTES), 0);
+    CHECK_INT(real->file_close(it.io, another), 0);
+    it.segment->directory = NULL; /* and this one's has been closed */
+    CHECK_INT(bring_in(&it, MIB, MIB), 0);
+    CHECK_INT(pb_history_copy(it.segment, buffer, sizeof buffer, MIB + 5), sizeof buffer);
+    check_bytes(buffer, MIB + 5, sizeof buffer);
+    CHECK(direct_reads > 0 && usual_reads == 0);
     end(&it);
 }
 
@@ -190,6 +211,25 @@ TEST(the_oldest_makes_room_unless_it_is_being_sent)
     end(&it);
 }
 
+TEST(what_is_kept_too_long_by_one_is_given_back_by_others)
+{
+    held it;
+    begin(&it);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(bring_in(&it, (int64_t)i * MIB, MIB), 0);
+    pb_piece *sent = pb_history_pin(it.segment, 0);
+    pb_list_remove(&sent->link);
+    pb_list_push_front(&it.history.pieces, &sent->link); /* a client that takes for ever */
+    for (pb_link *link = it.history.pieces.next; link != &it.history.pieces; link = link->next)
+        PB_CONTAINER(link, pb_piece, link)->used_ns -= PB_HISTORY_IDLE_NS;
+    while (pb_history_trim(&it.history) == 0)
+        ;
+    CHECK_INT(it.history.held_bytes, MIB);
+    CHECK_INT(it.history.buffers.clean_count, 2);
+    pb_history_unpin(sent);
+    end(&it);
+}
+
 /* Of many that are as large as the memory's least part: how many of so many are there afterwards. */
 static int go_through(held *it, int pieces)
 {
@@ -209,7 +249,7 @@ static int64_t read_nothing(pb_io *io, int file, void *buffer, size_t length, in
 
 TEST(more_is_kept_when_what_was_dropped_is_wanted_again)
 {
-    enum { LEAST = PB_HISTORY_LEAST_BYTES / MIB, PIECES = 3 * LEAST };
+    enum { PIECES = 3 * PB_HISTORY_LEAST_BYTES / MIB };
     held it;
     begin(&it);
     pb_history_destroy(&it.history);
@@ -227,14 +267,13 @@ TEST(more_is_kept_when_what_was_dropped_is_wanted_again)
 
 TEST(nothing_more_is_kept_of_what_will_never_fit)
 {
-    enum { LEAST = PB_HISTORY_LEAST_BYTES / MIB };
     held it;
     begin(&it);
     pb_history_destroy(&it.history);
     pb_history_init(&it.history, it.io, 4 * PB_HISTORY_LEAST_BYTES);
     it.ops.file_read = read_nothing;
     for (int round = 0; round < 5; round++)
-        CHECK_INT(go_through(&it, 5 * LEAST), 0);
+        CHECK_INT(go_through(&it, 5 * PB_HISTORY_LEAST_BYTES / MIB), 0);
     CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
     end(&it);
 }

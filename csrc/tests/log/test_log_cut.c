@@ -221,6 +221,7 @@ TEST(a_repair_keeps_the_file_that_it_replays)
 /* Between the cut of the file and that of what is known in memory. */
 static fixture *truncating;
 static pb_log_slice held;
+static pb_log_slice in_between;
 
 static int watched_truncate(pb_io *io, int file, int64_t size_bytes)
 {
@@ -229,6 +230,7 @@ static int watched_truncate(pb_io *io, int file, int64_t size_bytes)
         fixture *f = truncating;
         truncating = NULL;
         CHECK(!pb_log_has_slice(f->log, &held));
+        CHECK_INT(pb_log_read(f->log, &f->guard, CUT_OFFSET - 1, 300, CUT_OFFSET + 8, true, &in_between), 0);
         CHECK_INT(read_inside(f), 0);
         CHECK_INT(read_behind(f), 0);
         CHECK_INT(find_time(f), 0);
@@ -252,6 +254,9 @@ TEST(a_log_can_be_read_in_the_middle_of_a_cut)
     CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET, NULL), 0);
     CHECK(truncating == NULL);
     pb_segment_release(held.segment);
+    /* What he brings in, who has seen the segment while it was being cut, is found by nobody. */
+    CHECK(in_between.segment != NULL && in_between.segment != pb_log_active(f.log));
+    pb_segment_release(in_between.segment);
     f.io->ops = fixture_ops;
     fixture_free(&f);
 }

@@ -6,7 +6,7 @@
 #define MIB (1 << 20)
 #define CALLS 4096
 
-enum { SEGMENT_BYTES = 256 * MIB, CACHE_BYTES = 32 * MIB };
+enum { SEGMENT_BYTES = 256 * MIB, CACHE_BYTES = PB_HISTORY_LEAST_BYTES };
 
 /* What was read of the files, in order. */
 static struct call {
@@ -144,7 +144,7 @@ TEST(history_makes_room_for_history_and_takes_nothing_else)
     pb_cold_reads_submit(&it.reads, &one.read);
     pb_sim_settle(it.io);
     CHECK_INT(brought_count, 150);
-    CHECK(pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 175LL * MIB, 25LL * MIB));
+    CHECK(pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 150LL * MIB, 50LL * MIB));
     CHECK(!pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 100LL * MIB, MIB));
     int64_t dropped_bytes = atomic_load(&it.reads.history.dropped_bytes);
     CHECK(dropped_bytes >= 150LL * MIB - CACHE_BYTES && dropped_bytes <= 150LL * MIB - CACHE_BYTES / 2);

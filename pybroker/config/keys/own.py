@@ -199,8 +199,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "0",
         Importance.LOW,
-        "How much of the history that consumers had to have read from disk stays in memory for others that follow, for "
-        "as long as somebody comes to it; 0 takes an eighth of the memory that the broker may use.",
+        "How much of the history that consumers had to have read from disk stays in memory for others that follow; 0 "
+        "takes an eighth of the memory that the broker may use, and half of it is the most.",
         Range(0),
         honoured=True,
     ),

@@ -142,7 +142,12 @@ def test_a_control_group_may_leave_less_than_half(quota: str, reactor_count: int
 
 @pytest.mark.parametrize(
     ("limit", "setting", "cache_bytes"),
-    [("max", "", 4 << 30), ("1500000000", "", 375_000_000), ("1500000000", "pybroker.history.cache.bytes=7", 7)],
+    [
+        ("max", "", 2 << 30),
+        ("1500000000", "", 187_500_000),
+        ("1500000000", "pybroker.history.cache.bytes=7", 7),
+        ("1500000000", "pybroker.history.cache.bytes=9223372036854775807", 750_000_000),
+    ],
 )
 def test_history_has_a_share_of_the_memory(limit: str, setting: str, cache_bytes: int, tmp_path: Path) -> None:
     root = unpack("nvme", tmp_path)
