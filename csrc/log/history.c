@@ -11,6 +11,10 @@
 enum {
     PINNED_SHARE = 2,        /* of the capacity, what clients that read slowly may keep from making room */
     GROWTH = 2,              /* for each byte that was dropped too soon, so many more are kept */
+    SLOW_PIECE_NS = 4000000, /* where a piece takes less, to read it again costs less than fresh memory to keep it in */
+    KEPT_TIMES = 2,          /* what has to be read more often is the page cache's */
+    SPARE_FACTOR = 2,        /* so much more than is kept may lie ready to be used again */
+    LAST_READS = 8,          /* of which the usual time is told */
     SMALL_BYTES = 256 << 10, /* a buffer up to here comes from the heap */
 };
 
@@ -266,35 +270,48 @@ static void drop(pb_history *history, pb_piece *piece, pb_link *to_free)
     let_go(history, piece, to_free);
 }
 
-/* If it was dropped lately, and would be here with a memory of `most_bytes`, more is kept from now on. */
-static void look_back(pb_history *history, uint64_t key, int64_t bytes, int64_t most_bytes)
+/* Of a piece that is to be read: was it dropped lately, and would be here with a memory of `most_bytes`? Then more is
+ * kept from now on, or, where the disk is quick, the page cache shall have it if that happens again: true. */
+static bool look_back(pb_history *history, pb_piece *piece, int64_t most_bytes)
 {
+    uint64_t key = key_of(piece->segment, piece->position);
     pb_ghost *ghost = ghost_of(history, key);
+    piece->times = 1;
     if (ghost->key != key || ghost->dropped_bytes == 0)
-        return;
-    int64_t since_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed) - ghost->dropped_bytes;
-    if (history->target_bytes + since_bytes <= most_bytes)
-        history->target_bytes += GROWTH * bytes;
+        return false;
+    int64_t dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
+    bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= most_bytes;
+    bool is_slow = history->piece_ns > SLOW_PIECE_NS;
+    if (is_missed)
+        piece->times = ghost->times + 1;
+    if (is_missed && is_slow)
+        history->target_bytes += GROWTH * (int64_t)piece->buffer_bytes;
     if (history->target_bytes > most_bytes)
         history->target_bytes = most_bytes;
     *ghost = (pb_ghost){0};
+    return is_missed && !is_slow && piece->times > KEPT_TIMES;
 }
 
-/* `bytes` more come, from there. The lock is held. */
-static void make_room(pb_history *history, const pb_segment *segment, int64_t position, int64_t bytes, pb_link *to_free)
+/* False: it is not to be kept here. The lock is held. */
+static bool make_room(pb_history *history, pb_piece *piece, pb_link *to_free)
 {
     /* One buffer less than all there are, as a piece may take more than it holds. */
     int64_t most_bytes = history->capacity_bytes - PB_PIECE_BYTES;
-    look_back(history, key_of(segment, position), bytes, most_bytes);
+    int64_t bytes = (int64_t)piece->buffer_bytes;
+    if (look_back(history, piece, most_bytes))
+        return false;
     int64_t target_bytes = history->target_bytes < most_bytes ? history->target_bytes : most_bytes;
-    pb_piece *piece;
+    pb_piece *other;
     while ((history->held_bytes - history->pinned_bytes + bytes > target_bytes ||
             history->held_bytes + bytes > most_bytes) &&
-           (piece = oldest(history)) != NULL) {
-        uint64_t key = key_of(piece->segment, piece->position);
-        drop(history, piece, to_free);
-        *ghost_of(history, key) = (pb_ghost){key, atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed)};
+           (other = oldest(history)) != NULL) {
+        uint64_t key = key_of(other->segment, other->position);
+        pb_ghost ghost = {.key = key, .times = other->times};
+        drop(history, other, to_free);
+        ghost.dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
+        *ghost_of(history, key) = ghost;
     }
+    return true;
 }
 
 /* ---- bringing in ---- */
@@ -345,19 +362,16 @@ static bool shorten(pb_history *history, pb_piece *piece)
     }
 }
 
-/* Take it in, to be read. False: there is nothing to be read, or no buffer for it. */
+/* Take it in, to be read. False: there is nothing to be read, or not here. */
 static bool begin(pb_history *history, pb_piece *piece)
 {
     pb_link to_free;
     pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
-    bool begins = shorten(history, piece);
-    if (begins) {
-        make_room(history, piece->segment, piece->position, (int64_t)piece->buffer_bytes, &to_free);
-        if (piece->buffer == NULL)
-            piece->buffer = pb_piece_buffers_take(&history->buffers);
-        begins = piece->buffer != NULL;
-    }
+    bool begins = shorten(history, piece) && make_room(history, piece, &to_free);
+    if (begins && piece->buffer == NULL)
+        piece->buffer = pb_piece_buffers_take(&history->buffers);
+    begins = begins && piece->buffer != NULL;
     if (begins)
         hold(history, piece);
     pthread_mutex_unlock(&history->lock);
@@ -365,12 +379,14 @@ static bool begin(pb_history *history, pb_piece *piece)
     return begins;
 }
 
-static void finish(pb_history *history, pb_piece *piece, bool is_read)
+static void finish(pb_history *history, pb_piece *piece, bool is_read, int64_t took_ns)
 {
     pb_link to_free;
     pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
     piece->reading = false;
+    if (is_read && piece->buffer_bytes == PB_PIECE_BYTES)
+        history->piece_ns += (took_ns - history->piece_ns) / LAST_READS;
     if (is_read)
         use(history, piece);
     else
@@ -399,20 +415,30 @@ static int read_piece(pb_history *history, const pb_piece *piece, int file)
     return rc;
 }
 
+/* 0 or -errno. *read_bytes: of what was to be read. */
+static int bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
+                    int64_t *read_bytes)
+{
+    pb_io *io = history->io;
+    pb_piece *piece = make(history, segment, position, length);
+    bool begins = piece != NULL && begin(history, piece);
+    *read_bytes = piece != NULL ? piece->end_position - piece->position : length;
+    if (begins) {
+        int64_t begun_ns = io->ops->monotonic_ns(io);
+        int rc = read_piece(history, piece, file);
+        finish(history, piece, rc == 0, io->ops->monotonic_ns(io) - begun_ns);
+        return rc;
+    }
+    if (piece != NULL)
+        free_piece(piece);
+    return *read_bytes == 0 ? 0 : io->ops->file_bring_in(io, file, position, length);
+}
+
 int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length)
 {
     PB_ASSERT(length > 0 && length == pb_piece_part(position, length));
-    pb_piece *piece = make(history, segment, position, length);
-    if (piece == NULL)
-        return history->io->ops->file_bring_in(history->io, file, position, length);
-    if (!begin(history, piece)) {
-        int64_t left = piece->end_position - piece->position;
-        free_piece(piece);
-        return left == 0 ? 0 : history->io->ops->file_bring_in(history->io, file, position, length);
-    }
-    int64_t read_bytes = piece->end_position - piece->position;
-    int rc = read_piece(history, piece, file);
-    finish(history, piece, rc == 0);
+    int64_t read_bytes;
+    int rc = bring_in(history, segment, file, position, length, &read_bytes);
     if (rc == 0)
         atomic_fetch_add_explicit(&history->read_bytes, read_bytes, memory_order_relaxed);
     return rc;
@@ -442,7 +468,7 @@ int64_t pb_history_trim(pb_history *history)
         history->target_bytes = least_bytes(history);
     int64_t touched_bytes = history->held_bytes + (int64_t)history->buffers.spare_count * PB_PIECE_BYTES;
     bool is_idle = due_ns == 0 || due_ns == PB_IO_FOREVER;
-    uint8_t *spare = is_idle || touched_bytes - history->pinned_bytes > history->target_bytes
+    uint8_t *spare = is_idle || touched_bytes > SPARE_FACTOR * (history->target_bytes + history->pinned_bytes)
                          ? pb_piece_buffers_take_spare(&history->buffers)
                          : NULL;
     pthread_mutex_unlock(&history->lock);

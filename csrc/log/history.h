@@ -1,7 +1,7 @@
 /*
  * History in memory: ranges of segments' files that were read for somebody, kept for those who follow, oldest first
- * out. So much is kept as pays: what is dropped is remembered, without its bytes, and if it has to be read again more
- * is kept from then on.
+ * out. So much is kept as pays: what is dropped is remembered, without its bytes, and if it has to be read again, more
+ * is kept from then on where the disk is slow, and where it is not, what is read again and again is the page cache's.
  *
  * They are read past the page cache, straight into large pages. The kernel's way, which finds, fills, maps and forgets
  * one small page after the other, takes ten times the CPU, and a kernel that does not preempt itself keeps that CPU
@@ -47,6 +47,7 @@ typedef struct pb_piece {
     size_t buffer_bytes;
     uint8_t *buffer; /* holds the file from the block on that `position` lies in */
     int pins;
+    int times; /* that it was read, as far as is known */
     bool reading;
 } pb_piece;
 
@@ -62,6 +63,7 @@ typedef struct pb_history_view {
 typedef struct pb_ghost {
     uint64_t key;
     int64_t dropped_bytes; /* so much had been dropped by then; 0: nothing is remembered here */
+    int times;
 } pb_ghost;
 
 struct pb_history {
@@ -74,6 +76,7 @@ struct pb_history {
     pb_link pieces;
     pb_piece *buckets[PB_HISTORY_BUCKETS];
     int64_t target_bytes; /* to be kept, beside what is being sent */
+    int64_t piece_ns;     /* that a whole piece takes the disk, about */
     pb_ghost ghosts[PB_HISTORY_GHOSTS];
     int64_t held_bytes;   /* in buffers of pieces */
     int64_t pinned_bytes; /* of these, what cannot make room */

@@ -92,11 +92,10 @@ static enum pb_step step(void *argument)
 
 /* ---- bringing in ---- */
 
-bool pb_cold_reads_resident(pb_cold_reads *reads, pb_segment *segment, int file, int64_t position, int64_t length)
+bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, int file, int64_t position, int64_t length)
 {
     /* Where nothing can be found out, all is taken to be. */
-    return pb_history_holds(segment, position, length) ||
-           reads->io->ops->file_resident(reads->io, file, position, length) != 0;
+    return reads->io->ops->file_resident(reads->io, file, position, length) != 0;
 }
 
 /* *found: it was in memory. */

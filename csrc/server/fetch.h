@@ -82,6 +82,7 @@ typedef struct fetch_state {
     pb_cold_read cold;
     pb_task brought;
     int32_t cold_item;           /* being brought in */
+    bool in_history;             /* some of what was found in memory */
     int64_t cold_left_bytes;     /* of the answer, to be brought in beforehand */
     int64_t cold_start_position; /* in its file */
     int64_t cold_position;

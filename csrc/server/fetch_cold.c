@@ -130,7 +130,9 @@ void pb_fetch_look_up(fetch_state *fetch)
 
 static bool is_in_memory(fetch_state *fetch, const pb_log_slice *slice, int64_t length)
 {
-    return pb_cold_reads_resident(reads_of(fetch), slice->segment, slice->file, slice->position, length);
+    bool in_history = pb_history_holds(slice->segment, slice->position, length);
+    fetch->in_history = fetch->in_history || in_history;
+    return in_history || pb_cold_reads_in_page_cache(reads_of(fetch), slice->file, slice->position, length);
 }
 
 /* Is [position, end_position) in a range that this reactor has asked of just now? A segment that took the place in
@@ -172,12 +174,12 @@ static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int
 bool pb_fetch_is_resident(fetch_state *fetch)
 {
     pb_cold_reads *reads = reads_of(fetch);
-    bool resident = true, in_history = false;
+    bool resident = true;
+    fetch->in_history = false;
     for (int32_t i = 0; i < fetch->item_count && resident; i++) {
         const fetch_item *item = &fetch->items[i];
         int64_t length = file_bytes(fetch, item);
         resident = length == 0 || is_slice_resident(fetch, &item->slice, length);
-        in_history = in_history || (length > 0 && pb_history_may_hold(item->slice.segment));
     }
     bool was_cold = fetch->looked_up || !resident;
     bool goes_on = false;
@@ -186,7 +188,7 @@ bool pb_fetch_is_resident(fetch_state *fetch)
             pb_cold_reads_follow(reads, fetch->items[i].partition, &fetch->items[i].slice, was_cold))
             goes_on = true;
     fetch->request->response.yields = was_cold || goes_on;
-    fetch->request->response.resident_ns = in_history ? 0 : fetch->request->home->reactor.now_ns;
+    fetch->request->response.resident_ns = fetch->in_history ? 0 : fetch->request->home->reactor.now_ns;
     return resident;
 }
 
@@ -298,9 +300,8 @@ enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output
     *bytes = find_in_history(fetch, slice->segment, output->position, length);
     if (*bytes != NULL)
         return PB_PART_IN_MEMORY;
-    pb_io *io = fetch->request->home->broker->io;
-    /* Not what the history holds and may not keep for us. Where nothing can be found out, all is taken to be there. */
-    if (brought || io->ops->file_resident(io, slice->file, output->position, *length) != 0)
+    /* Else it is what the history does not hold, or holds and may not keep for us. */
+    if (brought || pb_cold_reads_in_page_cache(reads_of(fetch), slice->file, output->position, *length))
         return PB_PART_IN_FILE;
     pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
     *length = pb_piece_part(output->position, *length);

@@ -241,39 +241,75 @@ static int go_through(held *it, int pieces)
     return found;
 }
 
+static int64_t now_ns, read_ns;
+
+static int64_t told_ns(pb_io *io)
+{
+    CHECK(io != NULL);
+    return now_ns;
+}
+
 static int64_t read_nothing(pb_io *io, int file, void *buffer, size_t length, int64_t position)
 {
     CHECK(io != NULL && file >= 0 && buffer != NULL && position >= 0);
+    now_ns += read_ns;
     return (int64_t)length;
+}
+
+static int bring_nothing_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    CHECK(io != NULL && file >= 0 && position >= 0 && length > 0);
+    atomic_fetch_add(&brought_in, 1);
+    return 0;
+}
+
+/* A larger history, of a disk that takes so long for each piece. */
+static void begin_with(held *it, int64_t piece_ns)
+{
+    begin(it);
+    pb_history_destroy(&it->history);
+    it->ops.file_read = read_nothing;
+    it->ops.monotonic_ns = told_ns;
+    now_ns = 1000000000;
+    read_ns = piece_ns;
+    pb_history_init(&it->history, it->io, 4LL * PB_HISTORY_LEAST_BYTES);
 }
 
 TEST(more_is_kept_when_what_was_dropped_is_wanted_again)
 {
     enum { PIECES = 3 * PB_HISTORY_LEAST_BYTES / MIB };
     held it;
-    begin(&it);
-    pb_history_destroy(&it.history);
-    pb_history_init(&it.history, it.io, 4 * PB_HISTORY_LEAST_BYTES);
-    it.ops.file_read = read_nothing;
+    begin_with(&it, 5000000);
     CHECK_INT(go_through(&it, PIECES), 0);
     CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
     int found = 0;
     for (int round = 0; round < 4 && found < PIECES; round++)
         found = go_through(&it, PIECES);
     CHECK_INT(found, PIECES);
-    CHECK(it.history.held_bytes < 4 * PB_HISTORY_LEAST_BYTES);
+    CHECK(it.history.held_bytes < 4LL * PB_HISTORY_LEAST_BYTES);
     end(&it);
 }
 
 TEST(nothing_more_is_kept_of_what_will_never_fit)
 {
     held it;
-    begin(&it);
-    pb_history_destroy(&it.history);
-    pb_history_init(&it.history, it.io, 4 * PB_HISTORY_LEAST_BYTES);
-    it.ops.file_read = read_nothing;
+    begin_with(&it, 5000000);
     for (int round = 0; round < 5; round++)
         CHECK_INT(go_through(&it, 5 * PB_HISTORY_LEAST_BYTES / MIB), 0);
+    CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
+    end(&it);
+}
+
+TEST(what_is_quickly_read_again_and_again_is_the_page_caches)
+{
+    held it;
+    begin_with(&it, 1000000);
+    for (int round = 0; round < 2; round++)
+        CHECK_INT(go_through(&it, 2 * PB_HISTORY_LEAST_BYTES / MIB), 0);
+    CHECK_INT(brought_in, 0);
+    it.ops.file_bring_in = bring_nothing_in;
+    (void)go_through(&it, 2 * PB_HISTORY_LEAST_BYTES / MIB); /* the third time: the page cache has what is not here */
+    CHECK(brought_in >= PB_HISTORY_LEAST_BYTES / MIB / 2);
     CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
     end(&it);
 }

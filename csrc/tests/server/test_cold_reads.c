@@ -144,8 +144,8 @@ TEST(history_makes_room_for_history_and_takes_nothing_else)
     pb_cold_reads_submit(&it.reads, &one.read);
     pb_sim_settle(it.io);
     CHECK_INT(brought_count, 150);
-    CHECK(pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 150LL * MIB, 50LL * MIB));
-    CHECK(!pb_cold_reads_resident(&it.reads, it.slice.segment, it.slice.file, 100LL * MIB, MIB));
+    CHECK(pb_history_holds(it.slice.segment, 150LL * MIB, 50LL * MIB));
+    CHECK(!pb_history_holds(it.slice.segment, 100LL * MIB, MIB));
     int64_t dropped_bytes = atomic_load(&it.reads.history.dropped_bytes);
     CHECK(dropped_bytes >= 150LL * MIB - CACHE_BYTES && dropped_bytes <= 150LL * MIB - CACHE_BYTES / 2);
     CHECK_INT(atomic_load(&it.reads.history.read_bytes), 150LL * MIB);
