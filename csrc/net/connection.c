@@ -18,7 +18,7 @@
 #define HUGE_FRAME_BYTES (256 * 1024)  /* beside such ones small requests hurry */
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
-#define SENDFILE_YIELD_BYTES (128 * 1024)
+#define YIELD_BYTES (16 * 1024)
 #define SHARED_NS 20000000  /* for so long a second connection counts as waiting for the reactor */
 #define RESIDENT_NS 5000000 /* for so long what was in memory is taken to be there still */
 #define BUFFER_IDLE_NS 2000000000LL
@@ -484,7 +484,7 @@ static void advance(pb_connection *connection, int64_t bytes)
 static int64_t file_part(const pb_connection *connection, const pb_response *response, const pb_output *output)
 {
     bool yields = response->yields && connection->reactor->now_ns < connection->reactor->tail_until_ns;
-    int64_t most = yields ? SENDFILE_YIELD_BYTES : SENDFILE_MAX_BYTES;
+    int64_t most = yields ? YIELD_BYTES : SENDFILE_MAX_BYTES;
     if (connection->brought_bytes > 0 && connection->brought_bytes < most)
         most = connection->brought_bytes;
     return output->length < most ? output->length : most;

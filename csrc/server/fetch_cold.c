@@ -304,11 +304,11 @@ enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output
     if (brought || pb_cold_reads_in_page_cache(reads_of(fetch), slice->file, output->position, *length))
         return PB_PART_IN_FILE;
     pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
-    *length = pb_piece_part(output->position, *length);
     fetch->cold_item = index;
     fetch->cold_start_position = output->position;
     fetch->cold_position = output->position;
-    fetch->cold_end_position = output->position + *length;
+    /* However little is sent at a time. */
+    fetch->cold_end_position = output->position + pb_piece_part(output->position, output->length);
     submit(fetch, bring_again, brought_again);
     return PB_PART_AWAITED;
 }
