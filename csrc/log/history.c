@@ -174,11 +174,6 @@ bool pb_history_may_have_held(pb_segment *segment)
     return atomic_load(&segment->history.history) != NULL;
 }
 
-bool pb_history_may_hold(pb_segment *segment)
-{
-    return atomic_load(&segment->history.piece_count) > 0;
-}
-
 /* Where to look; NULL: there is nothing, as mostly, and nobody has to be kept from anything. */
 static pb_history *history_of(pb_segment *segment)
 {

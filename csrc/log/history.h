@@ -99,8 +99,6 @@ int64_t pb_history_trim(pb_history *history);
 
 /* Was anything of it ever here? [any] */
 bool pb_history_may_have_held(pb_segment *segment);
-/* Is anything of it here? [any] */
-bool pb_history_may_hold(pb_segment *segment);
 /* Is all of this here? [any] */
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length);
 /* Copy what is here from `position` on: how many bytes, up to `length`. [any] */

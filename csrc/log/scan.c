@@ -48,8 +48,10 @@ static int fill_buffer(pb_scan *scan, size_t wanted, size_t length, int64_t posi
     /* Where that cannot be done, the usual way can, or says what is wrong. */
     if (is_cold && fill_past_cache(scan, length, position) == 0)
         return 0;
-    bool in_file = scan->segment != NULL && pb_tail_file_bytes(scan->segment, position, 1) > 0;
-    size_t held = in_file ? pb_history_copy(scan->segment, scan->buffer, length, position) : 0;
+    size_t held = 0;
+    if (scan->segment != NULL && pb_history_may_hold(scan->segment) &&
+        pb_tail_file_bytes(scan->segment, position, 1) > 0)
+        held = pb_history_copy(scan->segment, scan->buffer, length, position);
     int rc = 0;
     if (held < wanted) { /* else the disk is not asked for the rest */
         held = length;

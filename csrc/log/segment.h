@@ -84,6 +84,12 @@ struct pb_segment {
     bool old_magic; /* begins with a batch older than magic 2: cannot be served */
 };
 
+/* Is anything of it in the history? Mostly not, and this is asked at every read. [any] */
+static inline bool pb_history_may_hold(pb_segment *segment)
+{
+    return atomic_load_explicit(&segment->history.piece_count, memory_order_acquire) > 0;
+}
+
 /* A new segment with one reference; NULL without memory. `directory` must outlive it. */
 pb_segment *pb_segment_new(pb_io *io, const char *directory, int64_t base_offset);
 

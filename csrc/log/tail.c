@@ -102,7 +102,7 @@ int pb_tail_read(pb_segment *segment, int file, void *buffer, size_t length, int
     uint8_t *at = buffer;
     while (length > 0) {
         size_t count = (size_t)pb_tail_file_bytes(segment, position, (int64_t)length);
-        size_t held = count > 0 ? pb_history_copy(segment, at, count, position) : 0;
+        size_t held = count > 0 && pb_history_may_hold(segment) ? pb_history_copy(segment, at, count, position) : 0;
         if (held > 0) {
             count = held;
         } else if (count > 0) {
