@@ -169,11 +169,6 @@ static int64_t held_end(pb_history *history, const pb_segment *segment, int64_t 
     return position < end_position ? position : end_position;
 }
 
-bool pb_history_may_have_held(pb_segment *segment)
-{
-    return atomic_load(&segment->history.history) != NULL;
-}
-
 /* Where to look; NULL: there is nothing, as mostly, and nobody has to be kept from anything. */
 static pb_history *history_of(pb_segment *segment)
 {
@@ -190,6 +185,32 @@ bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
     bool holds = held_end(history, segment, position, end_position) == end_position;
     pthread_mutex_unlock(&history->lock);
     return holds;
+}
+
+static bool meets(pb_segment *segment, int64_t position, int64_t length, bool only_reading)
+{
+    pb_history *history = history_of(segment);
+    if (history == NULL)
+        return false;
+    bool found = false;
+    int64_t end_position = position + length;
+    pthread_mutex_lock(&history->lock);
+    for (int64_t at = position; at < end_position && !found; at += pb_piece_part(at, end_position - at))
+        for (pb_piece *piece = *bucket_of(history, segment, at); piece != NULL && !found; piece = piece->next)
+            found = piece->segment == segment && (piece->reading || !only_reading) && piece->position < end_position &&
+                    position < piece->end_position;
+    pthread_mutex_unlock(&history->lock);
+    return found;
+}
+
+bool pb_history_meets(pb_segment *segment, int64_t position, int64_t length)
+{
+    return meets(segment, position, length, false);
+}
+
+bool pb_history_is_reading(pb_segment *segment, int64_t position, int64_t length)
+{
+    return meets(segment, position, length, true);
 }
 
 /* The lock is held. */
@@ -272,7 +293,8 @@ static bool look_back(pb_history *history, pb_piece *piece, int64_t most_bytes)
     uint64_t key = key_of(piece->segment, piece->position);
     pb_ghost *ghost = ghost_of(history, key);
     piece->times = 1;
-    if (ghost->key != key || ghost->dropped_bytes == 0)
+    if (ghost->key != key || ghost->dropped_bytes == 0 || ghost->position >= piece->end_position ||
+        ghost->end_position <= piece->position)
         return false;
     int64_t dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
     bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= most_bytes;
@@ -301,7 +323,7 @@ static bool make_room(pb_history *history, pb_piece *piece, pb_link *to_free)
             history->held_bytes + bytes > most_bytes) &&
            (other = oldest(history)) != NULL) {
         uint64_t key = key_of(other->segment, other->position);
-        pb_ghost ghost = {.key = key, .times = other->times};
+        pb_ghost ghost = {key, other->position, other->end_position, 0, other->times};
         drop(history, other, to_free);
         ghost.dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
         *ghost_of(history, key) = ghost;
@@ -311,27 +333,31 @@ static bool make_room(pb_history *history, pb_piece *piece, pb_link *to_free)
 
 /* ---- bringing in ---- */
 
-/* For [position, position + length), of which the file's blocks are read; if it is large, without a buffer yet. NULL:
- * there is no memory. */
-static pb_piece *make(pb_history *history, pb_segment *segment, int64_t position, int64_t length)
+static size_t blocks_bytes(int64_t position, int64_t length)
+{
+    const size_t block = PB_DIRECT_BLOCK_BYTES;
+    return ((size_t)(position % PB_DIRECT_BLOCK_BYTES + length) + block - 1) / block * block;
+}
+
+/* For [position, position + length), of which the file's blocks are read if it is read direct; if it is large, without
+ * a buffer yet. NULL: there is no memory. */
+static pb_piece *make(pb_history *history, pb_segment *segment, int64_t position, int64_t length, bool direct)
 {
     pb_piece *piece = calloc(1, sizeof *piece);
     if (piece == NULL)
         return NULL;
-    const size_t block = PB_DIRECT_BLOCK_BYTES;
     piece->history = history;
     piece->segment = segment;
     piece->position = position;
     piece->end_position = position + length;
     piece->reading = true;
     pb_list_init(&piece->link);
-    piece->buffer_bytes = ((size_t)(position % PB_DIRECT_BLOCK_BYTES + length) + block - 1) / block * block;
-    if (piece->buffer_bytes > SMALL_BYTES) {
+    if (direct)
+        piece->buffer_bytes = blocks_bytes(position, length);
+    if (piece->buffer_bytes > SMALL_BYTES)
         piece->buffer_bytes = PB_PIECE_BYTES;
-    } else if ((piece->buffer = aligned_alloc(block, piece->buffer_bytes)) == NULL) {
-        free(piece);
-        return NULL;
-    }
+    else if (direct && (piece->buffer = aligned_alloc(PB_DIRECT_BLOCK_BYTES, piece->buffer_bytes)) == NULL)
+        piece->buffer_bytes = 0;
     return piece;
 }
 
@@ -357,32 +383,46 @@ static bool shorten(pb_history *history, pb_piece *piece)
     }
 }
 
-/* Take it in, to be read. False: there is nothing to be read, or not here. */
+/* A buffer for it, or none. The lock is held. */
+static void find_buffer(pb_history *history, pb_piece *piece, pb_link *to_free)
+{
+    if (piece->buffer_bytes == 0)
+        return;
+    bool has_room = make_room(history, piece, to_free);
+    if (has_room && piece->buffer == NULL)
+        piece->buffer = pb_piece_buffers_take(&history->buffers);
+    if (has_room && piece->buffer != NULL)
+        return;
+    free(piece->buffer);
+    piece->buffer = NULL;
+    piece->buffer_bytes = 0;
+}
+
+/* Take it in, to be read, with a buffer or into the page cache. False: there is nothing to be read. */
 static bool begin(pb_history *history, pb_piece *piece)
 {
     pb_link to_free;
     pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
-    bool begins = shorten(history, piece) && make_room(history, piece, &to_free);
-    if (begins && piece->buffer == NULL)
-        piece->buffer = pb_piece_buffers_take(&history->buffers);
-    begins = begins && piece->buffer != NULL;
-    if (begins)
+    bool begins = shorten(history, piece);
+    if (begins) {
+        find_buffer(history, piece, &to_free);
         hold(history, piece);
+    }
     pthread_mutex_unlock(&history->lock);
     free_all(&to_free);
     return begins;
 }
 
-static void finish(pb_history *history, pb_piece *piece, bool is_read, int64_t took_ns)
+static void finish(pb_history *history, pb_piece *piece, bool is_kept, int64_t took_ns)
 {
     pb_link to_free;
     pb_list_init(&to_free);
     pthread_mutex_lock(&history->lock);
     piece->reading = false;
-    if (is_read && piece->buffer_bytes == PB_PIECE_BYTES)
+    if (is_kept && piece->buffer_bytes == PB_PIECE_BYTES)
         history->piece_ns += (took_ns - history->piece_ns) / LAST_READS;
-    if (is_read)
+    if (is_kept)
         use(history, piece);
     else
         let_go(history, piece, &to_free);
@@ -410,33 +450,30 @@ static int read_piece(pb_history *history, const pb_piece *piece, int file)
     return rc;
 }
 
-/* 0 or -errno. *read_bytes: of what was to be read. */
-static int bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
-                    int64_t *read_bytes)
+static int read_in(pb_history *history, pb_piece *piece, int file)
 {
     pb_io *io = history->io;
-    pb_piece *piece = make(history, segment, position, length);
-    bool begins = piece != NULL && begin(history, piece);
-    *read_bytes = piece != NULL ? piece->end_position - piece->position : length;
-    if (begins) {
-        int64_t begun_ns = io->ops->monotonic_ns(io);
-        int rc = read_piece(history, piece, file);
-        finish(history, piece, rc == 0, io->ops->monotonic_ns(io) - begun_ns);
-        return rc;
-    }
-    if (piece != NULL)
-        free_piece(piece);
-    return *read_bytes == 0 ? 0 : io->ops->file_bring_in(io, file, position, length);
+    int64_t length = piece->end_position - piece->position;
+    int64_t begun_ns = io->ops->monotonic_ns(io);
+    bool is_kept = piece->buffer != NULL;
+    int rc = is_kept ? read_piece(history, piece, file) : io->ops->file_bring_in(io, file, piece->position, length);
+    finish(history, piece, rc == 0 && is_kept, io->ops->monotonic_ns(io) - begun_ns);
+    if (rc == 0)
+        atomic_fetch_add_explicit(&history->read_bytes, length, memory_order_relaxed);
+    return rc;
 }
 
-int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length)
+int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
+                        bool direct)
 {
     PB_ASSERT(length > 0 && length == pb_piece_part(position, length));
-    int64_t read_bytes;
-    int rc = bring_in(history, segment, file, position, length, &read_bytes);
-    if (rc == 0)
-        atomic_fetch_add_explicit(&history->read_bytes, read_bytes, memory_order_relaxed);
-    return rc;
+    pb_piece *piece = make(history, segment, position, length, direct);
+    if (piece == NULL)
+        return history->io->ops->file_bring_in(history->io, file, position, length);
+    if (begin(history, piece))
+        return read_in(history, piece, file);
+    free_piece(piece);
+    return 0;
 }
 
 /* ---- giving back ---- */

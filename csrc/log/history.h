@@ -45,7 +45,8 @@ typedef struct pb_piece {
     int64_t end_position;
     int64_t used_ns;
     size_t buffer_bytes;
-    uint8_t *buffer; /* holds the file from the block on that `position` lies in */
+    uint8_t *buffer; /* NULL: it is being read into the page cache. Holds the file from the block on that `position`
+                        lies in */
     int pins;
     int times; /* that it was read, as far as is known */
     bool reading;
@@ -62,6 +63,8 @@ typedef struct pb_history_view {
 /* What is remembered of a dropped piece, at the place that its key says. */
 typedef struct pb_ghost {
     uint64_t key;
+    int64_t position;
+    int64_t end_position;
     int64_t dropped_bytes; /* so much had been dropped by then; 0: nothing is remembered here */
     int times;
 } pb_ghost;
@@ -90,15 +93,19 @@ void pb_history_init(pb_history *history, pb_io *io, int64_t capacity_bytes);
 /* Nobody reads any more, and nothing is pinned; segments may live on. */
 void pb_history_destroy(pb_history *history);
 
-/* Bring a part of one piece of a segment's file into memory: here, or into the page cache where there is no room for
- * it here. `file` is the segment's, and has those bytes for good. Blocking. 0 or -errno. */
-int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length);
+/* Bring a part of one piece of a segment's file into memory: here if it may be read `direct`, or else, and where there
+ * is no room for it here, into the page cache. `file` is the segment's, and has those bytes for good. Blocking. 0 or
+ * -errno. */
+int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
+                        bool direct);
 /* Give back the memory of one piece that nobody has come to for long. When to do it again: 0 at once, PB_IO_FOREVER
  * when nothing is left. */
 int64_t pb_history_trim(pb_history *history);
 
-/* Was anything of it ever here? [any] */
-bool pb_history_may_have_held(pb_segment *segment);
+/* Is any of this here, or being read? [any] */
+bool pb_history_meets(pb_segment *segment, int64_t position, int64_t length);
+/* Is any of this being read, here or into the page cache, where pages are found before they are filled? [any] */
+bool pb_history_is_reading(pb_segment *segment, int64_t position, int64_t length);
 /* Is all of this here? [any] */
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length);
 /* Copy what is here from `position` on: how many bytes, up to `length`. [any] */

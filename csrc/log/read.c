@@ -30,6 +30,7 @@ typedef struct read_plan {
     int64_t segment_end; /* offset */
     int64_t size_bytes;
     uint32_t flushed_count;
+    bool sealed;
     read_mark start;
     read_mark limit;
 } read_plan;
@@ -106,6 +107,7 @@ static int plan_read(pb_log *log, int64_t offset, int64_t from, int64_t upper_of
     if (segment->old_magic)
         return PB_UNSUPPORTED_FOR_MESSAGE_FORMAT;
     plan->segment_end = pb_log_segment_end(log, (uint32_t)index);
+    plan->sealed = (uint32_t)index + 1 < log->segment_count;
     plan->size_bytes = segment->size_bytes;
     plan->flushed_count = segment->offset_index.flushed_count;
     const pb_damage *damage = pb_segment_next_damage(segment, from);
@@ -279,8 +281,16 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
         return rc;
     int64_t end_offset = next_offset >= 0 ? next_offset : plan->segment_end;
     int64_t ahead_position = pb_tail_settled_bytes(plan->segment, plan->size_bytes);
-    *out = (pb_log_slice){plan->segment, plan->file, plan->start.position, length,
-                          base_offset,   end_offset, ahead_position};
+    *out = (pb_log_slice){
+        .segment = plan->segment,
+        .file = plan->file,
+        .position = plan->start.position,
+        .length = length,
+        .base_offset = base_offset,
+        .end_offset = end_offset,
+        .ahead_position = ahead_position,
+        .sealed = plan->sealed,
+    };
     if (next_offset >= 0) {
         pb_log_lock(guard);
         /* The segment that took its place has the batches elsewhere. */

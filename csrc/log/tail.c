@@ -63,6 +63,11 @@ void pb_tail_seal(pb_segment *segment, int64_t position)
     atomic_store(&segment->tail.sealed_position, position);
 }
 
+bool pb_tail_is_attached(const pb_segment *segment)
+{
+    return atomic_load(&segment->tail.memory) != NULL;
+}
+
 bool pb_tail_holds(const pb_segment *segment, int64_t end)
 {
     return pb_tail_settled_bytes(segment, end) < end;

@@ -37,6 +37,8 @@ void pb_tail_forget(pb_segment *segment, int64_t position);
 /* The file has everything below `position`. */
 void pb_tail_seal(pb_segment *segment, int64_t position);
 
+/* Has it a ring? [any] */
+bool pb_tail_is_attached(const pb_segment *segment);
 /* Is some of [.., end) not to be read from the file, because the file has not got it for good? [any] */
 bool pb_tail_holds(const pb_segment *segment, int64_t end);
 /* How many bytes of a segment of that size the file has for good. [any] */

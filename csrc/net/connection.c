@@ -19,6 +19,7 @@
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define YIELD_BYTES (16 * 1024)
+#define LARGE_RANGE_BYTES (256 * 1024)
 #define SHARED_NS 20000000  /* for so long a second connection counts as waiting for the reactor */
 #define RESIDENT_NS 5000000 /* for so long what was in memory is taken to be there still */
 #define BUFFER_IDLE_NS 2000000000LL
@@ -398,7 +399,7 @@ static void received(pb_op *op, int64_t result)
     if (reactor->last_heard != connection)
         reactor->shared_until_ns = reactor->now_ns + SHARED_NS;
     reactor->last_heard = connection;
-    if (!connection->reads_history)
+    if (!connection->reads_in_bulk)
         reactor->tail_until_ns = reactor->now_ns + SHARED_NS;
     pb_counter_add(&reactor->counters.bytes_in, result);
     connection->end += (uint32_t)result;
@@ -422,7 +423,7 @@ static void release_head(pb_connection *connection, bool sent)
     pb_list_remove(&response->link);
     PB_ASSERT(connection->response_count > 0);
     connection->response_count--;
-    connection->reads_history = response->yields;
+    connection->reads_in_bulk = response->yields || response->is_large;
     response->released(response, sent);
 }
 
@@ -516,6 +517,7 @@ static void transmit_file(pb_connection *connection, pb_response *response, int 
         next++;
     PB_ASSERT(next < response->output_count);
     const pb_output *output = &response->outputs[next];
+    response->is_large = response->is_large || output->length >= LARGE_RANGE_BYTES;
     int64_t length = file_part(connection, response, output);
     const uint8_t *bytes = NULL;
     enum pb_part_place place = find_part(connection, response, output, &length, &bytes);
@@ -748,6 +750,7 @@ void pb_connection_expect(pb_connection *connection, pb_response *response)
     response->hurried = false;
     response->hurry = NULL;
     response->yields = false;
+    response->is_large = false;
     response->resident_ns = 0;
     response->outputs = NULL;
     response->output_count = 0;

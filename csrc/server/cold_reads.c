@@ -92,18 +92,30 @@ static enum pb_step step(void *argument)
 
 /* ---- bringing in ---- */
 
-bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, int file, int64_t position, int64_t length)
+bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)
 {
-    /* Where nothing can be found out, all is taken to be. */
-    return reads->io->ops->file_resident(reads->io, file, position, length) != 0;
+    /* In this order: a read that begins in between is one of pages that were not there. Where nothing can be found out,
+     * all is taken to be. */
+    return reads->io->ops->file_resident(reads->io, slice->file, position, length) != 0 &&
+           !pb_history_is_reading(slice->segment, position, length);
+}
+
+/* A direct read holds a lock of the file until it has all from the disk, and who appends through the page cache, which
+ * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. */
+static bool reads_direct(const pb_log_slice *slice)
+{
+    return slice->sealed || pb_tail_is_attached(slice->segment);
 }
 
 /* *found: it was in memory. */
 static int bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length, bool *found)
 {
     *found = pb_history_holds(slice->segment, position, length) ||
-             reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1;
-    return *found ? 0 : pb_history_bring_in(&reads->history, slice->segment, slice->file, position, length);
+             (reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
+              !pb_history_is_reading(slice->segment, position, length));
+    return *found ? 0
+                  : pb_history_bring_in(&reads->history, slice->segment, slice->file, position, length,
+                                        reads_direct(slice));
 }
 
 int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)

@@ -72,8 +72,8 @@ void pb_cold_reads_destroy(pb_cold_reads *reads);
 void pb_cold_reads_submit(pb_cold_reads *reads, pb_cold_read *read);
 /* Bring a part of one piece of a segment's file into memory: for `piece`. 0 or -errno. */
 int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length);
-/* Can this part of a file be sent from the page cache, without waiting for a disk? Any thread. */
-bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, int file, int64_t position, int64_t length);
+/* Can this part of a slice's file be sent from the page cache, without waiting for a disk? Any thread. */
+bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length);
 /* A reader has come to this slice, which was or was not in memory: read ahead of it if it goes on like that. True: it
  * goes on where one was before. Any thread. */
 bool pb_cold_reads_follow(pb_cold_reads *reads, pb_partition *partition, const pb_log_slice *slice, bool was_cold);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "log/segment.h"
 #include "log/tail.h"
 #include "record/batch.h"
 #include "record/bytes.h"
@@ -39,10 +40,19 @@ static bool end_copy(fetch_item *item, int result, int64_t length)
     return result == 0;
 }
 
-/* 0 or -errno; -EAGAIN where that would wait for a disk and must not. */
 static int copy_slice(const pb_log_slice *slice, void *copy, int64_t length)
 {
     return copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
+}
+
+/* The same, or -EAGAIN if that would wait for a disk: what was found in memory may have made room since. */
+static int copy_resident(fetch_state *fetch, const pb_log_slice *slice, void *copy, int64_t length)
+{
+    pb_io *io = fetch->request->home->broker->io;
+    io->ops->thread_read_mode(io, PB_READ_RESIDENT);
+    int result = copy_slice(slice, copy, length);
+    io->ops->thread_read_mode(io, PB_READ_USUAL);
+    return result;
 }
 
 /* A copy that goes beside the header. */
@@ -51,18 +61,6 @@ static pb_slice beside_header(fetch_item *item, int result, void *copy, int64_t 
     bool copied = end_copy(item, result, length);
     item->slice.length = 0;
     return copied ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
-}
-
-/* Copy all of a slice if that does not wait for a disk: what was found in the history may have made room since. */
-static int copy_resident(fetch_state *fetch, const pb_log_slice *slice, void *copy)
-{
-    if (!pb_history_may_have_held(slice->segment))
-        return copy_slice(slice, copy, slice->length);
-    pb_io *io = fetch->request->home->broker->io;
-    io->ops->thread_read_mode(io, PB_READ_RESIDENT);
-    int result = copy_slice(slice, copy, slice->length);
-    io->ops->thread_read_mode(io, PB_READ_USUAL);
-    return result;
 }
 
 /* How much of a slice is copied at most: `most_bytes`, but its first batch whole. */
@@ -92,7 +90,10 @@ static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
     int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
     item->copy = pb_pool_take_spare(&fetch->request->home->broker->pool, (uint32_t)length);
     if (item->copy != NULL) {
-        bool copied = end_copy(item, copy_slice(&item->slice, item->copy->data, length), length);
+        int result = copy_resident(fetch, &item->slice, item->copy->data, length);
+        if (result == -EAGAIN)
+            return leave_out(item);
+        bool copied = end_copy(item, result, length);
         fetch->has_records = true;
         return copied ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
     }
@@ -101,7 +102,8 @@ static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
     fetch->has_records = true;
     length = copy_length(&item->slice, 1);
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
-    return beside_header(item, copy_slice(&item->slice, copy, length), copy, length);
+    int result = copy_resident(fetch, &item->slice, copy, length);
+    return result == -EAGAIN ? leave_out(item) : beside_header(item, result, copy, length);
 }
 
 /* What goes into the records field: a copy, or a gap that a file range or a chunk fills. */
@@ -113,9 +115,12 @@ static pb_slice records_of(fetch_state *fetch, fetch_item *item)
     PB_ASSERT(slice->length > 0 && slice->length <= INT32_MAX);
     if (slice->length <= COPY_BYTES && reserve_copy(fetch, slice->length)) {
         void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
-        int result = copy_resident(fetch, slice, copy);
-        if (result != -EAGAIN) /* else it is a range of the file, which is waited for when its turn comes */
+        bool was_asked = fetch->request->response.resident_ns > 0 && !pb_history_may_hold(slice->segment);
+        int result =
+            was_asked ? copy_slice(slice, copy, slice->length) : copy_resident(fetch, slice, copy, slice->length);
+        if (result != -EAGAIN)
             return beside_header(item, result, copy, slice->length);
+        fetch->request->response.resident_ns = 0; /* it is a range of the file, and asked for when its turn comes */
     }
     /* Also what the file has got by now, if the ring still has some of it: that has not been in the page cache yet. */
     if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) < slice->length ||

@@ -133,7 +133,7 @@ static bool is_in_memory(fetch_state *fetch, const pb_log_slice *slice, int64_t 
 {
     bool in_history = pb_history_holds(slice->segment, slice->position, length);
     fetch->in_history = fetch->in_history || in_history;
-    return in_history || pb_cold_reads_in_page_cache(reads_of(fetch), slice->file, slice->position, length);
+    return in_history || pb_cold_reads_in_page_cache(reads_of(fetch), slice, slice->position, length);
 }
 
 /* Is [position, end_position) in a range that this reactor has asked of just now? A segment that took the place in
@@ -161,8 +161,9 @@ static bool is_slice_resident(fetch_state *fetch, const pb_log_slice *slice, int
         return is_in_memory(fetch, slice, length);
     if (was_in_memory(home, slice, end_position))
         return true;
-    if (pb_history_may_hold(slice->segment) || !is_in_memory(fetch, slice, ahead_position - slice->position))
-        return is_in_memory(fetch, slice, length); /* the history may not have it for so long */
+    /* Of the page cache: the history may not have it for so long. */
+    if (!pb_cold_reads_in_page_cache(reads_of(fetch), slice, slice->position, ahead_position - slice->position))
+        return is_in_memory(fetch, slice, length);
     home->resident[home->next_resident++ % PB_RESIDENT_RANGES] = (pb_resident_range){
         .segment = slice->segment,
         .position = slice->position,
@@ -211,12 +212,16 @@ static bool bring_in_piece(pb_cold_read *read)
 
 static void brought_in(pb_task *task, pb_reactor *reactor)
 {
-    (void)reactor;
     fetch_state *fetch = PB_CONTAINER(task, fetch_state, brought);
-    for (int32_t i = 0; i < fetch->item_count; i++)
-        if (fetch->items[i].error != 0)
-            pb_fetch_unpin_item(&fetch->items[i]);
-    fetch->request->response.resident_ns = 0; /* in the history, for the most part */
+    bool in_history = false;
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        fetch_item *item = &fetch->items[i];
+        if (item->error != 0)
+            pb_fetch_unpin_item(item);
+        int64_t length = file_bytes(fetch, item);
+        in_history = in_history || (length > 0 && pb_history_meets(item->slice.segment, item->slice.position, length));
+    }
+    fetch->request->response.resident_ns = in_history ? 0 : reactor->now_ns;
     pb_fetch_answer(fetch);
 }
 
@@ -302,7 +307,7 @@ enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output
     if (*bytes != NULL)
         return PB_PART_IN_MEMORY;
     /* Else it is what the history does not hold, or holds and may not keep for us. */
-    if (brought || pb_cold_reads_in_page_cache(reads_of(fetch), slice->file, output->position, *length))
+    if (brought || pb_cold_reads_in_page_cache(reads_of(fetch), slice, output->position, *length))
         return PB_PART_IN_FILE;
     pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
     fetch->cold_item = index;

@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 HISTORY_BYTES = 512 << 20
 CACHE_BYTES = 64 << 20
+SEGMENT_BYTES = 16 << 20
 READ_AHEAD_BYTES = 32 << 20
 """What readers may have besides: buffers, and rounding."""
 READ_BYTES_PER_S = 250_000_000
@@ -72,6 +73,8 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Peer]:
             "pybroker.history.cache.bytes": str(CACHE_BYTES),
             "pybroker.append.engine": "paced",
             "log.retention.bytes": "-1",
+            # What is appended to is read through the page cache.
+            "log.segment.bytes": str(SEGMENT_BYTES),
         }
         confinement = Confinement(1 << 30, with_io=True)
         site = Site(find_generator(), Path(directory), True, confinement)

@@ -248,7 +248,7 @@ TEST(a_hot_log_rolls_between_writes_that_make_it_durable)
     it.broker->io->ops = &watched;
     start_serving(&it);
     rolled = it.partition;
-    load all = {.it = &it, .batches = 300, .bytes = 30 << 10};
+    load all = {.it = &it, .batches = 1500, .bytes = 30 << 10};
     run_load(&all);
     CHECK(met_write);
     for (int i = 0; i < 1000 && !has_rolled; i++)

@@ -103,7 +103,7 @@ static void end(held *it)
 
 static int bring_in(held *it, int64_t position, int64_t length)
 {
-    return pb_history_bring_in(&it->history, it->segment, it->segment->file, position, length);
+    return pb_history_bring_in(&it->history, it->segment, it->segment->file, position, length, true);
 }
 
 static void check_bytes(const uint8_t *bytes, int64_t position, int64_t length)
@@ -117,7 +117,7 @@ TEST(what_was_read_is_found_and_nothing_else)
     held it;
     uint8_t buffer[10000];
     begin(&it);
-    CHECK(!pb_history_may_hold(it.segment) && !pb_history_may_have_held(it.segment));
+    CHECK(!pb_history_may_hold(it.segment));
     CHECK(!pb_history_holds(it.segment, 0, 1));
     CHECK_INT(pb_history_copy(it.segment, buffer, 100, 0), 0);
     CHECK(pb_history_pin(it.segment, 0) == NULL);
@@ -169,6 +169,36 @@ TEST(what_has_lost_its_name_is_read_all_the_same)
     CHECK_INT(pb_history_copy(it.segment, buffer, sizeof buffer, MIB + 5), sizeof buffer);
     check_bytes(buffer, MIB + 5, sizeof buffer);
     CHECK(direct_reads > 0 && usual_reads == 0);
+    end(&it);
+}
+
+static held *asked;
+
+/* While this is read, its pages are in the page cache already. */
+static int look_while_reading(pb_io *io, int file, int64_t position, int64_t length)
+{
+    pb_segment *segment = asked->segment;
+    CHECK(pb_history_is_reading(segment, position, 1));
+    CHECK(pb_history_is_reading(segment, position - 1, 2));
+    CHECK(pb_history_is_reading(segment, position + length - 1, 3 * MIB));
+    CHECK(pb_history_is_reading(segment, 0, SEGMENT_BYTES));
+    CHECK(!pb_history_is_reading(segment, position - 5, 5));
+    CHECK(!pb_history_is_reading(segment, position + length, 3 * MIB));
+    CHECK(!pb_history_holds(segment, position, length));
+    return watched_bring_in(io, file, position, length);
+}
+
+TEST(what_others_write_is_read_through_the_page_cache)
+{
+    held it;
+    begin(&it);
+    asked = &it;
+    it.ops.file_bring_in = look_while_reading;
+    CHECK_INT(pb_history_bring_in(&it.history, it.segment, it.segment->file, 2 * MIB + 700, 9000, false), 0);
+    CHECK(!pb_history_is_reading(it.segment, 0, SEGMENT_BYTES) && !pb_history_may_hold(it.segment));
+    CHECK_INT(it.history.held_bytes, 0);
+    CHECK(brought_in == 1 && direct_reads == 0);
+    CHECK_INT(atomic_load(&it.history.read_bytes), 9000);
     end(&it);
 }
 

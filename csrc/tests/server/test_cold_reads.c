@@ -59,8 +59,11 @@ static void begin(fixture *it)
     char path[PB_LOG_PATH_BYTES];
     CHECK_INT(pb_segment_path(path, "/data/t-0", 1000, PB_FILE_LOG, ""), 0);
     segment->file = it->io->ops->file_open(it->io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
-    it->slice = (pb_log_slice){
-        .segment = segment, .file = segment->file, .length = SEGMENT_BYTES, .ahead_position = SEGMENT_BYTES};
+    it->slice = (pb_log_slice){.segment = segment,
+                               .file = segment->file,
+                               .length = SEGMENT_BYTES,
+                               .ahead_position = SEGMENT_BYTES,
+                               .sealed = true};
     it->ops.file_read = count_read;
     it->io->ops = &it->ops;
     pb_cold_reads_init(&it->reads, it->io, CACHE_BYTES);
