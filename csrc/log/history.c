@@ -18,9 +18,15 @@ enum {
     SMALL_BYTES = 256 << 10, /* a buffer up to here comes from the heap */
 };
 
+/* One buffer less than all there are, as a piece may take more than it holds. */
+static int64_t most_bytes(const pb_history *history)
+{
+    return history->capacity_bytes - PB_PIECE_BYTES;
+}
+
 static int64_t least_bytes(const pb_history *history)
 {
-    return history->capacity_bytes < PB_HISTORY_LEAST_BYTES ? history->capacity_bytes : PB_HISTORY_LEAST_BYTES;
+    return most_bytes(history) < PB_HISTORY_LEAST_BYTES ? most_bytes(history) : PB_HISTORY_LEAST_BYTES;
 }
 
 /* ---- the table ---- */
@@ -187,30 +193,37 @@ bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
     return holds;
 }
 
-static bool meets(pb_segment *segment, int64_t position, int64_t length, bool only_reading)
+/* Is there a piece with some of this, or one that is being read? The lock is held. */
+static bool meets(pb_history *history, const pb_segment *segment, int64_t position, int64_t length, bool only_reading)
 {
-    pb_history *history = history_of(segment);
-    if (history == NULL)
-        return false;
     bool found = false;
     int64_t end_position = position + length;
-    pthread_mutex_lock(&history->lock);
     for (int64_t at = position; at < end_position && !found; at += pb_piece_part(at, end_position - at))
         for (pb_piece *piece = *bucket_of(history, segment, at); piece != NULL && !found; piece = piece->next)
             found = piece->segment == segment && (piece->reading || !only_reading) && piece->position < end_position &&
                     position < piece->end_position;
+    return found;
+}
+
+static bool lock_and_meet(pb_segment *segment, int64_t position, int64_t length, bool only_reading)
+{
+    pb_history *history = history_of(segment);
+    if (history == NULL)
+        return false;
+    pthread_mutex_lock(&history->lock);
+    bool found = meets(history, segment, position, length, only_reading);
     pthread_mutex_unlock(&history->lock);
     return found;
 }
 
 bool pb_history_meets(pb_segment *segment, int64_t position, int64_t length)
 {
-    return meets(segment, position, length, false);
+    return lock_and_meet(segment, position, length, false);
 }
 
 bool pb_history_is_reading(pb_segment *segment, int64_t position, int64_t length)
 {
-    return meets(segment, position, length, true);
+    return lock_and_meet(segment, position, length, true);
 }
 
 /* The lock is held. */
@@ -286,9 +299,9 @@ static void drop(pb_history *history, pb_piece *piece, pb_link *to_free)
     let_go(history, piece, to_free);
 }
 
-/* Of a piece that is to be read: was it dropped lately, and would be here with a memory of `most_bytes`? Then more is
- * kept from now on, or, where the disk is quick, the page cache shall have it if that happens again: true. */
-static bool look_back(pb_history *history, pb_piece *piece, int64_t most_bytes)
+/* Of a piece that is to be read: was it dropped lately, and would be here with all the memory there may be? Then more
+ * is kept from now on, or, where the disk is quick, the page cache shall have it if that happens again: true. */
+static bool look_back(pb_history *history, pb_piece *piece)
 {
     uint64_t key = key_of(piece->segment, piece->position);
     pb_ghost *ghost = ghost_of(history, key);
@@ -297,14 +310,14 @@ static bool look_back(pb_history *history, pb_piece *piece, int64_t most_bytes)
         ghost->end_position <= piece->position)
         return false;
     int64_t dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
-    bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= most_bytes;
+    bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= most_bytes(history);
     bool is_slow = history->piece_ns > SLOW_PIECE_NS;
     if (is_missed)
         piece->times = ghost->times + 1;
     if (is_missed && is_slow)
         history->target_bytes += GROWTH * (int64_t)piece->buffer_bytes;
-    if (history->target_bytes > most_bytes)
-        history->target_bytes = most_bytes;
+    if (history->target_bytes > most_bytes(history))
+        history->target_bytes = most_bytes(history);
     *ghost = (pb_ghost){0};
     return is_missed && !is_slow && piece->times > KEPT_TIMES;
 }
@@ -312,15 +325,12 @@ static bool look_back(pb_history *history, pb_piece *piece, int64_t most_bytes)
 /* False: it is not to be kept here. The lock is held. */
 static bool make_room(pb_history *history, pb_piece *piece, pb_link *to_free)
 {
-    /* One buffer less than all there are, as a piece may take more than it holds. */
-    int64_t most_bytes = history->capacity_bytes - PB_PIECE_BYTES;
     int64_t bytes = (int64_t)piece->buffer_bytes;
-    if (look_back(history, piece, most_bytes))
+    if (look_back(history, piece))
         return false;
-    int64_t target_bytes = history->target_bytes < most_bytes ? history->target_bytes : most_bytes;
     pb_piece *other;
-    while ((history->held_bytes - history->pinned_bytes + bytes > target_bytes ||
-            history->held_bytes + bytes > most_bytes) &&
+    while ((history->held_bytes - history->pinned_bytes + bytes > history->target_bytes ||
+            history->held_bytes + bytes > most_bytes(history)) &&
            (other = oldest(history)) != NULL) {
         uint64_t key = key_of(other->segment, other->position);
         pb_ghost ghost = {key, other->position, other->end_position, 0, other->times};
@@ -361,23 +371,13 @@ static pb_piece *make(pb_history *history, pb_segment *segment, int64_t position
     return piece;
 }
 
-/* Somebody is reading what begins there. The lock is held. */
-static bool is_being_read(pb_history *history, const pb_segment *segment, int64_t position)
-{
-    bool found = false;
-    for (pb_piece *piece = *bucket_of(history, segment, position); piece != NULL && !found; piece = piece->next)
-        found = piece->segment == segment && piece->reading && piece->position <= position &&
-                position < piece->end_position;
-    return found;
-}
-
 /* Leave out what is here already, or will be soon: the piece begins behind that. False: nothing is left of it. The lock
  * is held, and given up while somebody else reads. */
 static bool shorten(pb_history *history, pb_piece *piece)
 {
     for (;;) {
         piece->position = held_end(history, piece->segment, piece->position, piece->end_position);
-        if (piece->position == piece->end_position || !is_being_read(history, piece->segment, piece->position))
+        if (piece->position == piece->end_position || !meets(history, piece->segment, piece->position, 1, true))
             return piece->position < piece->end_position;
         pthread_cond_wait(&history->read, &history->lock);
     }

@@ -33,7 +33,7 @@ typedef struct pb_history pb_history;
 /* Nobody has come to it for so long: its memory is given back. */
 #define PB_HISTORY_IDLE_NS 30000000000LL
 
-/* Owner: the history, under its lock; `data` is read without it by who has pinned the piece, and written by who reads
+/* Owner: the history, under its lock; `buffer` is read without it by who has pinned the piece, and written by who reads
  * it in, alone. */
 typedef struct pb_piece {
     pb_link link;         /* by use, oldest first, or with others that are to be freed; not while it is being read in */
