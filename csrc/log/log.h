@@ -153,6 +153,7 @@ typedef struct pb_log_slice {
     int64_t end_offset;     /* what lies at or above it is not in it; it may be larger than need be */
     int64_t ahead_position; /* up to here the file has it for good, and may be read ahead */
     bool sealed;            /* nobody writes to the file any more */
+    bool more;              /* what may be read goes on behind it */
 } pb_log_slice;
 
 /* Is what the slice was made of part of the log still, and as long as it was? If not, the log was cut, or something

@@ -31,6 +31,7 @@ typedef struct read_plan {
     int64_t size_bytes;
     uint32_t flushed_count;
     bool sealed;
+    bool goes_on; /* what may be read, behind segment_end */
     read_mark start;
     read_mark limit;
 } read_plan;
@@ -108,6 +109,7 @@ static int plan_read(pb_log *log, int64_t offset, int64_t from, int64_t upper_of
         return PB_UNSUPPORTED_FOR_MESSAGE_FORMAT;
     plan->segment_end = pb_log_segment_end(log, (uint32_t)index);
     plan->sealed = (uint32_t)index + 1 < log->segment_count;
+    plan->goes_on = upper_offset > plan->segment_end;
     plan->size_bytes = segment->size_bytes;
     plan->flushed_count = segment->offset_index.flushed_count;
     const pb_damage *damage = pb_segment_next_damage(segment, from);
@@ -290,6 +292,7 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
         .end_offset = end_offset,
         .ahead_position = ahead_position,
         .sealed = plan->sealed,
+        .more = plan->goes_on || plan->start.position + length < plan->limit.position,
     };
     if (next_offset >= 0) {
         pb_log_lock(guard);

@@ -61,7 +61,7 @@ void pb_connection_expect(pb_connection *connection, pb_response *response)
     response->hurried = false;
     response->hurry = NULL;
     response->yields = false;
-    response->is_large = false;
+    response->is_behind = false;
     response->resident_ns = 0;
     response->outputs = NULL;
     response->output_count = 0;

@@ -40,8 +40,8 @@ typedef struct pb_response {
     int next_output;
     bool ready;
     bool hurried;
-    bool is_large; /* a file range of it: who waits for that does not wait for microseconds */
-    bool yields;   /* its files are history: while clients at the tail are served, they are sent in small pieces */
+    bool is_behind; /* there was more than it takes: who asked has not come to the tail */
+    bool yields;    /* its files are history: while clients at the tail are served, they are sent in small pieces */
     int64_t resident_ns; /* when all file ranges were last known to be in the page cache; 0: never */
     void (*hurry)(struct pb_response *response); /* the connection leaves or closes: become ready soon; may be NULL */
     void (*released)(struct pb_response *response, bool sent);
@@ -110,7 +110,7 @@ struct pb_connection {
     bool owes;   /* leaving, and counted among those with answers to give */
     bool parted; /* leaving, all is answered, and the client was told that no more comes */
     bool closing;
-    bool reads_in_bulk;    /* the last response was one that yields, or a large range of a file */
+    bool reads_in_bulk;    /* the last response was history, or showed that this reader is behind */
     bool bringing;         /* into memory, what is to be sent next */
     pb_timer mute;         /* set: until then no frame is taken; `held` is too */
     int64_t brought_bytes; /* so much of what is to be sent next was brought in */

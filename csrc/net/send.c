@@ -7,7 +7,6 @@
 
 #define SENDFILE_MAX_BYTES (1024 * 1024)
 #define YIELD_BYTES (16 * 1024)
-#define LARGE_RANGE_BYTES (256 * 1024)
 #define RESIDENT_NS 5000000 /* for so long what was in memory is taken to be there still */
 
 static pb_response *head(pb_connection *connection)
@@ -24,7 +23,7 @@ static void release_head(pb_connection *connection, bool sent)
     pb_list_remove(&response->link);
     PB_ASSERT(connection->response_count > 0);
     connection->response_count--;
-    connection->reads_in_bulk = response->yields || response->is_large;
+    connection->reads_in_bulk = response->yields || response->is_behind;
     response->released(response, sent);
 }
 
@@ -118,7 +117,6 @@ static void transmit_file(pb_connection *connection, pb_response *response, int 
         next++;
     PB_ASSERT(next < response->output_count);
     const pb_output *output = &response->outputs[next];
-    response->is_large = response->is_large || output->length >= LARGE_RANGE_BYTES;
     int64_t length = file_part(connection, response, output);
     const uint8_t *bytes = NULL;
     enum pb_part_place place = find_part(connection, response, output, &length, &bytes);

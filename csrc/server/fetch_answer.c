@@ -163,6 +163,7 @@ static void count_sent(fetch_state *fetch, fetch_item *item, int64_t bytes)
 static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_response_partition_data *data)
 {
     pb_fetch_response_partition_data_init(data);
+    fetch->request->response.is_behind = fetch->request->response.is_behind || item->slice.more;
     data->partition_index = item->index;
     data->records = records_of(fetch, item);
     data->error_code = (int16_t)item->error;

@@ -101,4 +101,42 @@ TEST(segments_roll_by_size_and_are_read_across)
     fixture_free(&f);
 }
 
+static bool has_more(fixture *f, int64_t offset, int64_t max_bytes, int64_t upper_offset)
+{
+    pb_log_slice slice;
+    CHECK_INT(pb_log_read(f->log, &f->guard, offset, max_bytes, upper_offset, true, &slice), 0);
+    CHECK(slice.segment != NULL);
+    pb_segment_release(slice.segment);
+    return slice.more;
+}
+
+TEST(a_slice_tells_whether_there_is_more)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    for (int i = 0; i < 20; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.record_count = 1, .value_length = 1000, .timestamp = i}), i);
+    pb_segment_info *infos;
+    int count;
+    CHECK_INT(pb_log_segments(f.log, &infos, &count), 0);
+    CHECK(count >= 2);
+    int64_t second = infos[1].base_offset, end = pb_log_written_end(f.log);
+    free(infos);
+    enum { ALL = 1 << 20 };
+    CHECK(has_more(&f, 0, 1, end)); /* by the size */
+    CHECK(has_more(&f, 0, 1500, end));
+    CHECK(has_more(&f, 0, ALL, end)); /* in the next segment */
+    CHECK(has_more(&f, 0, ALL, second + 1));
+    CHECK(!has_more(&f, 0, ALL, second));
+    CHECK(!has_more(&f, 0, ALL, 3)); /* no more may be read */
+    CHECK(!has_more(&f, 2, 1, 3));
+    CHECK(has_more(&f, 1, 1, 3));
+    CHECK(has_more(&f, end - 2, 1, end));
+    CHECK(!has_more(&f, end - 2, ALL, end));
+    CHECK(!has_more(&f, end - 1, 1, end));
+    fixture_free(&f);
+}
+
 CHECK_MAIN()

@@ -348,7 +348,8 @@ TEST(a_client_that_does_not_read_holds_bounded_memory)
 
 /* ---- files ---- */
 
-enum { FILE_BYTES = 2 << 20, OF_HISTORY = 4, OF_FILE = 5 }; /* frames of so many bytes are answered from a file */
+/* Frames of so many bytes are answered from a file. */
+enum { FILE_BYTES = 2 << 20, OF_HISTORY = 4, OF_FILE = 5, OF_MORE = 6 };
 
 static int answer_file;
 static const pb_io_ops *real_ops;
@@ -365,7 +366,7 @@ static enum pb_frame_verdict answer_from_file(pb_connection *connection, pb_chun
                                               uint32_t length)
 {
     echo_server *server = connection->owner;
-    if (length != OF_HISTORY && length != OF_FILE)
+    if (length != OF_HISTORY && length != OF_FILE && length != OF_MORE)
         return echo_frame(connection, chunk, frame, length);
     server->slow = true;
     CHECK_INT(echo_frame(connection, chunk, frame, length), PB_FRAME_TAKEN);
@@ -375,6 +376,7 @@ static enum pb_frame_verdict answer_from_file(pb_connection *connection, pb_chun
     request->response.outputs = &request->output;
     request->response.output_count = 1;
     request->response.yields = length == OF_HISTORY;
+    request->response.is_behind = length == OF_MORE;
     pb_connection_respond(connection, &request->response);
     return PB_FRAME_TAKEN;
 }
@@ -483,6 +485,10 @@ TEST(history_is_sent_in_small_pieces_while_others_are_served)
     echo_send(&server, other, 10, 0, UINT32_MAX);
     echo_expect(&server, other, 10);
     CHECK_INT(longest_part_of(&server, reader, OF_HISTORY), 16 * KIB);
+    CHECK_INT(longest_part_of(&server, other, OF_MORE), 1 << 20);
+    echo_run(&server, 30000000);
+    CHECK_INT(longest_part_of(&server, other, OF_MORE), 1 << 20); /* who is behind does not count as served */
+    CHECK_INT(longest_part_of(&server, reader, OF_HISTORY), 1 << 20);
     CHECK_INT(longest_part_of(&server, reader, OF_FILE), 1 << 20);
     CHECK_INT(ops.file_close(server.io, answer_file), 0);
     server.io->ops = real_ops;
