@@ -1,5 +1,6 @@
 /*
- * What the parts of opening a log share: recovery.c (the order), directory.c (names), replay.c (batches).
+ * What the parts of opening a log share: recovery.c and recovery_*.c (the steps), directory.c (names), replay.c
+ * (batches).
  */
 #ifndef PB_LOG_RECOVERY_H
 #define PB_LOG_RECOVERY_H

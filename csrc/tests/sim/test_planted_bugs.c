@@ -1,5 +1,5 @@
 /*
- * The crash model finds defects. Four files of the log are compiled in here once more, in place of the library's, with
+ * The crash model finds defects. Six files of the log are compiled in here once more, in place of the library's, with
  * bugs that can be switched on, and each bug has to make a run fail within a few seeds, while without one they pass. A
  * run ends its process when it fails, so each has a child of its own.
  */
@@ -38,7 +38,9 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
 #define file_sync(io, file) file_size(io, file) < 0 || bug == CUT_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
-#include "log/recovery.c" // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recovery.c"      // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recovery_cut.c"  // NOLINT(bugprone-suspicious-include): it is meant
+#include "log/recovery_scan.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_replay_producers
 #undef file_truncate
 #undef file_sync
