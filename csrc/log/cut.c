@@ -24,8 +24,7 @@ static void drop_queued_rolls(pb_log *log)
     log->queued_roll_count = 0;
 }
 
-/* Due snapshots above the end speak of batches that are gone. */
-static void drop_due_snapshots(pb_log *log, int64_t end_offset)
+void pb_log_drop_due_snapshots(pb_log *log, int64_t end_offset)
 {
     pb_link kept;
     pb_link *link;
@@ -63,7 +62,7 @@ static void take_back(pb_log *log, int64_t end_offset)
 {
     pb_log_count_sealed(log);
     drop_queued_rolls(log);
-    drop_due_snapshots(log, end_offset);
+    pb_log_drop_due_snapshots(log, end_offset);
     pb_log_clear_hints(log);
     log->written_end = end_offset;
     log->appended_end = end_offset;
@@ -412,7 +411,7 @@ static int restart_held(pb_log *log, const pb_log_guard *guard, const cut_place 
     if (rc != 0)
         return pb_log_fail(log, failure, rc, "cannot begin the log anew");
     pb_log_lock(guard);
-    drop_due_snapshots(log, -1);
+    pb_log_drop_due_snapshots(log, -1);
     pb_leader_epochs_truncate_end(&log->epochs, 0);
     pb_log_unlock(guard);
     rc = settle(log, guard, place->offset, failure);

@@ -258,10 +258,10 @@ static int recover_segments(pb_recovery *r)
     const pb_log_options *options = r->options;
     uint32_t first_scan;
     int rc = plan_scan(r, &first_scan);
-    for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
-        rc = pb_recovery_check_sealed(r, i);
     int64_t end = log->segments[0]->base_offset;
     log->start_offset = options->log_start_offset > end ? options->log_start_offset : end;
+    for (uint32_t i = 0; rc == 0 && i < first_scan && i + 1 < log->segment_count; i++)
+        rc = pb_recovery_check_sealed(r, i);
     bool damaged = false;
     if (rc == 0 && first_scan == log->segment_count) {
         rc = pb_recovery_find_end(r, &end, &damaged);
@@ -311,6 +311,7 @@ static int recover_directory(pb_recovery *r)
         rc = pb_log_drop_mark(log);
         rc = rc == 0 ? pb_recovery_drop_segments(r, 0, false)
                      : pb_log_fail(log, r->failure, rc, "cannot remove the mark");
+        pb_log_drop_due_snapshots(log, -1);
         if (rc == 0)
             rc = begin_empty(r, start_offset);
         log->durable_end = log->written_end;

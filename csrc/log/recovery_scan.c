@@ -81,9 +81,11 @@ static int cut_padding(pb_recovery *r, const pb_replay *replay, int64_t sealed_e
  */
 static int replay_durable(pb_recovery *r, pb_replay *replay, int64_t sealed_end)
 {
+    bool is_sealed = sealed_end >= 0 && sealed_end <= r->trusted_offset; /* and durable, to its last byte */
+    int64_t end_offset = is_sealed ? sealed_end : r->trusted_offset;
     for (;;) {
         int rc = pb_replay_run(replay);
-        if (rc != 0 || replay->position >= replay->file_bytes || replay->next_offset >= r->trusted_offset)
+        if (rc != 0 || replay->position >= replay->file_bytes || (!is_sealed && replay->next_offset >= end_offset))
             return rc != 0 ? rc : cut_padding(r, replay, sealed_end);
         if (replay->next_offset == sealed_end) {
             rc = cut_padding(r, replay, sealed_end);
@@ -91,10 +93,9 @@ static int replay_durable(pb_recovery *r, pb_replay *replay, int64_t sealed_end)
                 return rc;
         }
         pb_damage damage;
-        int found = pb_replay_skip(replay, r->trusted_offset - 1, &damage);
+        int found = pb_replay_skip(replay, end_offset - 1, &damage); /* a record may hold batches of another log */
         if (found < 0)
             return found;
-        bool is_sealed = sealed_end >= 0 && sealed_end <= r->trusted_offset;
         if (found == 0 && !is_sealed)
             return 0;
         if (found == 0) {

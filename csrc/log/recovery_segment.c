@@ -35,7 +35,7 @@ int pb_recovery_open_file(pb_recovery *r, pb_segment *segment)
     return 0;
 }
 
-/* -1 when there is no such file. */
+/* -ENOENT when there is no such file. */
 static int open_index(pb_segment *segment, pb_file_kind kind, int64_t *file_bytes)
 {
     char path[PB_LOG_PATH_BYTES];
@@ -44,9 +44,13 @@ static int open_index(pb_segment *segment, pb_file_kind kind, int64_t *file_byte
     if (rc != 0)
         return rc;
     int file = segment->io->ops->file_open(segment->io, path, PB_OPEN_READ);
-    if (file >= 0)
-        *file_bytes = segment->io->ops->file_size(segment->io, file);
-    return file;
+    if (file < 0)
+        return file;
+    *file_bytes = segment->io->ops->file_size(segment->io, file);
+    if (*file_bytes >= 0)
+        return file;
+    segment->io->ops->file_close(segment->io, file);
+    return (int)*file_bytes;
 }
 
 /* Does the transaction index that lies in `file_bytes` speak of this segment, which ends before `end_offset`? */

@@ -192,6 +192,8 @@ void pb_log_publish_segment(pb_log *log, pb_segment *segment);
 /* Queue the change to a segment that begins at `base_offset`, with the snapshot of now. [lock] */
 int pb_log_plan_roll(pb_log *log, int64_t base_offset);
 void pb_roll_free(pb_roll *roll);
+/* Snapshots that are due above `end_offset` speak of batches that are gone. [lock] */
+void pb_log_drop_due_snapshots(pb_log *log, int64_t end_offset);
 /* Set `tail` to the active segment as written. [lock] `first_timestamp_ms` is its first batch's, -1 unknown. */
 void pb_log_reset_tail(pb_log *log, int64_t first_timestamp_ms);
 

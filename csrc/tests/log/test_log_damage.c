@@ -134,6 +134,72 @@ TEST(an_index_is_rebuilt_over_damage_in_a_sealed_segment)
     fixture_free(&f);
 }
 
+/* A record may hold batches, of another log or a later part of this one. */
+TEST(a_batch_inside_a_damaged_one_is_not_taken_for_one_of_its_segment)
+{
+    for (int scans = 0; scans < 2; scans++) {
+        fixture f;
+        fill(&f, false, true);
+        const placed *bad = &places[3], *behind = &places[5], *later = &places[BATCHES - 1];
+        CHECK(bad->segment == 0 && behind->segment == 0 && later->segment != 0);
+        char name[64];
+        snprintf(name, sizeof(name), "%020lld.log", (long long)later->segment);
+        size_t length, later_length;
+        uint8_t *from = file_load(&f, name, &later_length);
+        uint8_t *bytes = file_load(&f, "00000000000000000000.log", &length);
+        CHECK(bad->position + 20 + later->size_bytes < behind->position);
+        memcpy(bytes + bad->position + 20, from + later->position, (size_t)later->size_bytes);
+        file_store(&f, "00000000000000000000.log", bytes, length);
+        free(bytes);
+        free(from);
+        if (scans) { /* all of the log is read again */
+            file_store(&f, "leader-epoch-checkpoint", (const uint8_t *)"?", 1);
+        } else { /* for the indexes of this segment */
+            char path[256];
+            snprintf(path, sizeof(path), "%s/%020d.index", f.directory, 0);
+            CHECK_INT(unlink(path), 0);
+        }
+        fixture_open(&f);
+        CHECK_INT(pb_log_written_end(f.log), later->end_offset);
+        CHECK_INT(f.recovery.hole_count, 1);
+        CHECK_INT(f.recovery.hole_position, bad->position);
+        CHECK_INT(f.recovery.hole_end_offset, behind->base_offset);
+        CHECK_INT(f.recovery.kept_file_count, 0);
+        int64_t end_position;
+        for (int i = 0; i < BATCHES; i++)
+            CHECK_INT(read_at(&f, places[i].base_offset + 1, 1 << 20, &end_position),
+                      i == 3 || i == 4 ? -PB_CORRUPT_MESSAGE : places[i].base_offset);
+        fixture_free(&f);
+    }
+}
+
+TEST(what_was_written_behind_the_end_of_a_durable_segment_takes_nothing_with_it)
+{
+    fixture f;
+    fill(&f, false, false);
+    int next = 0;
+    while (places[next].segment == 0)
+        next++;
+    char name[64];
+    snprintf(name, sizeof(name), "%020d.log", 0);
+    size_t length;
+    uint8_t *bytes = file_load(&f, name, &length);
+    bytes = realloc(bytes, length + 100);
+    CHECK(bytes != NULL);
+    memset(bytes + length, 0x5a, 100);
+    file_store(&f, name, bytes, length + 100);
+    free(bytes);
+    file_store(&f, "leader-epoch-checkpoint", (const uint8_t *)"?", 1);
+    f.options.recovery_point = places[next].base_offset;
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), places[BATCHES - 1].end_offset);
+    CHECK_INT(f.recovery.hole_count, 1);
+    CHECK_INT(f.recovery.hole_position, (int64_t)length);
+    CHECK_INT(f.recovery.kept_file_count, 0);
+    check_reads(&f, -1, BATCHES);
+    fixture_free(&f);
+}
+
 TEST(readers_find_their_way_around_damage_that_nobody_knows_of)
 {
     fixture f;

@@ -1,6 +1,7 @@
 /* Opening after every kind of stop: what is found, cut, built again and reported. */
 #include "base/kafka_error.h"
 #include "log/producer_snapshot.h"
+#include "log/recovery.h"
 #include "log/transaction_index.h"
 #include "tests/log/log_fixture.h"
 
@@ -391,6 +392,28 @@ TEST(a_log_start_above_the_end_begins_anew_there)
     CHECK_INT(pb_log_start_offset(f.log), 100);
     CHECK_INT(pb_log_written_end(f.log), 100);
     CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1}), 100);
+    fixture_free(&f);
+}
+
+TEST(nothing_is_left_of_a_log_that_begins_anew)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 4000;
+    fixture_open(&f);
+    fill(&f, 30);
+    CHECK(f.log->segment_count > 3);
+    fixture_close(&f, false);
+    f.options.log_start_offset = 1000;
+    fixture_open(&f);
+    CHECK_INT(pb_log_written_end(f.log), 1000);
+    pb_failure failure;
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1000, &failure), 0);
+    pb_offsets snapshots = {0};
+    CHECK_INT(pb_directory_snapshots(f.log, &snapshots, &failure), 0);
+    for (uint32_t i = 0; i < snapshots.count; i++)
+        CHECK_INT(snapshots.values[i], 1000);
+    free(snapshots.values);
     fixture_free(&f);
 }
 
