@@ -1,4 +1,4 @@
-/* Between the files of a partition: what durable.c does for partition.c. The lock is held, unless said otherwise. */
+/* Between the files of a partition: what durable.c does for the others. The lock is held, unless said otherwise. */
 #ifndef PB_REPLICA_DURABLE_H
 #define PB_REPLICA_DURABLE_H
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replica/access.h"
 #include "replica/durable.h"
 #include "wire/generated/kafka_errors.h"
 
@@ -174,6 +175,14 @@ void pb_followers_wake_for_watermark(pb_partition *partition)
         if (waiter->known_high_watermark < partition->high_watermark)
             waiter->wake(waiter, INT64_MAX);
     }
+}
+
+pb_followers *pb_followers_replace(pb_partition *partition, pb_followers *followers)
+{
+    pb_followers *old = partition->followers;
+    partition->followers = followers;
+    pb_followers_wake(partition, INT64_MAX); /* what they wait for may have become another answer */
+    return old;
 }
 
 pb_follower *pb_followers_find(pb_followers *followers, int32_t replica_id)

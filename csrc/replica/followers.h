@@ -34,8 +34,6 @@ typedef struct pb_followers {
 
 /* ---- partition.c ---- */
 
-/* Why this partition cannot be read, if it cannot, and its ends. */
-int pb_partition_look(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
 /* Serve as leader of that epoch. */
 void pb_partition_begin_epoch(pb_partition *partition, int32_t leader_epoch);
 
@@ -56,9 +54,6 @@ void pb_followers_fail_appends(pb_partition *partition, int error, pb_link *fini
 /* Also without followers: wake those that wait, all or for a high watermark that they have not heard of. */
 void pb_followers_wake(pb_partition *partition, int64_t appended_bytes);
 void pb_followers_wake_for_watermark(pb_partition *partition);
-
-/* ---- leadership.c ---- */
-
 /* Also without followers, or with NULL: these are the partition's from now on. The old ones, for free(). */
 pb_followers *pb_followers_replace(pb_partition *partition, pb_followers *followers);
 

@@ -1,5 +1,4 @@
-/* Between the files of a partition: what hot.c does for partition.c and durable.c. The lock is held, unless said
- * otherwise. */
+/* Between the files of a partition: what hot.c does for the others. The lock is held, unless said otherwise. */
 #ifndef PB_REPLICA_HOT_H
 #define PB_REPLICA_HOT_H
 

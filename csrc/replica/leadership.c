@@ -125,14 +125,6 @@ static void take_over(const pb_partition *partition, pb_followers *followers, in
                                         : pb_log_appended_end(partition->log);
 }
 
-pb_followers *pb_followers_replace(pb_partition *partition, pb_followers *followers)
-{
-    pb_followers *old = partition->followers;
-    partition->followers = followers;
-    pb_followers_wake(partition, INT64_MAX); /* what they wait for may have become another answer */
-    return old;
-}
-
 int pb_partition_start_leading_replicas(pb_partition *partition, int32_t node_id, const pb_leadership *leadership)
 {
     if (!is_sound(leadership, node_id))

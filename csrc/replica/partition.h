@@ -7,6 +7,8 @@
  * With durable acks the leader's is its durable end instead, and appends end when they lie below it: see durable.c.
  * Followers and what waits for them: see followers.c.
  *
+ * Its life is in partition.c; what is appended, in append.c; who reads or waits, in access.c.
+ *
  * Life: made closed -> lead -> (appends, reads) -> resign -> close. A failed write stops appends until repaired; reads
  * of the finished prefix go on.
  */
@@ -240,12 +242,11 @@ typedef struct pb_epoch_end {
     int64_t end_offset;
 } pb_epoch_end;
 
+/* ---- partition.c ---- */
+
 /* Make one around an open log (or none: then it only refuses clients), with one reference. NULL: no memory. */
 pb_partition *pb_partition_create(pb_io *io, const char *topic, const uint8_t topic_id[16], int32_t index, pb_log *log,
                                   const pb_partition_rules *rules);
-void pb_partition_retain(pb_partition *partition);
-void pb_partition_release(pb_partition *partition); /* the last one frees it; its log must be closed */
-pb_log_guard pb_partition_guard(pb_partition *partition);
 
 /* As its only replica. */
 void pb_partition_start_leading(pb_partition *partition, int32_t leader_epoch);
@@ -268,8 +269,25 @@ int pb_partition_move(pb_partition *partition, const char *directory, bool for_g
 void pb_partition_move_back(pb_partition *partition);
 /* The end of a successful pb_partition_stop_writes. Appends that came meanwhile are written. */
 void pb_partition_resume_writes(pb_partition *partition);
+
+/* ---- access.c ---- */
+
+void pb_partition_retain(pb_partition *partition);
+void pb_partition_release(pb_partition *partition); /* the last one frees it; its log must be closed */
+pb_log_guard pb_partition_guard(pb_partition *partition);
 /* Write what has gathered while somebody else had the log's write token. */
 void pb_partition_catch_up(pb_partition *partition);
+
+void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
+int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
+/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
+ * expected_epoch -1: not checked. from_follower: also from a replica that does not lead (KIP-392). */
+int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
+void pb_partition_leave(pb_partition *partition);
+/* Between the two: what a reader at `offset` may be sent that may read up to `upper_offset`. 0 or a Kafka code or
+ * -errno. */
+int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
+                      int64_t upper_offset, bool at_least_one, pb_log_slice *slice);
 /* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
 void pb_partition_report_read(pb_partition *partition, int error);
 /* The same of a read of a slice that was found before. `error`; or -ENOENT, of which nobody is told: the file ends too
@@ -277,6 +295,12 @@ void pb_partition_report_read(pb_partition *partition, int error);
 int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error);
 /* Tell about the next one again. */
 void pb_partition_watch_reads(pb_partition *partition);
+
+/* Wait for what is written above `seen`, or for a consumer becomes readable; false: it is there already. */
+bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
+void pb_partition_forget(pb_partition_waiter *waiter);
+
+/* ---- append.c ---- */
 
 /* Rules as of now, copied. 0 or what a client is told. */
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch);
@@ -289,6 +313,11 @@ int pb_partition_begin_verification(pb_partition *partition, const pb_verified_b
 int pb_partition_append_batch(pb_partition *partition, pb_partition_append_op *op, bool *must_pump);
 /* Write what has gathered. On a reactor. */
 void pb_partition_pump(pb_partition *partition, pb_reactor *reactor);
+
+/* Background thread, after pacing_due: start writeback. */
+void pb_partition_pace(pb_partition *partition);
+/* Instead of it, when that cannot be. */
+void pb_partition_end_pacing(pb_partition *partition);
 
 /* ---- hot.c ---- */
 
@@ -310,11 +339,6 @@ bool pb_partition_ask_flush(pb_partition *partition);
 bool pb_partition_ask_cool(pb_partition *partition);
 /* Is it hot, or may it be soon? And when was it written to last? */
 bool pb_partition_is_hot(pb_partition *partition, int64_t *last_write_ns);
-
-/* Background thread, after pacing_due: start writeback. */
-void pb_partition_pace(pb_partition *partition);
-/* Instead of it, when that cannot be. */
-void pb_partition_end_pacing(pb_partition *partition);
 
 /* ---- durable.c ---- */
 
@@ -340,24 +364,6 @@ int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failur
 int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure);
 /* Bytes that a power cut may cost now, and for how long the oldest has been written. The lock is held. */
 void pb_partition_exposure(const pb_partition *partition, int64_t *bytes, int64_t *age_ns);
-
-void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends);
-int64_t pb_partition_written_end(pb_partition *partition); /* of an open log */
-/* Begin to read: 0 and the ends, and the log stays open until pb_partition_leave; or what a client is told.
- * expected_epoch -1: not checked. from_follower: also from a replica that does not lead (KIP-392). */
-int pb_partition_enter(pb_partition *partition, int32_t expected_epoch, bool from_follower, pb_partition_ends *ends);
-void pb_partition_leave(pb_partition *partition);
-/* Between the two: what a reader at `offset` may be sent that may read up to `upper_offset`. 0 or a Kafka code or
- * -errno. */
-int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, int64_t offset, int64_t max_bytes,
-                      int64_t upper_offset, bool at_least_one, pb_log_slice *slice);
-/* KIP-595: a reader whose last epoch ends earlier here than where it wants to go on has diverged. The lock is held.
- * 0, or OFFSET_OUT_OF_RANGE: nobody here knows that epoch. */
-int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fetched_epoch, int64_t offset,
-                                 pb_epoch_end *diverging);
-/* Wait for what is written above `seen`, or for a consumer becomes readable; false: it is there already. */
-bool pb_partition_wait(pb_partition *partition, pb_partition_waiter *waiter, int64_t seen);
-void pb_partition_forget(pb_partition_waiter *waiter);
 
 /* ---- leadership.c, followers.c ---- */
 
@@ -401,6 +407,10 @@ typedef struct pb_replica_fetch {
  * counts. With a diverging epoch it is sent nothing else. */
 int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *fetch, bool is_first,
                                pb_partition_ends *ends, pb_epoch_end *diverging);
+/* KIP-595: a reader whose last epoch ends earlier here than where it wants to go on has diverged. The lock is held.
+ * 0, or OFFSET_OUT_OF_RANGE: nobody here knows that epoch. */
+int pb_partition_find_divergence(const pb_partition *partition, int32_t last_fetched_epoch, int64_t offset,
+                                 pb_epoch_end *diverging);
 /* Which of the replicas that are candidates a consumer at `offset` is best sent to: one that has it and lags least; -1:
  * none (KIP-392). */
 int32_t pb_partition_nearest_replica(pb_partition *partition, int64_t offset, const int32_t *candidates, int count);
