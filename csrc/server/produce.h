@@ -1,35 +1,73 @@
 /*
- * A Produce whose transaction coordinator has to be asked (KIP-890): what Python is told of it, and how it goes on.
+ * A Produce in progress: shared by the files that parse, verify, append and answer. Calls go down only: from produce.c
+ * to produce_verify.c, produce_append.c, and produce_answer.c. The request's reactor's thread, unless said otherwise.
  *
- * The request is Python's from its event until pb_produce_verified, as one on the slow path is; its bytes stay in their
- * chunk meanwhile, and nothing of it is appended before.
+ * A slot is one partition of a request; slots finish on whichever reactor wrote them and come home by a task.
  */
 #ifndef PB_SERVER_PRODUCE_H
 #define PB_SERVER_PRODUCE_H
 
+#include "server/produce_verify.h"
 #include "server/request.h"
+#include "wire/generated/produce_request.h"
+#include "wire/generated/produce_response.h"
 
-/* The layout is that of pybroker.h's pb_verified_partition. */
-typedef struct pb_produce_unverified {
-    const char *topic; /* lives as long as the request */
-    int32_t partition;
-    int32_t reserved;
-} pb_produce_unverified;
+/* One partition of one request. Owner: the request's arena. */
+typedef struct produce_slot {
+    pb_partition_append_op op;
+    pb_task task; /* home from another reactor */
+    pb_request *request;
+    pb_partition *partition; /* retained; NULL: unknown */
+    pb_chunk *rewritten;     /* the batch with the topic's codec, if it is large; else NULL */
+    const pb_produce_request_partition_produce_data *data;
+    pb_produce_response_partition_produce_response *answer;
+    int64_t guard;   /* of a verification; 0: none was begun */
+    int16_t refusal; /* what came of looking for the partition, and of the verification */
+    bool pending;
+} produce_slot;
 
-/* In the request's arena. */
-typedef struct pb_produce_verification {
-    pb_slice transactional_id;
-    int64_t producer_id;
-    int16_t producer_epoch;
-    int32_t count;
-    pb_produce_unverified *partitions;
-    int16_t *errors; /* Python's verdicts, in the same order */
-} pb_produce_verification;
+/* Owner: the request's arena. */
+typedef struct produce_state {
+    pb_produce_request in;
+    pb_produce_response out;
+    produce_slot *slots;
+    int32_t slot_count;
+    int32_t pending;                       /* slots being written, or waiting for followers */
+    bool failed;                           /* some partition was refused */
+    bool replicated;                       /* some of them wait for followers: no longer than until deadline_ns */
+    pb_produce_verification *verification; /* NULL: there is nothing to ask */
+    int64_t deadline_ns;
+    int64_t look_again_ns; /* until the next look at those that wait for followers */
+    pb_timer timer;
+    pb_request *request;
+} produce_state;
 
-/* Of a request whose event has come. */
-const pb_produce_verification *pb_produce_verification_of(const pb_request *request);
-/* Any thread, once: errors[i] of partition i, 0 or what its producer is told. Where there are fewer than partitions,
- * the rest cannot be verified. */
-void pb_produce_verified(pb_request *request, const int16_t *errors, int32_t count);
+static inline bool pb_produce_has_valid_acks(const produce_state *state)
+{
+    return state->in.acks >= -1 && state->in.acks <= 1;
+}
+
+/* ---- produce_verify.c ---- */
+
+/* With all partitions looked up: is Python to be asked? Then the request goes on with pb_produce_append when it has
+ * answered. */
+bool pb_produce_ask(pb_request *request);
+
+/* ---- produce_append.c ---- */
+
+/* With all partitions looked up, and none refused by a coordinator but those that say so. */
+void pb_produce_append(pb_request *request);
+
+/* ---- produce_answer.c ---- */
+
+/* A partition is answered with an error, a Kafka code or -errno, and `text` unless that is NULL or empty. */
+void pb_produce_refuse(produce_slot *slot, int error, const char *text);
+/* A partition is answered with what its append has got. */
+void pb_produce_accept(produce_slot *slot);
+/* The `done` of a slot's append. Any thread. */
+void pb_produce_appended(pb_partition_append_op *op, pb_reactor *here);
+/* All partitions are refused, accepted or pending: answer once none is pending any more, or there was no time left to
+ * wait for followers. */
+void pb_produce_await(pb_request *request);
 
 #endif
