@@ -49,15 +49,19 @@ class Network:
 
     def exists(self) -> bool:
         """Whether its bridge is there."""
-        return self.bridge in _bridges()
+        return self.bridge in _devices("type", "bridge")
 
     def create(self, node_count: int) -> None:
-        """Make the bridge, and the namespaces of so many nodes."""
+        """Make the bridge, and the namespaces of so many nodes; after a failure nothing of them is left."""
         _ip("link", "add", self.bridge, "type", "bridge")
-        _ip("addr", "add", f"{self.gateway}/{_PREFIX_BITS}", "dev", self.bridge)
-        _ip("link", "set", self.bridge, "up")
-        for index in range(node_count):
-            self._add_node(index)
+        try:
+            _ip("addr", "add", f"{self.gateway}/{_PREFIX_BITS}", "dev", self.bridge)
+            _ip("link", "set", self.bridge, "up")
+            for index in range(node_count):
+                self._add_node(index)
+        except ClusterError:
+            self.remove()
+            raise
 
     def _add_node(self, index: int) -> None:
         name, inside, outside = self.namespace(index), f"{self.bridge}i{index}", f"{self.bridge}o{index}"
@@ -88,6 +92,10 @@ class Network:
 
     def remove(self) -> None:
         """Take all of it away; what is not there is left out."""
+        # With a namespace alone they would go some time later, and the next network of this number meets them.
+        for device in _devices():
+            if device.startswith(f"{self.bridge}o"):
+                _ip("link", "delete", device)
         for name in _namespaces():
             if name.startswith(f"{self.bridge}-"):
                 _ip("netns", "delete", name)
@@ -105,8 +113,8 @@ def make_network(node_count: int) -> Network:
     raise ClusterError(f"all {_SUBNET_COUNT} bridges for clusters are taken: end some with `pybroker cluster down`")
 
 
-def _bridges() -> set[str]:
-    lines = _ip("-o", "link", "show", "type", "bridge").splitlines()
+def _devices(*kind: str) -> set[str]:
+    lines = _ip("-o", "link", "show", *kind).splitlines()
     return {line.split(": ")[1].partition("@")[0] for line in lines}
 
 
