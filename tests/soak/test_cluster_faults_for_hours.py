@@ -33,6 +33,7 @@ def test_nothing_promised_is_broken(composition: Composition, tmp_path: Path, ro
             each.facts |= {
                 "silence_seconds": round(max(done.silence_seconds for done in report.rounds), 1),
                 "acknowledged": report.acknowledged_count,
+                "stuck_members": report.stuck_member_count,
             }
             assert report.violations == [], f"everything is in {directory}"
     rounds.require_all()

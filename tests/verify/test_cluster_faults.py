@@ -53,6 +53,7 @@ def test_nothing_promised_is_broken(brokers: int, jvm_brokers: int, tmp_path: Pa
                 "acknowledged": report.acknowledged_count,
                 "committed": report.committed_count,
                 "aborted": report.aborted_count,
+                "stuck_members": report.stuck_member_count,
             }
             assert report.violations == []
             for node_ids in ({1, 2, 3, 4}, {100, 101, 102}):

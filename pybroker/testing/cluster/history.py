@@ -87,6 +87,8 @@ class History:
     transactions: list[Transaction] = field(default_factory=list)
     #: What clients were told that no retry would have mended.
     client_errors: list[str] = field(default_factory=list)
+    #: Members of a group that wait for a commit that their client has lost, and so do not end.
+    stuck_member_count: int = 0
     #: When records were acknowledged, in seconds of a monotonic clock, per partition.
     acknowledged_times: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
 
@@ -127,6 +129,11 @@ class History:
         """A client met what it should never meet."""
         with self.lock:
             self.client_errors.append(text)
+
+    def add_stuck_member(self) -> None:
+        """One more; that is the client's doing."""
+        with self.lock:
+            self.stuck_member_count += 1
 
     def acknowledged_count(self) -> int:
         """Of all records so far."""

@@ -78,6 +78,7 @@ class Load:
         self._producers = [
             self._thread(self._produce, number) for number in range(first_producer, first_producer + producers)
         ]
+        self._commits = [_Commits(history) for _ in range(members)]
         self._members = [self._thread(self._consume, number) for number in range(members)]
 
     def start(self) -> None:
@@ -97,7 +98,12 @@ class Load:
         self._consuming.clear()
         for thread in self._members:
             thread.join(_CLOSE_SECONDS)
-            if thread.is_alive():
+        for thread, commits in zip(self._members, self._commits, strict=True):
+            if not thread.is_alive():
+                continue
+            if commits.unanswered_count > 0:
+                self.history.add_stuck_member()
+            else:
                 self.history.add_client_error(f"{thread.name} does not end")
 
     def _wait_for_members(self) -> None:
@@ -188,7 +194,7 @@ class Load:
     # --- members of the group ---------------------------------------------------------------------------------------
 
     def _consume(self, member: int) -> None:
-        commits = _Commits(self.history)
+        commits = self._commits[member]
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -245,10 +251,12 @@ class _Commits:
     """What a member commits: one commit at a time, so that none that is sent again comes behind a later one.
 
     It does not wait for the answers: librdkafka may lose a commit that is under way while its connections are cut, and
-    whoever waits for that one waits for ever.
+    whoever waits for that one waits for ever; the end of the member, too. What a broker does not answer is another
+    thing: its time runs out, and that is told.
     """
 
     def __init__(self, history: History) -> None:
+        self.unanswered_count = 0
         self._history = history
         self._offsets: dict[Place, int] = {}
         self._began = 0.0
@@ -263,10 +271,12 @@ class _Commits:
         consumer.commit(
             offsets=[TopicPartition(*place, offset) for place, offset in self._offsets.items()], asynchronous=True
         )
+        self.unanswered_count += 1
 
     def ended(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """One was answered: refused, because the group has moved on, or unknown, nothing is promised."""
         ended = time.monotonic()
+        self.unanswered_count -= 1
         if {(each.topic, each.partition): each.offset for each in partitions} != self._offsets:
             return  # it was taken for lost
         self._offsets = {}

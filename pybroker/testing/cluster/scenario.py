@@ -72,6 +72,8 @@ class Report:
     #: What producers were told of those, by text.
     unknown_errors: Counter[str] = field(default_factory=Counter)
     group_read_count: int = 0
+    #: Members of the group that were left waiting by their client (`Load`).
+    stuck_member_count: int = 0
     committed_count: int = 0
     aborted_count: int = 0
 
@@ -79,7 +81,7 @@ class Report:
         return (
             f"{self.acknowledged_count} records acknowledged, {self.unknown_count} unknown "
             f"({dict(self.unknown_errors)}), "
-            f"{self.group_read_count} read by the group; "
+            f"{self.group_read_count} read by the group ({self.stuck_member_count} members stuck); "
             f"transactions: {self.committed_count} committed, {self.aborted_count} aborted; "
             f"{len(self.violations)} violations"
         )
@@ -168,6 +170,7 @@ class Scenario:
         self.report.group_read_count = sum(
             len(reads) for places in self.history.group_reads.values() for reads in places.values()
         )
+        self.report.stuck_member_count = self.history.stuck_member_count
         outcomes = [transaction.is_committed for transaction in self.history.transactions]
         self.report.committed_count = outcomes.count(True)
         self.report.aborted_count = outcomes.count(False)
