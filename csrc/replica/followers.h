@@ -23,7 +23,7 @@ typedef struct pb_follower {
     int64_t told_ns;           /* that it has caught up, but is not in sync; -1: it was not */
 } pb_follower;
 
-/* Made by pb_partition_lead_replicated, replaced whole. */
+/* Made by pb_partition_start_leading_replicas, replaced whole. */
 typedef struct pb_followers {
     int32_t partition_epoch;
     int32_t isr_count; /* as the controller has it, the leader included */

@@ -52,9 +52,9 @@ typedef struct pb_partition_rules {
 } pb_partition_rules;
 
 /*
- * An append on its way. Owner: the caller until pb_partition_append queues it, then the partition until `done`, which
- * runs without the lock: on the reactor that finished the write, or on another thread (`here` is NULL) that made it
- * durable.
+ * An append on its way. Owner: the caller until pb_partition_append_batch queues it, then the partition until `done`,
+ * which runs without the lock: on the reactor that finished the write, or on another thread (`here` is NULL) that made
+ * it durable.
  */
 typedef struct pb_partition_append_op {
     pb_append append;

@@ -19,8 +19,7 @@ static void cleanup(pb_request *request)
     for (int32_t i = 0; i < state->slot_count; i++) {
         if (state->slots[i].partition != NULL)
             pb_partition_release(state->slots[i].partition);
-        if (state->slots[i].rewritten != NULL)
-            pb_chunk_release(state->slots[i].rewritten);
+        pb_produce_release_rewritten(&state->slots[i]);
     }
 }
 

@@ -57,6 +57,8 @@ bool pb_produce_ask(pb_request *request);
 
 /* With all partitions looked up, and none refused by a coordinator but those that say so. */
 void pb_produce_append(pb_request *request);
+/* The batch with the topic's codec is in the log, or will not be: its memory is needed no more. */
+void pb_produce_release_rewritten(produce_slot *slot);
 
 /* ---- produce_answer.c ---- */
 

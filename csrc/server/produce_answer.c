@@ -145,23 +145,26 @@ static bool keep_names(produce_state *state)
     return true;
 }
 
-/* Followers that are waited for have to be heard: what is written needs its receive memory no more. false: something is
- * not written yet, or the request holds so much that its memory counts for it. */
-static bool leave_chunk(produce_state *state)
+/* Followers that are waited for have to be heard: what is written needs its memory of the pool no more. false:
+ * something is not written yet, or the request holds so much that its chunk counts for it. */
+static bool leave_memory(produce_state *state)
 {
     for (int32_t i = 0; i < state->slot_count; i++) {
         produce_slot *slot = &state->slots[i];
         if (slot->pending && !(slot->op.replicated && pb_partition_awaits_followers(slot->partition, &slot->op)))
             return false;
     }
-    return pb_request_is_light(state->request) && keep_names(state) && pb_request_leave_chunk(state->request);
+    for (int32_t i = 0; i < state->slot_count; i++)
+        pb_produce_release_rewritten(&state->slots[i]);
+    return state->request->chunk == NULL ||
+           (pb_request_is_light(state->request) && keep_names(state) && pb_request_leave_chunk(state->request));
 }
 
 static void look_again(pb_timer *timer)
 {
     produce_state *state = PB_CONTAINER(timer, produce_state, timer);
     const pb_request *request = state->request;
-    bool keeps = request->chunk != NULL && !leave_chunk(state);
+    bool keeps = !leave_memory(state) && request->chunk != NULL;
     int64_t twice_ns = 2 * state->look_again_ns;
     state->look_again_ns = keeps && twice_ns < LOOK_AGAIN_NS ? twice_ns : LOOK_AGAIN_NS;
     for (int32_t i = 0; i < state->slot_count; i++)

@@ -42,6 +42,13 @@ static uint8_t *keep_rewritten(produce_slot *slot, size_t size_bytes)
     return slot->rewritten != NULL ? slot->rewritten->data : NULL;
 }
 
+void pb_produce_release_rewritten(produce_slot *slot)
+{
+    if (slot->rewritten != NULL)
+        pb_chunk_release(slot->rewritten);
+    slot->rewritten = NULL;
+}
+
 /* Give the batch the topic's codec. 0, or why not. */
 static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length,
                       pb_failure *failure)

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "record/batch.h"
 #include "record/codec.h"
 #include "tests/abi/serving.h"
 #include "wire/generated/fetch_request.h"
@@ -252,6 +253,53 @@ TEST(batches_that_are_rewritten_take_what_they_need)
         }
         mini_client_close(&client);
         stop(&it);
+    }
+}
+
+/* A batch of one record that no codec makes smaller. */
+static size_t make_noise(size_t value_bytes)
+{
+    size_t length = mini_batch(batch, sizeof batch, 1, value_bytes);
+    uint64_t noise = 88172645463325252u;
+    for (size_t i = length - 1 - value_bytes; i < length - 1; i++) {
+        noise ^= noise << 13;
+        noise ^= noise >> 7;
+        noise ^= noise << 17;
+        batch[i] = (uint8_t)noise;
+    }
+    pb_batch_header header;
+    CHECK_INT(pb_batch_parse(batch, length, &header), 0);
+    pb_batch_write(batch, &header);
+    return length;
+}
+
+TEST(batches_that_were_rewritten_wait_for_followers_without_their_memory)
+{
+    enum { VALUE_BYTES = 45000 };
+    static const int32_t replicas[] = {1, 2};
+    for (int b = 0; b < 2; b++) {
+        memset(&it, 0, sizeof it);
+        it.config = default_config();
+        it.config.compression = PB_COMPRESSION_ZSTD;
+        it.buffer_budget_bytes = BUDGET_BYTES;
+        open_broker(&it, backends[b], 1);
+        const pb_partition_leadership leadership = {
+            .leader_epoch = 1, .replicas = replicas, .isr = replicas, .replica_count = 2, .isr_count = 2};
+        start_serving(&it);
+        CHECK_INT(pb_partition_lead_replicated(it.partition, &leadership), 0);
+        size_t length = make_noise(VALUE_BYTES);
+        for (int i = 0; i < CONNECTIONS; i++) {
+            pb_partition_state state = {0};
+            open_client(&clients[i]);
+            mini_client_send_produce(&clients[i], PRODUCE_VERSION, -1, "t", 0, batch, length);
+            for (int tries = 0; state.log_end_offset <= i && tries < PATIENCE_S * 100; tries++) {
+                usleep(10000); /* as long as it takes to look whether it waits for followers alone */
+                pb_partitions_state(&it.partition, 1, &state);
+            }
+            CHECK_INT(state.log_end_offset, i + 1);
+        }
+        produce("t", LARGE_BYTES / 2, 0);
+        finish();
     }
 }
 
