@@ -200,14 +200,32 @@ class PartitionAppender:
         batch.answer(error)
 
     def _apply(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+        """Each outcome by itself: a defect in one must not leave those parked who wait for another. Raises it, at the
+        end."""
         offset = base_offset
+        failure: Exception | None = None
         for outcome in batch.outcomes:
-            if error is ErrorCode.NONE:
-                for record in outcome.records:
-                    if record.change is not None:
-                        self._replay(record.change, offset)
-                    offset += 1
-            if outcome.on_append is not None:
-                follow_up = outcome.on_append(error)
-                if follow_up.records:
-                    self.submit(follow_up)
+            decided = error
+            try:
+                if error is ErrorCode.NONE:
+                    self._replay_all(outcome, offset)
+            except Exception as defect:  # noqa: BLE001 - raised below
+                failure, decided = defect, ErrorCode.UNKNOWN_SERVER_ERROR
+            offset += len(outcome.records)
+            try:
+                self._tell(outcome, decided)
+            except Exception as defect:  # noqa: BLE001 - raised below
+                failure = defect
+        if failure is not None:
+            raise failure
+
+    def _replay_all(self, outcome: Outcome, base_offset: int) -> None:
+        for offset, record in enumerate(outcome.records, base_offset):
+            if record.change is not None:
+                self._replay(record.change, offset)
+
+    def _tell(self, outcome: Outcome, error: ErrorCode) -> None:
+        if outcome.on_append is not None:
+            follow_up = outcome.on_append(error)
+            if follow_up.records:
+                self.submit(follow_up)

@@ -45,6 +45,9 @@ class Outcome:
 
     records: list[CoordinatorRecord] = field(default_factory=list)
     on_append: Callable[[ErrorCode], Outcome] | None = None
+    #: Somebody is parked until `on_append`, which is called with COORDINATOR_NOT_AVAILABLE when clients are told that
+    #: the append takes too long, and again when it is decided.
+    is_parked: bool = False
 
 
 #: Nothing to append. Shared, so never changed.

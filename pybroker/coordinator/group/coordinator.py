@@ -322,6 +322,7 @@ class GroupCoordinator:
         # A commit that lands after the tombstones would outlive its group, however long it takes.
         while one is not None and any(name in one.state.in_flight_commits for name in names):
             await one.appender.drained()
+            await asyncio.sleep(_COMMITS_INTERVAL_S)  # whatever goes wrong with them, others are served
         del closed[partition]
         if one is None or self._shards.get(partition) is not one:
             return names, ErrorCode.NOT_COORDINATOR
@@ -343,8 +344,18 @@ class GroupCoordinator:
 
     def _run(self, one: Shard, outcome: Outcome) -> Committed | None:
         committed = one.appender.submit(outcome) if outcome.records else None
+        if committed is not None and outcome.is_parked:
+            committed.add_done_callback(partial(self._on_answer, one, outcome))
         self._arm(one)
         return committed
+
+    def _on_answer(self, one: Shard, outcome: Outcome, committed: Committed) -> None:
+        """Clients are told: if that is because it takes too long, those who are parked are told as well."""
+        if committed.cancelled() or one.status is not ShardStatus.ACTIVE:
+            return
+        if (error := committed.result()) is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            assert outcome.on_append is not None, "who is parked is told by it"
+            self._run(one, outcome.on_append(error))
 
     def _loaded(self, one: Shard) -> None:
         for outcome in shard.on_loaded(one.state):

@@ -193,6 +193,7 @@ def _replace_static_member(state: ShardState, group: ClassicGroup, request: Join
     return Outcome(
         [records.group_metadata(group, assignments)],
         _static_member_stored(state, group, request, old, member, old_leader_id),
+        is_parked=True,
     )
 
 

@@ -117,8 +117,7 @@ def fetch(
 ) -> list[FetchedOffset]:
     """Committed offsets of some partitions of a topic; ZERO_UUID stands for a caller that does not know topic ids."""
     group = state.groups.get(group_id)
-    alive = group is not None and group.state is not GroupState.DEAD
-    offsets = state.offsets.group(group_id).get(topic, {}) if alive else {}
+    offsets = state.offsets.group(group_id).get(topic, {}) if group is not None else {}
     return [
         _fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable) for index in partitions
     ]
@@ -127,7 +126,7 @@ def fetch(
 def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[str, list[FetchedOffset]]:
     """All committed offsets of a group, by topic; nothing when there is no such group."""
     group = state.groups.get(group_id)
-    if group is None or group.state is GroupState.DEAD:
+    if group is None:
         return {}
     return {
         topic: [

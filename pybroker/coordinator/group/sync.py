@@ -75,7 +75,8 @@ def sync(state: ShardState, request: Sync) -> Outcome:
             group.generation_id,
             ", ".join(missing),
         )
-    return Outcome([records.group_metadata(group, assignments)], _assignment_stored(state, group, assignments))
+    stored = _assignment_stored(state, group, assignments)
+    return Outcome([records.group_metadata(group, assignments)], stored, is_parked=True)
 
 
 def _validate(group: ClassicGroup, request: Sync) -> None:

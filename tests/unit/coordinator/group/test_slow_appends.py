@@ -1,0 +1,100 @@
+"""What clients are told, and when, while an append takes long or goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import scenario
+from broker_double import BrokerDouble, settle
+from memory_writer import MemoryWriter
+from test_coordinator import IMAGE, run
+
+from pybroker.coordinator.group import replay
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+
+def test_sync_group_is_answered_within_the_commit_timeout() -> None:
+    """Apache Kafka: the write operation times out after offsets.commit.timeout.ms, all SyncGroups are answered
+    COORDINATOR_NOT_AVAILABLE and the group goes back to PreparingRebalance."""
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter(), offsets_commit_timeout_ms=5_000)
+        await broker.start()
+        asked = await broker.call("a", 11, 9, scenario.join("g"))
+        joined = await broker.call("a", 11, 9, scenario.join("g", asked.member_id))
+        member, generation = joined.member_id, joined.generation_id
+        broker.writer.hold()
+        waiting = asyncio.create_task(broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"})))
+        await settle()
+        await asyncio.sleep(15)
+        is_answered = waiting.done()
+        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert is_answered
+        assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_static_join_is_answered_within_the_commit_timeout() -> None:
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter(), offsets_commit_timeout_ms=5_000)
+        await broker.start()
+        joined = await broker.call("a", 11, 9, scenario.join("g", group_instance_id="i"))
+        member, generation = joined.member_id, joined.generation_id
+        await broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"}, group_instance_id="i"))
+        broker.writer.hold()
+        waiting = asyncio.create_task(broker.call("b", 11, 9, scenario.join("g", group_instance_id="i")))
+        await settle()
+        await asyncio.sleep(15)
+        is_answered = waiting.done()
+        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert is_answered
+        assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_committed_offsets_stay_visible_while_a_group_is_being_deleted() -> None:
+    """A deletion that is not committed, and here fails in the end, hides nothing: a consumer that is told that there is
+    no offset goes by auto.offset.reset. Apache Kafka reads what is committed."""
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter(), offsets_commit_timeout_ms=5_000)
+        await broker.start()
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        broker.writer.hold()
+        waiting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
+        await settle()
+        during = await broker.call("a", 9, 8, scenario.fetch("g", [(scenario.TOPIC, [0])]))
+        broker.writer.fail_held(ErrorCode.NOT_ENOUGH_REPLICAS)
+        assert (await waiting).results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        after = await broker.call("a", 9, 8, scenario.fetch("g", [(scenario.TOPIC, [0])]))
+        await broker.groups.stop()
+        assert after.groups[0].topics[0].partitions[0].committed_offset == 42
+        assert during.groups[0].topics[0].partitions[0].committed_offset == 42
+
+    run(test())
+
+
+def test_a_defect_in_replay_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait for the records behind it are told, and a deletion does not wait for commits that are over."""
+
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("a defect")
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter())
+        await broker.start()
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        with monkeypatch.context() as patched:
+            patched.setattr(replay, "apply", broken)
+            await broker.call("a", 8, 9, scenario.commit("g"))
+        answer = await broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"]))
+        assert answer.results[0].error_code == ErrorCode.NONE
+        await broker.groups.stop()
+
+    run(test())
