@@ -96,6 +96,7 @@ static pb_sync_filesystem *add_filesystem(pb_syncer *syncer, const char *directo
         return NULL;
     filesystem->handle = syncer->io->ops->filesystem_open(syncer->io, filesystem->path);
     filesystem->unfit = filesystem->handle < 0;
+    pthread_mutex_init(&filesystem->turn, NULL);
     syncer->filesystem_count++;
     return filesystem;
 }
@@ -113,6 +114,32 @@ void pb_syncer_watch(pb_syncer *syncer, const char *directory)
     pthread_mutex_unlock(&syncer->lock);
 }
 
+/* Sync all of it, or have it synced: one that begins while somebody waits for his turn is for him too. 0 or -errno;
+ * -ENOSYS: it is unfit. */
+static int sync_whole(pb_syncer *syncer, pb_sync_filesystem *filesystem)
+{
+    pthread_mutex_lock(&syncer->lock);
+    int64_t begun_count = filesystem->begun_count;
+    pthread_mutex_unlock(&syncer->lock);
+    pthread_mutex_lock(&filesystem->turn);
+    pthread_mutex_lock(&syncer->lock);
+    bool unfit = filesystem->unfit;
+    bool done = filesystem->begun_count > begun_count;
+    filesystem->begun_count += !unfit && !done;
+    pthread_mutex_unlock(&syncer->lock);
+    int result = unfit ? -ENOSYS : 0;
+    if (!unfit && !done) {
+        int64_t started_ns = now_ns(syncer);
+        result = syncer->io->ops->filesystem_sync(syncer->io, filesystem->handle);
+        pthread_mutex_lock(&syncer->lock);
+        pb_histogram_add(&syncer->filesystem_us, (now_ns(syncer) - started_ns) / 1000);
+        filesystem->unfit = filesystem->unfit || result != 0;
+        pthread_mutex_unlock(&syncer->lock);
+    }
+    pthread_mutex_unlock(&filesystem->turn);
+    return result;
+}
+
 int pb_syncer_sync_directory(pb_syncer *syncer, const char *log_dir, bool try_only)
 {
     pthread_mutex_lock(&syncer->lock);
@@ -121,13 +148,7 @@ int pb_syncer_sync_directory(pb_syncer *syncer, const char *log_dir, bool try_on
     pthread_mutex_unlock(&syncer->lock);
     if (!fit || try_only)
         return fit ? 0 : -ENOSYS;
-    int64_t started_ns = now_ns(syncer);
-    int result = syncer->io->ops->filesystem_sync(syncer->io, filesystem->handle);
-    pthread_mutex_lock(&syncer->lock);
-    pb_histogram_add(&syncer->filesystem_us, (now_ns(syncer) - started_ns) / 1000);
-    filesystem->unfit = filesystem->unfit || result != 0;
-    pthread_mutex_unlock(&syncer->lock);
-    return result;
+    return sync_whole(syncer, filesystem);
 }
 
 /* Begin what is due, all of it up to MOST; how many. */
@@ -158,12 +179,11 @@ static int begin_jobs(pb_syncer *syncer, pb_link *taken, sync_job *jobs)
 static void sync_filesystem(pb_syncer *syncer, sync_job *jobs, int count, pb_sync_filesystem *filesystem)
 {
     int64_t started_ns = now_ns(syncer);
-    int result = syncer->io->ops->filesystem_sync(syncer->io, filesystem->handle);
+    int result = sync_whole(syncer, filesystem);
     int64_t taken_ns = now_ns(syncer) - started_ns;
     pthread_mutex_lock(&syncer->lock);
-    syncer->filesystem_ns = average(syncer->filesystem_ns, taken_ns);
-    pb_histogram_add(&syncer->filesystem_us, taken_ns / 1000);
-    filesystem->unfit = filesystem->unfit || result != 0;
+    if (result == 0)
+        syncer->filesystem_ns = average(syncer->filesystem_ns, taken_ns);
     pthread_mutex_unlock(&syncer->lock);
     for (int i = 0; i < count; i++) {
         if (jobs[i].filesystem != filesystem)
@@ -264,6 +284,7 @@ void pb_syncer_destroy(pb_syncer *syncer)
         if (syncer->filesystems[i].handle >= 0)
             (void)syncer->io->ops->file_close(syncer->io, syncer->filesystems[i].handle);
         free(syncer->filesystems[i].path);
+        pthread_mutex_destroy(&syncer->filesystems[i].turn);
     }
     pthread_mutex_destroy(&syncer->lock);
 }

@@ -24,6 +24,8 @@ typedef struct pb_sync_filesystem {
     char *path;
     int handle;
     bool unfit;
+    int64_t begun_count;  /* syncs of it */
+    pthread_mutex_t turn; /* one syncs it at a time: of two only one would be told. Taken before the syncer's lock */
 } pb_sync_filesystem;
 
 typedef struct pb_syncer {
