@@ -186,6 +186,7 @@ static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, 
     int ended_count = end_unsynced(partition, &finished);
     note_company(partition, ended_count);
     pb_durable_end_duplicates(partition, &finished);
+    pb_hot_after_round(partition);
     bool again = needs_sync(partition);
     partition->syncing = again;
     partition->readers -= !again;
@@ -278,7 +279,6 @@ pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round
     PB_ASSERT(partition->syncing);
     partition->rounding = false;
     pb_log_sync_end(partition->log, round, result);
-    pb_hot_after_round(partition);
     pb_sync_outcome outcome = conclude(partition, count_durable(partition, round, result), result, here);
     pb_log_sync_release(round);
     return outcome;

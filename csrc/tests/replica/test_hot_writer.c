@@ -1,0 +1,155 @@
+/* The writer of a hot log that found no room in the ring: it is sent on, whatever becomes of what it waits for. Nothing
+ * here runs by itself: the syncer, the flusher and the reactor are the test's. */
+#include "replica/append.h"
+#include "replica/durable.h"
+#include "tests/log/log_fixture.h"
+
+enum { RING_BYTES = 64 << 10, SMALL_BYTES = 1000, LARGE_BYTES = 100000 /* more than the ring takes */ };
+
+static fixture f;
+static pb_io_ops ops;
+static pb_ring_identity identity;
+static char rings[64];
+static pb_reactor reactor;
+static pb_partition *partition;
+static int syncs_due, flushes_due, failure_count, ended_count, last_error;
+
+static void note_sync(pb_partition *of)
+{
+    CHECK(of == partition);
+    syncs_due++;
+}
+
+static void note_flush(pb_partition *of)
+{
+    CHECK(of == partition);
+    flushes_due++;
+}
+
+static void note_failure(pb_partition *of, enum pb_partition_failure what, int error)
+{
+    CHECK(of == partition && what == PB_SYNC_FAILED && error < 0);
+    failure_count++;
+}
+
+static void wake_nobody(pb_loop *loop)
+{
+    CHECK(loop == NULL);
+}
+
+static int64_t write_at_once(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
+{
+    CHECK(loop == NULL && op != NULL);
+    return fixture_ops->file_write(f.io, file, iov, count, position);
+}
+
+static void end_append(pb_partition_append_op *op, pb_reactor *here)
+{
+    CHECK(here == NULL || here == &reactor);
+    ended_count++;
+    last_error = op->append.error;
+    free(op->append.bytes);
+    free(op);
+}
+
+static void begin(void)
+{
+    fixture_init(&f);
+    ops = *fixture_ops;
+    ops.loop_wake = wake_nobody;
+    ops.write_start = write_at_once;
+    f.io->ops = &ops;
+    strcpy(rings, "/dev/shm/pb-hot-test-XXXXXX");
+    CHECK(mkdtemp(rings) != NULL);
+    const pb_ring_pool_options options = {
+        .io = f.io, .directory = rings, .budget_bytes = 1 << 20, .ring_bytes = RING_BYTES};
+    const uint8_t directory_id[PB_RING_UUID_BYTES] = {7};
+    CHECK_INT(pb_ring_pool_open(&options, &f.options.rings, NULL), 0);
+    CHECK_INT(pb_ring_pool_add_log_dir(f.options.rings, "/tmp", directory_id), 0);
+    strcpy(identity.topic, "t");
+    f.options.ring_identity = &identity;
+    f.options.config.segment_bytes = 1 << 20; /* so little that no zeros are written ahead */
+    fixture_open(&f);
+    CHECK_INT(pb_log_heat(f.log, &f.guard), 0);
+    const pb_partition_rules rules = {.min_insync_replicas = 1, .durable_acks = true};
+    partition = pb_partition_create(f.io, "t", FIXTURE_TOPIC_ID, 0, f.log, &rules);
+    partition->sync_due = note_sync;
+    partition->flush_due = note_flush;
+    partition->failed = note_failure;
+    pb_partition_start_leading(partition, 0);
+    memset(&reactor, 0, sizeof reactor);
+    reactor.io = f.io;
+    syncs_due = flushes_due = failure_count = ended_count = 0;
+}
+
+/* Nobody has it any more: it can be taken. */
+static void end(void)
+{
+    CHECK_INT(reactor.holds, 0);
+    CHECK(pb_partition_take_log(partition) == f.log);
+    pb_partition_release(partition);
+    (void)pb_log_close(f.log, true, NULL);
+    f.log = NULL;
+    pb_ring_pool_close(f.options.rings);
+    fixture_remove(rings);
+    fixture_free(&f);
+}
+
+static void produce(int value_length)
+{
+    pb_append *append = append_make((batch_spec){.timestamp = 1000, .value_length = value_length});
+    pb_partition_append_op *op = calloc(1, sizeof *op);
+    op->append = *append;
+    pb_list_init(&op->append.link);
+    op->done = end_append;
+    free(append);
+    bool must_pump;
+    CHECK_INT(pb_partition_append_batch(partition, op, &must_pump), 0);
+    CHECK(must_pump);
+    pb_partition_pump(partition, &reactor);
+}
+
+TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
+{
+    begin();
+    produce(SMALL_BYTES);
+    CHECK_INT(syncs_due, 1);
+    produce(LARGE_BYTES);
+    CHECK(partition->waits && flushes_due == 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/00000000000000000000.log", f.directory);
+    CHECK_INT(unlink(path), 0);
+    pb_log_guard guard = pb_partition_guard(partition);
+    CHECK_INT(pb_log_upkeep(f.log, &guard, 1, NULL), -ESTALE);
+    pb_log_sync_round round;
+    CHECK(!pb_partition_sync_begin(partition, &round));
+    pb_reactor_drain(&reactor);
+    CHECK_INT(ended_count, 2);
+    CHECK(last_error != 0 && failure_count == 1);
+    end();
+}
+
+TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
+{
+    begin();
+    pb_durable_stop_syncs(partition); /* as for a roll, which cannot be while somebody writes */
+    produce(LARGE_BYTES);
+    CHECK(partition->waits && flushes_due == 0);
+    pb_durable_allow_syncs(partition);
+    pb_reactor_drain(&reactor);
+    CHECK(partition->waits && flushes_due == 1);
+    CHECK(pb_partition_flush(partition, NULL).again);
+    CHECK(!pb_partition_flush(partition, NULL).again);
+    pb_reactor_drain(&reactor);
+    CHECK_INT(syncs_due, 1);
+    pb_log_sync_round round;
+    CHECK(pb_partition_sync_begin(partition, &round));
+    int result = pb_partition_sync_run(partition, &round, NULL);
+    CHECK_INT(result, 0);
+    CHECK(!pb_partition_sync_end(partition, &round, result, NULL).again);
+    CHECK_INT(ended_count, 1);
+    CHECK_INT(last_error, 0);
+    end();
+}
+
+CHECK_MAIN()
