@@ -296,8 +296,8 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
     };
     if (next_offset >= 0) {
         pb_log_lock(guard);
-        /* The segment that took its place has the batches elsewhere. */
-        if (atomic_load(&plan->segment->names) != PB_NAMES_GONE)
+        /* After a cut, or when another segment took its place, what follows lies elsewhere. */
+        if (has_bytes(log, plan->segment, plan->start.position + length))
             pb_log_add_read_hint(log, plan->segment->base_offset, next_offset, plan->start.position + length);
         pb_log_unlock(guard);
     }

@@ -261,6 +261,43 @@ TEST(a_log_can_be_read_in_the_middle_of_a_cut)
     fixture_free(&f);
 }
 
+/* Before a look at the log somebody has cut it, and others have appended. */
+static int looks_left;
+
+static void cut_and_lock(void *context)
+{
+    fixture *f = truncating;
+    if (f != NULL && looks_left-- == 0) {
+        truncating = NULL;
+        CHECK_INT(pb_log_truncate(f->log, &f->guard, 5, NULL), 0);
+        for (int i = 5; i < 30; i++)
+            CHECK_INT(log_append(f, (batch_spec){.timestamp = 5000 + i, .value_length = 300}), i);
+    }
+    fixture_lock(context);
+}
+
+TEST(where_a_reader_beside_a_cut_found_batches_is_not_remembered)
+{
+    fixture f;
+    fixture_start(&f);
+    for (int i = 0; i < 12; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1000 + i, .value_length = 100}), i);
+    pb_log_guard guard = {cut_and_lock, fixture_unlock, &f.mutex};
+    pb_log_slice slice;
+    truncating = &f;
+    looks_left = 1; /* the first one plans the read */
+    CHECK_INT(pb_log_read(f.log, &guard, 6, 500, 12, true, &slice), 0);
+    CHECK(truncating == NULL && slice.segment != NULL && slice.end_offset < 12);
+    int64_t next = slice.end_offset;
+    pb_segment_release(slice.segment);
+    CHECK_INT(pb_log_read(f.log, &f.guard, next, 1, 30, true, &slice), 0);
+    uint8_t header[PB_BATCH_HEADER_BYTES];
+    CHECK_INT(pb_io_read_all(f.io, slice.file, header, sizeof(header), slice.position), 0);
+    CHECK_INT(pb_be64_load(header), next);
+    pb_segment_release(slice.segment);
+    fixture_free(&f);
+}
+
 /* What nobody here has cut is told as before. */
 TEST(a_file_that_something_else_has_cut_is_still_told)
 {
