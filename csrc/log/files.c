@@ -89,7 +89,8 @@ int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_by
     return 0;
 }
 
-/* Under the lock: give up the file of the sealed segment that was not used for longest, when there are too many. */
+/* Under the lock: give up the file of the sealed segment that was not used for longest, when there are too many. Not of
+ * one that is to be synced: of an inode that nobody has open the kernel may forget that a write failed. */
 static int take_idle_file(pb_log *log, const pb_segment *keep)
 {
     pb_segment *oldest = NULL;
@@ -100,7 +101,8 @@ static int take_idle_file(pb_log *log, const pb_segment *keep)
             continue;
         open_count++;
         /* One reference is the log's own, and new ones are only taken under the lock. */
-        if (segment != keep && atomic_load_explicit(&segment->references, memory_order_acquire) == 1 &&
+        if (segment != keep && pb_log_segment_end(log, i) <= log->durable_end &&
+            atomic_load_explicit(&segment->references, memory_order_acquire) == 1 &&
             (oldest == NULL || log->use_count - segment->used > log->use_count - oldest->used))
             oldest = segment;
     }

@@ -139,4 +139,37 @@ TEST(a_slice_tells_whether_there_is_more)
     fixture_free(&f);
 }
 
+/* One batch to a segment. */
+enum { OLD = 10, NEW = 4 };
+
+static void read_old(fixture *f)
+{
+    for (int i = 0; i < OLD; i++)
+        check_read(f, i, 1, i, -1);
+}
+
+TEST(a_sealed_segment_keeps_its_file_until_it_is_synced)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 1000;
+    fixture_open(&f);
+    for (int i = 0; i <= OLD; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1000, .value_length = 800}), i);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(pb_log_durable_end(f.log), OLD + 1);
+    for (int i = OLD + 1; i <= OLD + NEW; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1000, .value_length = 800}), i);
+    read_old(&f);
+    for (int i = OLD + 1; i < OLD + NEW; i++)
+        CHECK(f.log->segments[i]->file >= 0);
+    CHECK_INT(f.log->segments[0]->file, -1);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+    read_old(&f);
+    for (int i = OLD + 1; i < OLD + NEW; i++)
+        CHECK_INT(f.log->segments[i]->file, -1);
+    fixture_free(&f);
+}
+
 CHECK_MAIN()
