@@ -114,6 +114,18 @@ static int flush_indexes(pb_log *log, const pb_log_guard *guard, pb_flush_syncs 
     return 0;
 }
 
+/* It could not be written: to be tried again, unless a newer one is due, which says more. */
+static void keep_due(pb_log *log, const pb_log_guard *guard, pb_roll *roll)
+{
+    pb_log_lock(guard);
+    bool newest = pb_list_empty(&log->snapshots_due);
+    if (newest)
+        pb_list_push_back(&log->snapshots_due, &roll->link);
+    pb_log_unlock(guard);
+    if (!newest)
+        pb_roll_free(roll);
+}
+
 static int flush_snapshots(pb_log *log, const pb_log_guard *guard, bool sync)
 {
     for (;;) {
@@ -125,10 +137,11 @@ static int flush_snapshots(pb_log *log, const pb_log_guard *guard, bool sync)
         pb_roll *roll = PB_CONTAINER(link, pb_roll, link);
         int rc = pb_producer_snapshot_write(log->io, log->directory, roll->base_offset, roll->snapshot,
                                             roll->snapshot_length, sync);
-        /* A snapshot that could not be written is not missed: an older one and the batches after it say the same. */
-        pb_roll_free(roll);
-        if (rc != 0)
+        if (rc != 0) {
+            keep_due(log, guard, roll);
             return rc;
+        }
+        pb_roll_free(roll);
     }
 }
 

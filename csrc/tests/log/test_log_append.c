@@ -245,6 +245,36 @@ TEST(a_roll_comes_by_time_and_leaves_a_snapshot)
     fixture_free(&f);
 }
 
+static int leave_no_room_for_snapshots(pb_io *io, const char *path, int flags)
+{
+    bool snapshot = flags & PB_OPEN_CREATE && strstr(path, ".snapshot") != NULL;
+    return snapshot ? -ENOSPC : fixture_ops->file_open(io, path, flags);
+}
+
+TEST(a_snapshot_that_found_no_room_is_written_when_there_is_some)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_ms = 1000;
+    fixture_open(&f);
+    CHECK_INT(produce(&f, 0, 0, 1), 0);
+    pb_io_ops full = *fixture_ops;
+    full.file_open = leave_no_room_for_snapshots;
+    f.io->ops = &full;
+    pb_failure failure;
+    for (int i = 1; i <= 3; i++) { /* each begins a segment */
+        CHECK_INT(log_append(&f, (batch_spec){.timestamp = 1000 + 1001 * i}), i);
+        CHECK_INT(f.log->segment_count, i + 1);
+        CHECK_INT(pb_log_upkeep(f.log, &f.guard, 0, &failure), -ENOSPC);
+        CHECK_INT(pb_log_upkeep(f.log, &f.guard, 0, &failure), -ENOSPC);
+    }
+    f.io->ops = fixture_ops;
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 0, &failure), 0);
+    CHECK(file_exists(&f, "00000000000000000003.snapshot"));
+    CHECK(!file_exists(&f, "00000000000000000001.snapshot")); /* the newest says all */
+    fixture_free(&f);
+}
+
 /* Then the clock decides, also when the log has been closed or recovered in between. */
 TEST(no_roll_by_timestamps_when_the_first_batch_has_none)
 {
