@@ -256,6 +256,13 @@ bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
     return has;
 }
 
+static int open_direct(const pb_log *log, int64_t base_offset)
+{
+    char path[PB_LOG_PATH_BYTES];
+    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
+    return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
+}
+
 /* ---- zeros ahead ---- */
 
 /* How much is filled next, up to the segment's end, and from where on. 0: nothing for now. */
@@ -279,8 +286,9 @@ bool pb_log_wants_zeros(const pb_log *log)
     return hot != NULL && next_zeros(hot, &position) > 0;
 }
 
-/* Under flush_lock: what is about to be filled, with its blocks. It may have become nothing meanwhile. */
-static int begin_zeros(const pb_log *log, pb_hot *hot)
+/* Under flush_lock: what is about to be filled, with its blocks, and the file for it. It may have become nothing
+ * meanwhile. */
+static int begin_zeros(const pb_log *log, pb_hot *hot, int *file)
 {
     int64_t position = 0;
     PB_ASSERT(hot->zeroing_position < 0);
@@ -288,7 +296,9 @@ static int begin_zeros(const pb_log *log, pb_hot *hot)
     if (hot->zeroing_bytes == 0)
         return 0;
     hot->zeroing_position = position;
-    return allocate_to(log, hot, position + hot->zeroing_bytes);
+    /* A handle is told of a failure once, and hot->file's is for the round beside us. */
+    *file = open_direct(log, hot->segment->base_offset);
+    return *file < 0 ? *file : allocate_to(log, hot, position + hot->zeroing_bytes);
 }
 
 /* Under flush_lock: they are written, or cannot be. Without them all is only slower; a disk that fails says so at the
@@ -324,13 +334,13 @@ void pb_log_hurry_zeros(pb_log *log)
 }
 
 /* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
-static int write_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others)
+static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const atomic_int *others)
 {
     const pb_io_ops *ops = log->io->ops;
     const uint8_t *zeros = ops->zeros(log->io);
     int rc = zeros == NULL ? -ENOMEM : 0;
     if (rc == 0)
-        rc = ops->file_truncate(log->io, hot->file, hot->zeroing_position + hot->zeroing_bytes);
+        rc = ops->file_truncate(log->io, file, hot->zeroing_position + hot->zeroing_bytes);
     int64_t begin = pb_tail_ring_end(hot->ring);
     for (int64_t done = 0, part; rc == 0 && done < hot->zeroing_bytes; done += part) {
         bool large = atomic_load(&hot->round_bytes) >= LARGE_ROUND_BYTES;
@@ -338,7 +348,7 @@ static int write_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *o
         part = large ? PB_ZEROS_BYTES : ZERO_PIECE_BYTES;
         part = part < left ? part : left;
         struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)part};
-        rc = pb_io_write_all(log->io, hot->file, &iov, 1, hot->zeroing_position + done);
+        rc = pb_io_write_all(log->io, file, &iov, 1, hot->zeroing_position + done);
         if (!large)
             pace_zeros(log, hot, others, begin, done + part);
     }
@@ -351,29 +361,25 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int 
     pb_hot *hot = begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
-    int rc = begin_zeros(log, hot);
+    int file = -1;
+    int rc = begin_zeros(log, hot, &file);
     bool begun = hot->zeroing_bytes > 0;
     pthread_mutex_unlock(&log->flush_lock);
     if (!begun)
         return 0;
     if (rc == 0)
-        rc = write_zeros(log, hot, others);
-    /* So that no round has to wait for what the zeros have changed. It may also be the one sync that is told of a
-     * failure. */
-    int sync_rc = log->io->ops->file_sync(log->io, hot->file);
+        rc = write_zeros(log, hot, file, others);
+    int sync_rc = 0;
+    if (file >= 0) { /* so that no round has to wait for what the zeros have changed */
+        sync_rc = log->io->ops->file_sync(log->io, file);
+        log->io->ops->file_close(log->io, file);
+    }
     pthread_mutex_lock(&log->flush_lock);
     end_zeros(log, hot, rc == 0);
     return end_flush(log, guard, sync_rc);
 }
 
 /* ---- cold -> hot ---- */
-
-static int open_direct(const pb_log *log, int64_t base_offset)
-{
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
-    return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
-}
 
 /* Point `hot` to a segment of which `size_bytes` are in its file, which has `made_bytes` of blocks. The last block,
  * when it is not full, comes into the ring. */

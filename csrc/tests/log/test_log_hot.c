@@ -718,4 +718,91 @@ TEST(a_sync_that_waited_for_zeros_does_not_mistake_the_next_segment_for_its_own)
     free(s);
 }
 
+/* ---- a disk that fails: Linux tells each handle once that pages of its file could not be written ---- */
+
+static hot_fixture *losing; /* it syncs once more while its zeros are synced; NULL: nothing has been lost */
+static int lost_error;      /* what is told */
+static bool told_of[1024];  /* by handle */
+
+static int tell_once(pb_io *io, int file)
+{
+    (void)io;
+    CHECK(file >= 0 && file < 1024);
+    if (told_of[file] || lost_error == 0)
+        return 0;
+    told_of[file] = true;
+    hot_fixture *h = losing;
+    losing = NULL;
+    if (h != NULL)
+        (void)pb_log_sync(h->f.log, &h->f.guard, NULL);
+    return lost_error;
+}
+
+/* A hot log with a batch that went through the page cache before, none of it durable. */
+static void open_losing(hot_fixture *h, pb_io_ops *ops)
+{
+    hot_open_within(h, 4 << 20, 8 << 20);
+    hot_append(h, 5000);
+    CHECK_INT(pb_log_heat(h->f.log, &h->f.guard), 0);
+    hot_append(h, 5000);
+    *ops = *fixture_ops;
+    ops->file_sync = tell_once;
+    h->f.io->ops = ops;
+    memset(told_of, 0, sizeof(told_of));
+}
+
+/* The log has failed, and nothing of it is durable. */
+static void close_losing(hot_fixture *h)
+{
+    CHECK(pb_log_failed(h->f.log));
+    CHECK_INT(pb_log_durable_end(h->f.log), 0);
+    lost_error = 0;
+    h->f.io->ops = fixture_ops;
+    (void)pb_log_close(h->f.log, false, NULL);
+    h->f.log = NULL;
+    pb_ring_pool_close(h->f.options.rings);
+    fixture_remove(h->rings);
+    fixture_free(&h->f);
+    for (int i = 0; i < h->count; i++)
+        free(h->bytes[i]);
+}
+
+TEST(what_zeros_are_told_of_a_failure_is_told_to_the_round_beside_them)
+{
+    static hot_fixture h;
+    pb_io_ops ops;
+    open_losing(&h, &ops);
+    lost_error = -EIO;
+    losing = &h;
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), -EIO);
+    close_losing(&h);
+}
+
+static int refuse_to_open(pb_io *io, const char *path, int flags)
+{
+    return flags & PB_OPEN_DIRECT ? -EMFILE : fixture_ops->file_open(io, path, flags);
+}
+
+TEST(a_log_does_without_zeros_when_it_has_no_handle_for_them)
+{
+    static hot_fixture h;
+    hot_open_within(&h, 4 << 20, 8 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    hot_append(&h, 5000);
+    pb_io_ops ops = *fixture_ops;
+    ops.file_open = refuse_to_open;
+    h.f.io->ops = &ops;
+    CHECK(pb_log_wants_zeros(h.f.log));
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
+    CHECK(!pb_log_wants_zeros(h.f.log)); /* not again and again */
+    for (int i = 0; i < 20; i++) {
+        hot_append(&h, 100000);
+        CHECK(!sync_by_write(&h));
+        CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
+    }
+    hot_read_all(&h);
+    h.f.io->ops = fixture_ops;
+    hot_free(&h);
+}
+
 CHECK_MAIN()
