@@ -90,10 +90,12 @@ int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
     if (busy || failed)
         return pb_log_fail(log, failure, failed ? -EIO : -EBUSY, "cannot hold the log");
     int rc = pb_log_cool_held(log, guard, failure);
-    if (rc == 0)
+    bool cold = rc == 0;
+    if (cold)
         rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
-    /* What a full disk keeps back stays in memory and moves along: to leave such a disk is why many logs move. */
-    if (pb_error_passes(rc))
+    /* What is derived, and a full disk keeps back, stays in memory and moves along: to leave such a disk is why many
+     * logs move. */
+    if (cold && pb_error_passes(rc))
         return 0;
     pb_log_return_tokens(log, guard);
     return rc;

@@ -805,4 +805,26 @@ TEST(a_log_does_without_zeros_when_it_has_no_handle_for_them)
     hot_free(&h);
 }
 
+static int64_t find_no_room(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    (void)io;
+    (void)file;
+    (void)iov;
+    (void)count;
+    (void)position;
+    return -ENOSPC;
+}
+
+TEST(a_hot_log_that_cannot_be_emptied_is_not_held)
+{
+    static hot_fixture h;
+    pb_io_ops ops;
+    open_losing(&h, &ops);
+    ops.file_write = find_no_room; /* of a file system that copies what it writes over */
+    CHECK_INT(pb_log_hold(h.f.log, &h.f.guard, NULL), -ENOSPC);
+    CHECK(!h.f.log->writing && !h.f.log->maintaining);
+    CHECK(pb_log_gathered_bytes(h.f.log) > 0);
+    close_losing(&h);
+}
+
 CHECK_MAIN()
