@@ -83,9 +83,10 @@ static int settle(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb
     pb_segment *active = pb_log_active(log);
     int rc = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
     /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
-    if (rc == 0)
-        rc = log->io->ops->file_sync(log->io, active->file);
+    int synced = rc == 0 ? pb_log_sync_data(log, active->file) : 0;
+    rc = rc == 0 ? synced : rc;
     pb_log_lock(guard);
+    log->failed = log->failed || synced != 0;
     log->directory_dirty = true;
     if (rc == 0)
         take_back(log, end_offset);

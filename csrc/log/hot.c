@@ -176,7 +176,7 @@ static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
         pb_hot_count_round(hot, end);
     while (rc == 0 && hot->flushed_end < end)
         rc = flush_some(log, hot, end, each);
-    if (rc == 0 && durable && hot->unsynced && (rc = log->io->ops->file_sync(log->io, hot->file)) == 0)
+    if (rc == 0 && durable && hot->unsynced && (rc = pb_log_sync_data(log, hot->file)) == 0)
         hot->unsynced = false;
     return rc;
 }
@@ -371,7 +371,7 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int 
         rc = write_zeros(log, hot, file, others);
     int sync_rc = 0;
     if (file >= 0) { /* so that no round has to wait for what the zeros have changed */
-        sync_rc = log->io->ops->file_sync(log->io, file);
+        sync_rc = pb_log_sync_data(log, file);
         log->io->ops->file_close(log->io, file);
     }
     pthread_mutex_lock(&log->flush_lock);
@@ -490,7 +490,7 @@ static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
     /* A later sync passes over a file of which all is durable, and after a loss of power it would end in zeros again.
      */
     if (rc == 0 && !hot->unsynced)
-        rc = ops->file_sync(log->io, hot->file);
+        rc = pb_log_sync_data(log, hot->file);
     if (rc != 0)
         return rc;
     pb_log_lock(guard);

@@ -172,6 +172,9 @@ int pb_log_segment_floor(const pb_log *log, int64_t offset);
  * who looks again finds what there is. No lock. */
 int pb_log_judge_read(const pb_log *log, const pb_log_guard *guard, const pb_segment *segment, int64_t size_bytes,
                       int result);
+/* Sync batches of a segment. After a failure the log has failed, whatever the reason, which the kernel tells once: of
+ * memory that the disk's driver lacked it is -EIO, not -ENOMEM, so that nobody takes it for one that passes. */
+int pb_log_sync_data(pb_log *log, int file);
 /* Where segment `index` ends: the next one's base, or the written end. [lock] */
 int64_t pb_log_segment_end(const pb_log *log, uint32_t index);
 /* The list of segments has changed: count the bytes of the sealed ones. [lock] */

@@ -37,6 +37,16 @@ bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round)
     return true;
 }
 
+int pb_log_sync_data(pb_log *log, int file)
+{
+    int rc = log->io->ops->file_sync(log->io, file);
+    if (rc == 0)
+        return 0;
+    /* What could not be written is clean now, and would be read and trusted by the next who opens the file. */
+    (void)log->io->ops->file_drop(log->io, file, 0, 0);
+    return pb_error_passes(rc) && rc != -ENOSPC && rc != -EDQUOT ? -EIO : rc;
+}
+
 /* One segment. Deleted meanwhile, or replaced by one that is synced, it needs none. */
 static int sync_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segment)
 {
@@ -48,11 +58,7 @@ static int sync_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segm
     rc = pb_log_open_segment(log, guard, segment, &file);
     if (rc != 0)
         return rc == -ENOENT && atomic_load(&segment->names) == PB_NAMES_GONE ? 0 : rc;
-    rc = log->io->ops->file_sync(log->io, file);
-    /* What could not be written is clean now, and would be read and trusted by the next who opens the file. */
-    if (rc != 0)
-        (void)log->io->ops->file_drop(log->io, file, 0, 0);
-    return rc;
+    return pb_log_sync_data(log, file);
 }
 
 int pb_log_sync_run(pb_log *log, const pb_log_guard *guard, pb_log_sync_round *round, pb_failure *failure)

@@ -778,6 +778,17 @@ TEST(what_zeros_are_told_of_a_failure_is_told_to_the_round_beside_them)
     close_losing(&h);
 }
 
+TEST(a_hot_log_has_failed_when_its_pages_found_no_memory_to_be_written)
+{
+    static hot_fixture h;
+    pb_io_ops ops;
+    open_losing(&h, &ops);
+    lost_error = -ENOMEM;
+    CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), -EIO);
+    CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), -EIO);
+    close_losing(&h);
+}
+
 static int refuse_to_open(pb_io *io, const char *path, int flags)
 {
     return flags & PB_OPEN_DIRECT ? -EMFILE : fixture_ops->file_open(io, path, flags);

@@ -520,6 +520,59 @@ TEST(a_failed_sync_is_not_forgotten)
     fixture_free(&f);
 }
 
+static int syncs_failed;
+
+/* Told once; what is lost is clean from then on. */
+static int lack_memory_once(pb_io *io, int file)
+{
+    (void)io;
+    CHECK(file >= 0);
+    return syncs_failed++ == 0 ? -ENOMEM : 0;
+}
+
+TEST(a_sync_that_lacked_memory_is_not_tried_again)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 3);
+    pb_failure failure;
+    pb_io_ops failing = *fixture_ops;
+    failing.file_sync = lack_memory_once;
+    f.io->ops = &failing;
+    syncs_failed = 0;
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EIO);
+    CHECK(pb_log_failed(f.log));
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EIO);
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    f.io->ops = fixture_ops;
+    fixture_free(&f);
+}
+
+TEST(a_repair_that_is_told_of_lost_batches_is_the_last)
+{
+    fixture f;
+    fixture_start(&f);
+    fill(&f, 3);
+    pb_link finished;
+    pb_list_init(&finished);
+    CHECK_INT(pb_log_append(f.log, append_make((batch_spec){.timestamp = 2000, .value_length = 900})), 0);
+    CHECK(log_write_limited(&f, 100, &finished));
+    append_free(PB_CONTAINER(pb_list_pop_front(&finished), pb_append, link));
+    CHECK(pb_log_needs_repair(f.log));
+    pb_failure failure;
+    pb_io_ops failing = *fixture_ops;
+    failing.file_sync = lack_memory_once;
+    f.io->ops = &failing;
+    syncs_failed = 0;
+    CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), -EIO);
+    CHECK(pb_log_failed(f.log));
+    CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), -EIO);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, &failure), -EIO);
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    f.io->ops = fixture_ops;
+    fixture_free(&f);
+}
+
 /* A file tells one sync only that it could not be written. */
 TEST(one_sync_at_a_time)
 {
