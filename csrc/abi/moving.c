@@ -37,11 +37,12 @@ int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure)
     return pb_abi_fail(failure, &inner, pb_partition_stop_writes(partition, &inner));
 }
 
-int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int32_t for_good,
+int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int64_t cut_count, int32_t for_good,
                               pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    return pb_abi_fail(failure, &inner, pb_partition_move(partition, directory, for_good != 0, &inner));
+    return pb_abi_fail(failure, &inner,
+                       pb_partition_move(partition, directory, (uint32_t)cut_count, for_good != 0, &inner));
 }
 
 void pb_partition_go_back(pb_partition *partition)

@@ -255,6 +255,7 @@ void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_part
             .appended_records = partition->appended_records,
             .fetched_bytes = atomic_load_explicit(&partition->fetched_bytes, memory_order_relaxed),
             .cut_offset = pb_log_cut_offset(partition->log),
+            .cut_count = pb_log_cut_count(partition->log),
         };
         int64_t age_ns;
         pb_partition_exposure(partition, &out[i].exposed_bytes, &age_ns);
@@ -419,6 +420,7 @@ int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out
             .largest_timestamp_ms = segments[i].largest_timestamp_ms,
             .modified_ms = segments[i].modified_ms,
             .file_bytes = segments[i].file_bytes,
+            .generation = segments[i].generation,
         };
     free(segments);
     return count;

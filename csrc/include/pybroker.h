@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 9
+#define PB_ABI_VERSION 10
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -32,8 +32,7 @@ const char *pb_native_crc32c_name(void);
  * capacity, -EINVAL corrupt. */
 int64_t pb_native_decompress(int32_t codec, const uint8_t *data, size_t length, uint8_t *out, size_t capacity);
 
-/* ---- broker --------------------------------------------------------------------------------------------------------
- */
+/* ---- broker ------------------------------------------------------------------------------------------------------ */
 
 /* Words for a person about a failed call. Owner: the caller. */
 typedef struct pb_native_failure {
@@ -92,8 +91,7 @@ int32_t pb_broker_serve_apis(pb_broker *broker, const pb_api_range *ranges, int3
 int32_t pb_broker_listen(pb_broker *broker, const char *name, const char *host, int32_t port, int32_t *bound_port,
                          pb_native_failure *failure);
 
-/* ---- events: C to Python -------------------------------------------------------------------------------------------
- */
+/* ---- events: C to Python ----------------------------------------------------------------------------------------- */
 
 enum pb_event_kind {
     PB_EVENT_REQUEST = 1,   /* a request for Python: answer with pb_request_reply or pb_request_close, once */
@@ -161,8 +159,7 @@ typedef struct pb_verified_partition {
  * producer is told. The Produce goes on; until then it waits, with the later requests of its connection. */
 void pb_request_verified(pb_broker *broker, uint64_t request, const int16_t *errors, int32_t count);
 
-/* ---- partitions ----------------------------------------------------------------------------------------------------
- */
+/* ---- partitions -------------------------------------------------------------------------------------------------- */
 
 /* What an acknowledgement, and being read, promise. NONE and INTERVAL: it is written. ACKS: it is durable; syncs are
  * begun as soon as something is written, and take all that has gathered. INTERVAL is for the caller, who calls
@@ -298,6 +295,7 @@ typedef struct pb_partition_state {
         exposed_bytes;  /* a power cut now may cost these, of what was appended since open: not known to be durable */
     int64_t exposed_ms; /* the oldest of them has been written for this long */
     int64_t cut_offset; /* the least end it was cut to since it was opened or last cleaned; INT64_MAX: none */
+    int64_t cut_count;  /* as long as it stays what it is, what was written does: no cut has begun or ended */
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);
@@ -348,7 +346,8 @@ typedef struct pb_partition_segment {
     int64_t size_bytes;
     int64_t largest_timestamp_ms;
     int64_t modified_ms;
-    int64_t file_bytes; /* so many of them are in its file and stay as they are */
+    int64_t file_bytes; /* so many of them are in its file and stay as they are, unless the log is cut */
+    int64_t generation; /* another one when the cleaner has put another file in its place */
 } pb_partition_segment;
 /* Oldest first; the last is the active one. Returns how many there are; fills at most `capacity`. */
 int32_t pb_partition_segments(pb_partition *partition, pb_partition_segment *out, int32_t capacity);
@@ -375,10 +374,11 @@ int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *fai
 /* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
  * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */
 int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure);
-/* While held: go on in `directory`, which has equal copies of all files, synced. From there pb_partition_go_back leads
- * back to where it was, unless it is `for_good`; syncs, and acks that wait for one, wait for pb_partition_unhold.
- * -EBUSY: again later; after any failure the log goes on where it was. Blocking. */
-int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int32_t for_good,
+/* While held: go on in `directory`, which has equal copies of all files, synced, and made since the log had that
+ * `cut_count`. From there pb_partition_go_back leads back to where it was, unless it is `for_good`; syncs, and acks
+ * that wait for one, wait for pb_partition_unhold. -EBUSY: again later; -ESTALE: the log was cut since, or a copy is
+ * not as long as the file; after any failure the log goes on where it was. Blocking. */
+int32_t pb_partition_relocate(pb_partition *partition, const char *directory, int64_t cut_count, int32_t for_good,
                               pb_native_failure *failure);
 /* While held, after a pb_partition_relocate that was not for good: as before it, whatever the disk says. */
 void pb_partition_go_back(pb_partition *partition);
@@ -430,8 +430,7 @@ typedef struct pb_partition_producer {
 } pb_partition_producer;
 int32_t pb_partition_producers(pb_partition *partition, pb_partition_producer *out, int32_t capacity);
 
-/* ---- replication: abi/replication.c --------------------------------------------------------------------------------
- */
+/* ---- replication: abi/replication.c ------------------------------------------------------------------------------ */
 
 /* Who has a partition, by node id, as its leader is told. This broker is one of the replicas, and in the ISR. */
 typedef struct pb_partition_leadership {
@@ -505,8 +504,7 @@ void pb_broker_limit_leader_replication(pb_broker *broker, int64_t bytes_per_sec
  * (follower.replication.throttled.rate); as above. */
 void pb_broker_limit_follower_replication(pb_broker *broker, int64_t bytes_per_second);
 
-/* ---- following: abi/fetcher.c ------------------------------------------------------------------------------------
- */
+/* ---- following: abi/fetcher.c ------------------------------------------------------------------------------------ */
 
 /* Fetches from one leader, on a connection of its own, what the partitions that follow with it lack. */
 typedef struct pb_fetcher pb_fetcher;
@@ -609,8 +607,7 @@ int64_t pb_heartbeat_sent(pb_heartbeat *heartbeat);
 /* At any time before pb_broker_close. */
 void pb_heartbeat_close(pb_heartbeat *heartbeat);
 
-/* ---- cleaning ------------------------------------------------------------------------------------------------------
- */
+/* ---- cleaning ---------------------------------------------------------------------------------------------------- */
 
 /* One pass of the log cleaner over a partition. Sizes in bytes. */
 typedef struct pb_clean_options {
@@ -682,8 +679,7 @@ void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second);
 int32_t pb_partition_first_timestamp(pb_partition *partition, int64_t from_offset, int64_t upper_offset,
                                      int64_t *timestamp_ms, pb_native_failure *failure);
 
-/* ---- tail rings: abi/rings.c ---------------------------------------------------------------------------------------
- */
+/* ---- tail rings: abi/rings.c ------------------------------------------------------------------------------------- */
 
 /* How the logs of a broker use rings. Sizes in bytes. */
 typedef struct pb_broker_rings {
@@ -734,8 +730,7 @@ int32_t pb_ring_file_replay(const char *path, const char *log_directory, int32_t
 /* PB_UUID_BYTES that change each time the machine starts. */
 int32_t pb_machine_boot_id(uint8_t *out);
 
-/* ---- metrics: abi/metrics.c ---------------------------------------------------------------------------------------
- */
+/* ---- metrics: abi/metrics.c -------------------------------------------------------------------------------------- */
 
 /* Counters since start, summed over reactors, and what there is now. */
 typedef struct pb_broker_stats {
@@ -801,8 +796,7 @@ int32_t pb_broker_request_times(pb_broker *broker, pb_request_times *out, int32_
  * *stuck_reactor does not. -ESHUTDOWN: they do not run. One caller waits for the other. Blocking. */
 int32_t pb_broker_ping(pb_broker *broker, int32_t timeout_ms, int64_t *latency_us, int32_t *stuck_reactor);
 
-/* ---- walking over segments, for tools and without a broker -------------------------------------------------------
- */
+/* ---- walking over segments, for tools and without a broker ------------------------------------------------------- */
 
 /* Walks over the segments of a partition in order: batches, what is none, and what indexes say of them. One thread at a
  * time; rows and flags are as csrc/log/walk.h tells. */
@@ -897,8 +891,7 @@ int32_t pb_walk_next(pb_walk *walk, pb_walk_row *rows, int32_t capacity, pb_nati
 void pb_walk_sum(const pb_walk *walk, pb_walk_totals *out);
 void pb_walk_close(pb_walk *walk);
 
-/* ---- measuring this machine, for tools ---------------------------------------------------------------------------
- */
+/* ---- measuring this machine, for tools --------------------------------------------------------------------------- */
 
 /* What disk, CPU and loopback device do, found out by doing it on the I/O backend a broker would take. The handle is of
  * the thread that opens and closes it; runs are blocking, and those over a file may run at once, on threads of their

@@ -162,6 +162,7 @@ static void replace_sources(pb_log *log, uint32_t first, pb_segment *cleaned, ui
         atomic_store(&log->segments[first + i]->names, PB_NAMES_GONE);
     atomic_store(&cleaned->names, PB_NAMES_SWAP);
     cleaned->used = log->use_count;
+    cleaned->generation = ++log->swap_count;
     /* Segments whose indexes are not synced are the newest: upkeep and the recovery point go by that. */
     if (first > 0 && log->segments[first - 1]->indexes != PB_SYNCED)
         cleaned->indexes = PB_UNSAVED;

@@ -236,6 +236,11 @@ int64_t pb_log_cut_offset(const pb_log *log)
     return log->cut_offset;
 }
 
+uint32_t pb_log_cut_count(const pb_log *log)
+{
+    return log->cut_count;
+}
+
 int64_t pb_log_checkpointed_end(const pb_log *log)
 {
     return log->config.compact ? log->written_end : log->durable_end;
@@ -381,6 +386,7 @@ int pb_log_segments(const pb_log *log, pb_segment_info **out, int *count)
             .largest_timestamp_ms = segment->largest_timestamp_ms,
             .modified_ms = segment->modified_ms,
             .file_bytes = pb_tail_settled_bytes(segment, segment->size_bytes),
+            .generation = segment->generation,
         };
     }
     *out = infos;

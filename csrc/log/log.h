@@ -179,7 +179,8 @@ typedef struct pb_segment_info {
     int64_t size_bytes;
     int64_t largest_timestamp_ms; /* -1 when it has no record */
     int64_t modified_ms;
-    int64_t file_bytes; /* so many of them are in its file and stay as they are */
+    int64_t file_bytes; /* so many of them are in its file and stay as they are, unless the log is cut */
+    int64_t generation; /* another one when the cleaner has put another file in its place */
 } pb_segment_info;
 
 /* Open, and recover when needed. [quiet] Blocking: not on a reactor. */
@@ -202,6 +203,9 @@ int64_t pb_log_durable_end(const pb_log *log);  /* [lock] */
 /* The least end it was cut to since it was opened or last cleaned: whatever was clean, what lies above has come since.
  * INT64_MAX: it was not cut. [lock] */
 int64_t pb_log_cut_offset(const pb_log *log);
+/* Grows when a cut or repair ends, and a cut also when it begins: as long as it stays what it is, what was written
+ * does. [lock] */
+uint32_t pb_log_cut_count(const pb_log *log);
 /* Checkpoints speak of nothing above: the durable end, or for a log that is compacted its end, since the cleaner's may
  * be of an earlier life. [lock] */
 int64_t pb_log_checkpointed_end(const pb_log *log);
@@ -369,14 +373,16 @@ int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failu
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
  * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later. Not
  * during a repair; a log that waits for one may move.
- * relocate, holding: the files in `directory` are the log from now on, all of them synced. Unless it is `for_good`, the
- * log may have to go back to files that are not, so what is durable stays what it was. -EBUSY: a sync is under way,
- * again later. After another failure the log is where it was.
- * go_back, after a relocate that was not for good: the log is where it was before. No failure: its files stayed open.
- * release: give the tokens back; appends that came meanwhile wait for the next write: begin one.
+ * relocate, holding: the files in `directory` are the log from now on, all of them synced. `cut_count` was the log's
+ * before any of them was copied; -ESTALE: it has been cut since, or a file has another size. Unless it is `for_good`,
+ * the log may have to go back to files that are not synced, so what is durable stays what it was. -EBUSY: a sync is
+ * under way, again later. After another failure the log is where it was. go_back, after a relocate that was not for
+ * good: the log is where it was before. No failure: its files stayed open. release: give the tokens back; appends that
+ * came meanwhile wait for the next write: begin one.
  */
 int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, bool for_good, pb_failure *failure);
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t cut_count, bool for_good,
+                    pb_failure *failure);
 void pb_log_go_back(pb_log *log, const pb_log_guard *guard);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */

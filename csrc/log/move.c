@@ -5,7 +5,8 @@
  * The copying is Python's: sealed segments and the bulk of the active one while the log serves, the rest while it is
  * held. Held, the log gives out offsets and queues appends, and readers go on, but nothing is written; so the copy can
  * be made equal, and switching over only exchanges the segments' handles. Readers that hold an old segment finish with
- * its old file, whose name may be gone by then.
+ * its old file, whose name may be gone by then. Equal is what has the size that it should have, and was copied since
+ * the log was last cut: a log that is cut and grows again has other bytes at the same places of the same file.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -191,9 +192,12 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
     return busy ? -EBUSY : 0;
 }
 
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, bool for_good, pb_failure *failure)
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t cut_count, bool for_good,
+                    pb_failure *failure)
 {
-    /* With both tokens the list of segments stands still. */
+    /* With both tokens the list of segments stands still, and nobody cuts them. */
+    if (log->cut_count != cut_count)
+        return pb_fail(failure, -ESTALE, "the log was cut since it was copied to %s", directory);
     uint32_t count = log->segment_count;
     pb_segment **segments = calloc(count, sizeof(pb_segment *));
     char *path = strdup(directory);

@@ -77,6 +77,7 @@ void pb_segment_take_over(pb_segment *to, pb_segment *from)
     to->largest_timestamp_offset = from->largest_timestamp_offset;
     to->last_time_entry_ms = from->last_time_entry_ms;
     to->modified_ms = from->modified_ms;
+    to->generation = from->generation;
     to->used = from->used;
     to->indexes = from->indexes;
     to->old_magic = from->old_magic;

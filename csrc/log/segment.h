@@ -72,6 +72,7 @@ struct pb_segment {
     int64_t largest_timestamp_offset; /* last offset of the batch that carries it */
     int64_t last_time_entry_ms;       /* timestamp of the time index's last entry; -1: none */
     int64_t modified_ms;
+    int64_t generation; /* the log's swap_count when the cleaner put it in place; 0: it has not */
     pb_index_buffer offset_index;
     pb_index_buffer time_index;
     pb_index_buffer transaction_index;

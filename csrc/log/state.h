@@ -110,6 +110,7 @@ struct pb_log {
     bool settled;         /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
     bool epochs_aside;    /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
     uint32_t cut_count;   /* truncations, as they begin and end, and repairs: what overlaps one proves nothing */
+    int64_t swap_count;   /* segments that the cleaner put in place since open */
     pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
 

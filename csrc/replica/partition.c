@@ -176,14 +176,15 @@ int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure)
     return result;
 }
 
-int pb_partition_move(pb_partition *partition, const char *directory, bool for_good, pb_failure *failure)
+int pb_partition_move(pb_partition *partition, const char *directory, uint32_t cut_count, bool for_good,
+                      pb_failure *failure)
 {
     /* A sync of files that the log may leave again proves nothing, and no append may be acknowledged by it. */
     if (!partition->moving)
         pb_durable_stop_syncs(partition);
     partition->moving = true;
     pb_log_guard guard = pb_partition_guard(partition);
-    return pb_log_relocate(partition->log, &guard, directory, for_good, failure);
+    return pb_log_relocate(partition->log, &guard, directory, cut_count, for_good, failure);
 }
 
 void pb_partition_move_back(pb_partition *partition)

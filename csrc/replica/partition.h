@@ -264,7 +264,8 @@ int pb_partition_mend(pb_partition *partition, pb_failure *failure);
 int pb_partition_stop_writes(pb_partition *partition, pb_failure *failure);
 /* With writes stopped: the log goes on in another directory, see log/move.c. Syncs are stopped from then on as well;
  * once it is `for_good`, what waited to be durable is. Blocking. */
-int pb_partition_move(pb_partition *partition, const char *directory, bool for_good, pb_failure *failure);
+int pb_partition_move(pb_partition *partition, const char *directory, uint32_t cut_count, bool for_good,
+                      pb_failure *failure);
 /* Undo a move that was not for good: the log goes on where it was. */
 void pb_partition_move_back(pb_partition *partition);
 /* The end of a successful pb_partition_stop_writes. Appends that came meanwhile are written. */

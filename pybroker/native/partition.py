@@ -156,6 +156,8 @@ class PartitionState(NamedTuple):
     exposed_ms: int = 0
     #: The least end it was cut to since it was opened or last cleaned; NEVER_CUT.
     cut_offset: int = NEVER_CUT
+    #: As long as it stays what it is, what was written does: no cut has begun or ended.
+    cut_count: int = 0
 
 
 class PartitionPosition(NamedTuple):
@@ -167,7 +169,8 @@ class PartitionPosition(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment. `end_offset` is where the next one begins; `file_bytes` are in its file and stay as they are."""
+    """One segment. `end_offset` is where the next one begins; `file_bytes` are in its file and stay as they are, unless
+    the log is cut, or `generation` becomes another one: the cleaner has put another file in its place."""
 
     base_offset: int
     end_offset: int
@@ -175,6 +178,7 @@ class Segment(NamedTuple):
     largest_timestamp_ms: int
     modified_ms: int
     file_bytes: int = 0
+    generation: int = 0
 
 
 class Follower(NamedTuple):
@@ -250,8 +254,8 @@ CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
 _RECOVERY = struct.Struct("<qqiiqqq10qii")
-_STATE = struct.Struct("<7qi4x6q")
-_SEGMENT = struct.Struct("<6q")
+_STATE = struct.Struct("<7qi4x7q")
+_SEGMENT = struct.Struct("<7q")
 _PRODUCER = struct.Struct("<3q3i4x")
 _FOLLOWER = struct.Struct("<2i4q")
 _CLEAN_RESULT = struct.Struct("<13qi4x")
@@ -477,12 +481,13 @@ class NativePartition:
         failure = new_failure()
         check(lib.pb_partition_hold(self.handle, failure), failure)
 
-    def relocate(self, directory: str, *, for_good: bool) -> None:
-        """While held: go on in `directory`, which has synced copies of all files. `go_back` undoes it unless it is
-        `for_good`. EBUSY: again later. Blocking."""
+    def relocate(self, directory: str, cut_count: int, *, for_good: bool) -> None:
+        """While held: go on in `directory`, which has synced copies of all files, made since the state had that
+        `cut_count`. `go_back` undoes it unless it is `for_good`. EBUSY: again later; ESTALE: the log was cut since, or
+        a copy is not as long as the file. Blocking."""
         failure = new_failure()
         path = ffi.new("char[]", directory.encode())
-        check(lib.pb_partition_relocate(self.handle, path, for_good, failure), failure)
+        check(lib.pb_partition_relocate(self.handle, path, cut_count, for_good, failure), failure)
 
     def go_back(self) -> None:
         """While held, after a `relocate`: go on where it was before."""

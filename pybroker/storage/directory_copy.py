@@ -1,8 +1,9 @@
 """`DirectoryCopy`: a copy of a partition's directory that follows the original while that one grows.
 
 One thread at a time; every call blocks on the disk. The original's files are appended to (`.log`), replaced, removed or
-renamed away by others meanwhile; a pass copies what it lacks and removes what the original no longer has. Fails with
-`OSError`, whose filename says which of the two has failed.
+renamed away by others meanwhile; a pass copies what it lacks and removes what the original no longer has. A log that is
+cut and grows again has other bytes in files that look as if they had only grown, so its segments are copied anew. Fails
+with `OSError`, whose filename says which of the two has failed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pybroker.storage.atomic import fsync_directory, naming
 
@@ -23,22 +25,33 @@ _PASSING_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
 _TICK_NS = 50_000_000
 
 
+class LogFile(NamedTuple):
+    """A segment's file, of which so many bytes shall be copied. Whose it is, the generation says as well as the inode,
+    which may be used again once the cleaner's have taken a file's place."""
+
+    size_bytes: int
+    generation: int = 0
+
+
 @dataclass(slots=True)
 class _Copied:
     """What was copied of a file, and how the original looked then."""
 
     inode: int
     size_bytes: int
-    modified_ns: int
-    copied_ns: int
+    modified_ns: int = 0
+    copied_ns: int = 0
+    generation: int = 0
 
 
 class DirectoryCopy:
-    """Copies `source` to `target`, which is made. `copied_bytes` is what the `.log` files in it hold by now."""
+    """Copies `source` to `target`, which is made. `copied_bytes` is what the `.log` files in it hold by now, and
+    `cut_count` the log's when the last pass began."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self.source = source
         self.target = target
+        self.cut_count = 0
         self._files: dict[str, _Copied] = {}
         target.mkdir()
 
@@ -52,33 +65,44 @@ class DirectoryCopy:
         found = self._files.get(name)
         return 0 if found is None else found.size_bytes
 
-    def follow(self, log_bytes: Mapping[str, int], pace: Callable[[int], None]) -> None:
-        """One pass. `log_bytes` are the log's segments, with as many bytes as shall be copied of each. `pace` is called
-        with the size of every piece that was copied; it may wait, or raise to end the pass. All is synced."""
-        wanted = set(log_bytes)
+    def follow(self, log_files: Mapping[str, LogFile], cut_count: int, pace: Callable[[int], None]) -> int:
+        """One pass; how many bytes of segments were missing. `log_files` are the log's, `cut_count` is from before they
+        were listed. `pace` is called with the size of every piece that was copied; it may wait, or raise to end the
+        pass. All is synced."""
+        if cut_count != self.cut_count:
+            for name in [name for name in self._files if name.endswith(".log")]:
+                self._remove(name)
+            self.cut_count = cut_count
+        missing_bytes = sum(each.size_bytes for each in log_files.values()) - self.copied_bytes
+        wanted = set(log_files)
         for name in os.listdir(self.source):
             if not name.endswith((*_PASSING_SUFFIXES, ".log")):
                 wanted.add(name)
                 self._copy_whole(name, pace)
-        for name, size_bytes in log_bytes.items():
-            self._copy_log(name, size_bytes, pace)
+        for name, file in log_files.items():
+            self._copy_log(name, file, pace)
         for name in [name for name in self._files if name not in wanted]:
-            (self.target / name).unlink(missing_ok=True)
-            del self._files[name]
+            self._remove(name)
         fsync_directory(self.target)
+        return missing_bytes
 
-    def _copy_log(self, name: str, size_bytes: int, pace: Callable[[int], None]) -> None:
+    def _remove(self, name: str) -> None:
+        (self.target / name).unlink(missing_ok=True)
+        del self._files[name]
+
+    def _copy_log(self, name: str, file: LogFile, pace: Callable[[int], None]) -> None:
         with _opened(self.source / name) as source:
             if source is None:
                 return
             status = os.fstat(source)
             done = self._files.get(name)
-            if done is None or done.inode != status.st_ino or done.size_bytes > size_bytes:
-                done = self._files[name] = _Copied(status.st_ino, 0, 0, 0)
+            is_other = done is None or (done.inode, done.generation) != (status.st_ino, file.generation)
+            if done is None or is_other or done.size_bytes > file.size_bytes:
+                done = self._files[name] = _Copied(status.st_ino, 0, generation=file.generation)
                 (self.target / name).unlink(missing_ok=True)
-            elif done.size_bytes == size_bytes:
+            elif done.size_bytes == file.size_bytes:
                 return
-            self._append(name, source, done, size_bytes, pace)
+            self._append(name, source, done, file.size_bytes, pace)
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def _append(self, name: str, source: int, done: _Copied, size_bytes: int, pace: Callable[[int], None]) -> None:

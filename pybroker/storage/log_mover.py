@@ -29,7 +29,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import Segment
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.storage.atomic import fsync_directory
-from pybroker.storage.directory_copy import DirectoryCopy
+from pybroker.storage.directory_copy import DirectoryCopy, LogFile
 from pybroker.storage.log_directory import DELETED_SUFFIX, FUTURE_SUFFIX, NAME_BYTES, LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
@@ -222,8 +222,15 @@ class LogMover:
 
     async def _copy_and_switch(self, move: Move, original: Path) -> int:
         """For how many ms writes were held."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._bring_up, move)
-        held_ms = await self._switch_beside_cleaner(move, original)
+        held_ms = None
+        while held_ms is None:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._bring_up, move)
+            try:
+                held_ms = await self._switch_beside_cleaner(move, original)
+            except NativeError as error:
+                if error.errno != errno.ESTALE or not _was_cut(move):
+                    raise
+                logger.info("%s was cut on its move to %s: it is copied anew", move.log, move.target.path)
         await self._manager.relocate(move.log, move.target, move.target.path / str(move.log))
         return held_ms
 
@@ -260,10 +267,9 @@ class LogMover:
             self._pace(move, count)
 
         native = move.log.native
-        is_level = False
-        while not is_level:
+        missing_bytes = _LEVEL_BYTES + 1
+        while missing_bytes > _LEVEL_BYTES:
             _check(move)
-            is_level = sum(_sizes(move.log).values()) - move.copy.copied_bytes <= _LEVEL_BYTES
             # What is derived from the log reaches its files, so that the hold has little of it to write.
             try:
                 _when_not_busy(lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
@@ -271,7 +277,7 @@ class LogMover:
                 # A full disk is a reason to leave it.
                 if consequence(error) is not Consequence.NOTHING:
                     raise
-            move.copy.follow(_sizes(move.log), pace)
+            missing_bytes = _follow(move, pace)
 
 
 @contextmanager
@@ -298,8 +304,8 @@ def _begin_copy(move: Move) -> DirectoryCopy:
 
 
 def _hold_and_switch(move: Move, original: Path) -> int:
-    """For how many ms writes were held. The old directory's name becomes `original`."""
-    assert move.copy is not None
+    """For how many ms writes were held. The old directory's name becomes `original`. NativeError with
+    ESTALE when it `_was_cut`."""
     native, started_ns = move.log.native, 0
 
     def hold() -> None:
@@ -309,7 +315,9 @@ def _hold_and_switch(move: Move, original: Path) -> int:
 
     _when_not_busy(hold)
     try:
-        move.copy.follow(_sizes(move.log), lambda count: None)
+        # Writes must not be held while a whole log is copied: the switch says that it was cut.
+        if not _was_cut(move):
+            _follow(move, lambda count: None)
         _check(move)
         _switch(move, original)
     finally:
@@ -317,8 +325,20 @@ def _hold_and_switch(move: Move, original: Path) -> int:
     return (time.monotonic_ns() - started_ns) // 1_000_000
 
 
-def _sizes(log: PartitionLog) -> dict[str, int]:
-    return {_name(each): each.file_bytes for each in log.native.segments()}
+def _follow(move: Move, pace: Callable[[int], None]) -> int:
+    """Copy what is missing; how many bytes that were."""
+    assert move.copy is not None
+    native = move.log.native
+    # The count first: a cut after it shows in the next pass.
+    cut_count = native.state.cut_count
+    files = {_name(each): LogFile(each.file_bytes, each.generation) for each in native.segments()}
+    return move.copy.follow(files, cut_count, pace)
+
+
+def _was_cut(move: Move) -> bool:
+    """Since the last pass of the copy began: bytes that it has are not the log's any more."""
+    assert move.copy is not None
+    return move.copy.cut_count != move.log.native.state.cut_count
 
 
 def _name(segment: Segment) -> str:
@@ -333,8 +353,10 @@ def _check(move: Move) -> None:
 def _switch(move: Move, original: Path) -> None:
     """The copy is level and stays so. Up to the renaming of the old directory all can be undone; from then on the move
     is made, whatever else fails."""
+    assert move.copy is not None
     native, source, final = move.log.native, move.log.path, move.target.path / str(move.log)
-    _when_not_busy(lambda: native.relocate(str(move.future), for_good=False))
+    cut_count = move.copy.cut_count
+    _when_not_busy(lambda: native.relocate(str(move.future), cut_count, for_good=False))
     try:
         os.rename(source, original)
     except OSError:
@@ -344,7 +366,7 @@ def _switch(move: Move, original: Path) -> None:
     move.is_made = True
     fsync_directory(original.parent)
     os.rename(move.future, final)
-    _when_not_busy(lambda: native.relocate(str(final), for_good=True))
+    _when_not_busy(lambda: native.relocate(str(final), cut_count, for_good=True))
     fsync_directory(move.target.path)
 
 

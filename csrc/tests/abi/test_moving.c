@@ -294,6 +294,13 @@ static void *produce_on(void *context)
     return NULL;
 }
 
+static int64_t cut_count_of(served *it)
+{
+    pb_partition_state state = {0};
+    pb_partitions_state(&it->partition, 1, &state);
+    return state.cut_count;
+}
+
 /* Copy `from` to `to` while writes are held, and go on there. */
 static void move(served *it, const char *from, const char *to)
 {
@@ -302,10 +309,11 @@ static void move(served *it, const char *from, const char *to)
         usleep(1000);
     char command[512], path[128];
     snprintf(path, sizeof path, "%s/%s", it->directory, to);
-    CHECK_INT(pb_partition_relocate(it->partition, path, 1, &failure), -ENOENT);
+    CHECK_INT(pb_partition_relocate(it->partition, path, cut_count_of(it), 1, &failure), -ENOENT);
     snprintf(command, sizeof command, "cp -r %s/%s %s", it->directory, from, path);
     CHECK_INT(system(command), 0);
-    CHECK_INT(pb_partition_relocate(it->partition, path, 1, &failure), 0);
+    CHECK_INT(pb_partition_relocate(it->partition, path, cut_count_of(it) + 1, 1, &failure), -ESTALE);
+    CHECK_INT(pb_partition_relocate(it->partition, path, cut_count_of(it), 1, &failure), 0);
     snprintf(command, sizeof command, "mv %s/%s %s/%s-delete", it->directory, from, it->directory, from);
     CHECK_INT(system(command), 0);
     pb_partition_unhold(it->partition);
@@ -375,13 +383,13 @@ TEST(what_is_durable_stays_what_it_was_when_a_move_is_undone)
         while (pb_partition_hold(it.partition, &failure) == -EBUSY)
             usleep(1000);
         run("cp -r %s/t-0 %s/copy", it.directory);
-        CHECK_INT(pb_partition_relocate(it.partition, copy, 0, &failure), 0);
+        CHECK_INT(pb_partition_relocate(it.partition, copy, cut_count_of(&it), 0, &failure), 0);
         CHECK_INT(durable_offset(&it), before);
         CHECK_INT(pthread_create(&thread, NULL, sync_it, it.partition), 0);
         usleep(50000);
         CHECK_INT(durable_offset(&it), before);
         if (for_good)
-            CHECK_INT(pb_partition_relocate(it.partition, copy, 1, &failure), 0);
+            CHECK_INT(pb_partition_relocate(it.partition, copy, cut_count_of(&it), 1, &failure), 0);
         else
             pb_partition_go_back(it.partition);
         CHECK_INT(durable_offset(&it), for_good ? 32 : before);

@@ -466,6 +466,41 @@ TEST(indexes_in_front_of_a_cleaned_segment_still_reach_their_files)
     end(&f);
 }
 
+static int64_t generation_of(fixture *f, int index)
+{
+    pb_segment_info *infos;
+    int count;
+    CHECK_INT(pb_log_segments(f->log, &infos, &count), 0);
+    CHECK(index < count);
+    int64_t generation = infos[index].generation;
+    free(infos);
+    return generation;
+}
+
+/* Inodes are used again, and sizes may be the same. */
+TEST(who_copies_a_log_can_tell_whose_file_a_name_is)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put_two_segments(&f);
+    pb_clean_stats stats = clean(&f, clean_settings(0, 1), 0);
+    CHECK_INT(stats.cleaned_segments, 1);
+    CHECK_INT(generation_of(&f, 0), 0);
+    CHECK_INT(generation_of(&f, 1), 1);
+    CHECK_INT(generation_of(&f, 2), 0);
+    put(&f, 1, 4, 3, 0);
+    roll(&f);
+    stats = clean(&f, clean_settings(stats.end_offset, 1), 0);
+    CHECK(stats.cleaned_segments > 0);
+    CHECK_INT(generation_of(&f, 0), 0);
+    CHECK(generation_of(&f, 1) > 1);
+    /* A cut opens another file handle, and not another file. */
+    int64_t generation = generation_of(&f, 1);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, f.log->segments[1]->base_offset + 9, NULL), 0);
+    CHECK_INT(generation_of(&f, 1), generation);
+    end(&f);
+}
+
 TEST(an_index_that_lies_costs_no_record)
 {
     fixture f;

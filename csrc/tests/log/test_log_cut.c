@@ -317,4 +317,53 @@ TEST(a_file_that_something_else_has_cut_is_still_told)
     fixture_free(&f);
 }
 
+/* Copy what `directory` lacks of the first segment, by its size. */
+static void copy_rest(const fixture *f, const char *directory)
+{
+    char path[128];
+    size_t length;
+    uint8_t *bytes = file_load(f, "00000000000000000000.log", &length);
+    snprintf(path, sizeof path, "%s/%020d.log", directory, 0);
+    FILE *copy = fopen(path, "ab");
+    CHECK(copy != NULL);
+    CHECK_INT(fseek(copy, 0, SEEK_END), 0);
+    size_t copied = (size_t)ftell(copy);
+    CHECK(copied < length);
+    CHECK_INT(fwrite(bytes + copied, 1, length - copied, copy), length - copied);
+    CHECK_INT(fclose(copy), 0);
+    free(bytes);
+}
+
+TEST(a_log_that_was_cut_while_it_was_copied_does_not_move)
+{
+    fixture f;
+    pb_failure failure;
+    char directory[] = "/tmp/pb-log-test-XXXXXX";
+    CHECK(mkdtemp(directory) != NULL);
+    fixture_start(&f);
+    for (int i = 0; i < 4; i++)
+        CHECK(log_append(&f, (batch_spec){.record_count = 3, .value_length = 50}) >= 0);
+    uint32_t cut_count = pb_log_cut_count(f.log);
+    copy_rest(&f, directory);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, 3, NULL), 0);
+    for (int i = 0; i < 20; i++)
+        CHECK(log_append(&f, (batch_spec){.record_count = 1, .value_length = 77}) >= 0);
+    CHECK_INT(pb_log_hold(f.log, &f.guard, NULL), 0);
+    copy_rest(&f, directory);
+    CHECK_INT(pb_log_relocate(f.log, &f.guard, directory, cut_count, true, &failure), -ESTALE);
+    pb_log_release(f.log, &f.guard);
+    CHECK(strcmp(pb_log_directory(f.log), f.directory) == 0);
+    /* Copied anew it does. */
+    fixture_remove(directory);
+    CHECK_INT(mkdir(directory, 0700), 0);
+    cut_count = pb_log_cut_count(f.log);
+    copy_rest(&f, directory);
+    CHECK_INT(pb_log_hold(f.log, &f.guard, NULL), 0);
+    CHECK_INT(pb_log_relocate(f.log, &f.guard, directory, cut_count, true, &failure), 0);
+    pb_log_release(f.log, &f.guard);
+    CHECK_INT(do_read(&f, 3, 5), 0);
+    fixture_free(&f);
+    fixture_remove(directory);
+}
+
 CHECK_MAIN()

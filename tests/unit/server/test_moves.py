@@ -18,9 +18,11 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
 from pybroker.storage import log_mover, offset_checkpoint
-from pybroker.testing.waiting import until_async
+from pybroker.storage.partition_log import PartitionLog
+from pybroker.testing.waiting import until, until_async
 
 OK = ErrorCode.NONE
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -195,6 +197,51 @@ def test_no_move_begins_behind_the_end(tmp_path: Path) -> None:
             await daemon.services.mover.stop()
             assert await alter(client, tmp_path / "b") == ErrorCode.REPLICA_NOT_AVAILABLE
             assert not daemon.services.mover._tasks and not list((tmp_path / "b").glob("t-0*"))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["while it is copied", "just before it is held"])
+def test_a_log_that_is_cut_on_its_way_arrives_as_it_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    def cut(log: PartitionLog) -> None:
+        """As a follower whose leader has changed: at the same places comes something else."""
+        native = log.native
+        state = native.state
+        native.resign(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        native.truncate(3)
+        native.lead(state.leader_epoch)
+        for number in range(3, 12):
+            native.append(record_batch.build(0, 0, [Record(None, value(100 + number))], timestamp_ms=1), 1)
+        until(lambda: native.state.high_watermark == 12)
+
+    async def run() -> None:
+        async with filled(tmp_path, 30) as (daemon, client):
+            log = daemon.logs.logs["t", 0]
+            switch = log_mover._hold_and_switch
+            passes: list[int] = []
+
+            def cut_before(move: log_mover.Move, original: Path) -> int:
+                passes.append(move.copy.copied_bytes if move.copy else 0)
+                if len(passes) == 1 and held:
+                    cut(move.log)
+                return switch(move, original)
+
+            monkeypatch.setattr(log_mover, "_hold_and_switch", cut_before)
+            await throttle(client, 10**9 if held else 100_000)
+            assert await alter(client, tmp_path / "b") == OK
+            if not held:
+                await until_async(lambda: any(each.size_bytes > 0 for each in daemon.services.mover.futures()))
+                await asyncio.get_running_loop().run_in_executor(None, cut, log)
+                await throttle(client, 10**9)
+            await until_async(lambda: not daemon.services.mover._tasks)
+            assert place(daemon) == "b" and len(passes) == 1 + held
+            expected = [value(number if number < 3 else 100 + number) for number in range(12)]
+            assert await read_all(client, 12) == expected
+        async with running(config(tmp_path)) as daemon, connected(daemon) as client:
+            assert place(daemon) == "b"
+            assert await read_all(client, 12) == expected
 
     asyncio.run(run())
 
