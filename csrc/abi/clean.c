@@ -16,11 +16,15 @@ void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second)
  */
 enum { READ_BLOCK_BYTES = 4 << 20 };
 
-static pb_clean_settings settings_of(const pb_clean_options *options, int64_t last_stable_offset)
+static pb_clean_settings settings_of(const pb_clean_options *options, const pb_partition_ends *ends)
 {
+    /* A cut lowers the high watermark a moment after the log's end. */
+    int64_t stable_offset =
+        ends->last_stable_offset < ends->log_end_offset ? ends->last_stable_offset : ends->log_end_offset;
     pb_clean_settings settings = {
         .first_dirty_offset = options->first_dirty_offset,
-        .upper_offset = options->upper_offset < last_stable_offset ? options->upper_offset : last_stable_offset,
+        .upper_offset = options->upper_offset < stable_offset ? options->upper_offset : stable_offset,
+        .cut_count = ends->cut_count,
         .now_ms = options->now_ms,
         .delete_retention_ms = options->delete_retention_ms,
         .map_bytes = options->map_bytes,
@@ -62,7 +66,7 @@ int32_t pb_partition_clean(pb_partition *partition, const pb_clean_options *opti
     pb_broker *broker = partition->owner;
     pb_partition_ends ends;
     pb_partition_read_ends(partition, &ends);
-    pb_clean_settings settings = settings_of(options, ends.last_stable_offset);
+    pb_clean_settings settings = settings_of(options, &ends);
     pb_log_guard guard = pb_partition_guard(partition);
     pb_clean_stats stats = {.end_offset = settings.first_dirty_offset};
     int64_t began_ns = broker->io->ops->monotonic_ns(broker->io);

@@ -113,10 +113,11 @@ static int take_sources(cleaning *c)
     if (c->first_dirty_offset < log->start_offset)
         c->first_dirty_offset = log->start_offset;
     c->config = log->config;
-    c->cut_count = log->cut_count;
     bool failed = log->failed;
-    /* Whoever planned the pass did not know of the cut yet. */
-    bool cut = c->first_dirty_offset > log->cut_offset && c->first_dirty_offset > log->start_offset;
+    /* What lies below the bounds is not what lay there when they were looked at: it may be above the high watermark. */
+    bool cut = log->cut_count != c->cut_count;
+    /* Whoever planned the pass did not know of an earlier cut yet. */
+    cut = cut || (c->first_dirty_offset > log->cut_offset && c->first_dirty_offset > log->start_offset);
     c->sources = calloc(log->segment_count, sizeof(*c->sources));
     for (uint32_t i = 0; c->sources != NULL && !failed && i + 1 < log->segment_count; i++) {
         pb_segment *segment = log->segments[i];
@@ -137,7 +138,7 @@ static int take_sources(cleaning *c)
     if (failed)
         rc = fail(c, -EIO, "a sync or truncation failed earlier; the log has to be opened again. Cannot clean");
     else if (cut)
-        rc = fail(c, -EAGAIN, "the log was cut below where its dirty part is said to begin");
+        rc = fail(c, -EAGAIN, "the log was cut since it was looked at");
     return c->sources == NULL ? fail(c, -ENOMEM, "cannot clean the log") : rc;
 }
 
@@ -529,8 +530,13 @@ static int make_durable(cleaning *c)
     pb_log_lock(c->guard);
     bool durable = c->log->durable_end >= c->end_offset;
     pb_log_unlock(c->guard);
-    int rc = durable ? 0 : pb_log_sync(c->log, c->guard, c->failure);
-    return rc == -EBUSY ? -EAGAIN : rc; /* only beside a cut: who syncs a log in service has done so before the pass */
+    if (durable)
+        return 0;
+    /* Who syncs a log in service has done so before the pass, and alone may: only a cut has taken it back. */
+    if (!c->settings->syncs)
+        return fail(c, -EAGAIN, "the log that was to be cleaned is not durable");
+    int rc = pb_log_sync(c->log, c->guard, c->failure);
+    return rc == -EBUSY ? -EAGAIN : rc;
 }
 
 /* What a pass has come to. When the log was cut meanwhile, what it cleaned may be gone, and what it failed by, too.
@@ -585,6 +591,7 @@ int pb_log_clean(pb_log *log, const pb_log_guard *guard, const pb_clean_settings
         .failure = failure != NULL ? failure : &unwanted,
         .first_dirty_offset = settings->first_dirty_offset,
         .upper_offset = settings->upper_offset,
+        .cut_count = settings->cut_count,
     };
     if (settings->load_factor_percent < 1 || settings->load_factor_percent > 100 || settings->map_bytes < 0)
         return fail(&c, -EINVAL, "the settings make no sense: cannot clean");

@@ -17,7 +17,9 @@
 /* See pb_clean_options in pybroker.h. */
 typedef struct pb_clean_settings {
     int64_t first_dirty_offset;
-    int64_t upper_offset; /* at most the last stable offset */
+    int64_t upper_offset; /* at most the last stable offset, */
+    uint32_t cut_count;   /* as it was when the log had been cut so often: of another one it says nothing */
+    bool syncs;           /* the pass syncs what it goes by: nobody else syncs the log. Else that has been done */
     int64_t now_ms;
     int64_t delete_retention_ms;
     int64_t map_bytes;
@@ -46,7 +48,7 @@ typedef struct pb_clean_stats {
 } pb_clean_stats;
 
 /* Clean once. Blocking, without the lock. 0, -EBUSY (a pass is under way), -ECANCELED, -EAGAIN (segments went away
- * meanwhile), a Kafka code or -errno; `stats` is filled in any case. */
+ * meanwhile, the log was cut, or is not durable), a Kafka code or -errno; `stats` is filled in any case. */
 int pb_log_clean(pb_log *log, const pb_log_guard *guard, const pb_clean_settings *settings, pb_clean_throttle *throttle,
                  pb_clean_stats *stats, pb_failure *failure);
 

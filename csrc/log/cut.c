@@ -109,6 +109,8 @@ static int settle(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb
         return pb_log_fail(log, failure, rc, "cannot read the active segment");
     pb_log_lock(guard);
     pb_log_reset_tail(log, rc == 0 && header.size_bytes > 0 ? header.max_timestamp : -1);
+    /* Once more: who looked since the end moved has seen the producers from before. */
+    log->cut_count++;
     pb_log_unlock(guard);
     return 0;
 }

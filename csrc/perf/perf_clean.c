@@ -101,6 +101,7 @@ int main(int argc, char **argv)
     pb_log *log = make_log(argv[1], mebibytes, compression, records, key_percent);
     printf("log_bytes %lld\n", (long long)pb_log_size_bytes(log));
     pb_clean_settings settings = {.upper_offset = pb_log_written_end(log),
+                                  .syncs = true,
                                   .now_ms = 1,
                                   .delete_retention_ms = 86400000,
                                   .map_bytes = 128 << 20,

@@ -83,6 +83,7 @@ void pb_partition_read_ends(pb_partition *partition, pb_partition_ends *ends)
 {
     pthread_mutex_lock(&partition->lock);
     fill_ends(partition, ends);
+    ends->cut_count = pb_log_cut_count(partition->log);
     pthread_mutex_unlock(&partition->lock);
 }
 

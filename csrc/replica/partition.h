@@ -234,6 +234,7 @@ typedef struct pb_partition_ends {
     int64_t recovery_point;
     int64_t size_bytes;
     int32_t leader_epoch;
+    uint32_t cut_count; /* pb_partition_read_ends only */
 } pb_partition_ends;
 
 /* Where an epoch ends. */

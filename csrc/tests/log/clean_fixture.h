@@ -211,6 +211,7 @@ static UNUSED pb_clean_settings clean_settings(int64_t first_dirty_offset, int64
     return (pb_clean_settings){
         .first_dirty_offset = first_dirty_offset,
         .upper_offset = INT64_MAX,
+        .syncs = true,
         .now_ms = now_ms,
         .delete_retention_ms = 1000,
         .map_bytes = 1 << 20,

@@ -48,6 +48,7 @@ static pb_clean_stats clean(fixture *f, pb_clean_settings settings, int expected
 {
     pb_failure failure = {0};
     pb_clean_stats stats;
+    settings.cut_count = pb_log_cut_count(f->log);
     int rc = pb_log_clean(f->log, &f->guard, &settings, &throttle, &stats, &failure);
     if (rc != expected)
         check_fail(__FILE__, __LINE__, "clean: %d %s", rc, failure.text);
@@ -364,6 +365,46 @@ TEST(what_is_appended_behind_a_cut_is_dirty_again)
     CHECK_INT(stats.end_offset, cut_offset + 6);
     CHECK_INT(count_records(&f), 3);
     CHECK_INT(pb_log_cut_offset(f.log), INT64_MAX);
+    end(&f);
+}
+
+/* Between a look at the log's ends and the pass a follower is cut, and fetches what is not committed. */
+TEST(a_pass_does_not_go_by_a_stable_offset_from_before_a_cut)
+{
+    fixture f;
+    pb_clean_stats stats;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 4, 2, 3, 0);
+    roll(&f);
+    pb_clean_settings settings = clean_settings(0, 1);
+    settings.upper_offset = 6;
+    settings.cut_count = pb_log_cut_count(f.log);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, 3, NULL), 0);
+    put(&f, 1, 3, 3, 0);
+    roll(&f);
+    CHECK_INT(pb_log_clean(f.log, &f.guard, &settings, &throttle, &stats, NULL), -EAGAIN);
+    CHECK_INT(stats.end_offset, 0);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, 3, NULL), 0); /* it came to nobody else */
+    CHECK_INT(count_records(&f), 3);
+    end(&f);
+}
+
+TEST(a_pass_over_a_log_that_others_sync_begins_when_they_have)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 1, 3, 0);
+    put(&f, 1, 2, 3, 0);
+    roll(&f);
+    pb_clean_settings settings = clean_settings(0, 1);
+    settings.syncs = false;
+    CHECK_INT(clean(&f, settings, -EAGAIN).end_offset, 0);
+    CHECK_INT(count_records(&f), 6);
+    CHECK_INT(pb_log_durable_end(f.log), 0);
+    CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+    CHECK_INT(clean(&f, settings, 0).end_offset, 6);
+    CHECK_INT(count_records(&f), 3);
     end(&f);
 }
 

@@ -154,6 +154,7 @@ static int64_t clean_pass(shared *s, int64_t first_dirty)
     pb_clean_settings settings = clean_settings(first_dirty, 1);
     fixture_lock(&s->f.mutex);
     settings.upper_offset = pb_log_written_end(s->f.log);
+    settings.cut_count = pb_log_cut_count(s->f.log);
     fixture_unlock(&s->f.mutex);
     int rc = pb_log_clean(s->f.log, &s->f.guard, &settings, &throttle, &stats, &failure);
     if (rc != 0 && rc != -EAGAIN)

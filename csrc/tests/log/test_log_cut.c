@@ -111,6 +111,8 @@ static int clean(fixture *f)
 {
     static pb_clean_throttle throttle;
     pb_clean_settings settings = {.upper_offset = INT64_MAX,
+                                  .cut_count = pb_log_cut_count(f->log),
+                                  .syncs = true,
                                   .now_ms = 1,
                                   .map_bytes = 1 << 20,
                                   .io_buffer_bytes = 1 << 16,

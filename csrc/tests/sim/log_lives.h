@@ -345,6 +345,8 @@ static void clean(life *it)
     account_for_gaps(it);
     pb_clean_settings settings = {
         .upper_offset = pb_log_written_end(it->f.log),
+        .cut_count = pb_log_cut_count(it->f.log),
+        .syncs = true,
         .now_ms = 1000,
         .map_bytes = 1 << 16,
         .io_buffer_bytes = 1 << 16,
