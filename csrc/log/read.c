@@ -30,6 +30,7 @@ typedef struct read_plan {
     int64_t segment_end; /* offset */
     int64_t size_bytes;
     uint32_t flushed_count;
+    uint32_t cut_count;
     bool sealed;
     bool goes_on; /* what may be read, behind segment_end */
     read_mark start;
@@ -112,6 +113,7 @@ static int plan_read(pb_log *log, int64_t offset, int64_t from, int64_t upper_of
     plan->goes_on = upper_offset > plan->segment_end;
     plan->size_bytes = segment->size_bytes;
     plan->flushed_count = segment->offset_index.flushed_count;
+    plan->cut_count = log->cut_count;
     const pb_damage *damage = pb_segment_next_damage(segment, from);
     if (damage != NULL && from >= damage->offset)
         return PB_CORRUPT_MESSAGE;
@@ -296,8 +298,8 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
     };
     if (next_offset >= 0) {
         pb_log_lock(guard);
-        /* After a cut, or when another segment took its place, what follows lies elsewhere. */
-        if (has_bytes(log, plan->segment, plan->start.position + length))
+        /* The segment that took its place has the batches elsewhere, and so has a log that was cut. */
+        if (atomic_load(&plan->segment->names) != PB_NAMES_GONE && log->cut_count == plan->cut_count)
             pb_log_add_read_hint(log, plan->segment->base_offset, next_offset, plan->start.position + length);
         pb_log_unlock(guard);
     }

@@ -319,6 +319,62 @@ TEST(a_file_that_something_else_has_cut_is_still_told)
     fixture_free(&f);
 }
 
+/* Four batches of three records; the second read of what follows meets the cut, and smaller batches come after it. */
+static int reads_seen;
+
+static int64_t second_read_cut(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    int64_t got = fixture_ops->file_read(io, file, buffer, length, position);
+    if (++reads_seen == 2) {
+        CHECK_INT(pb_log_truncate(cut_one->log, &cut_one->guard, 3, NULL), 0);
+        for (int i = 0; i < 64; i++)
+            CHECK(log_append(cut_one, (batch_spec){.record_count = 1, .value_length = 5}) >= 0);
+    }
+    return got;
+}
+
+/* The end of the last batch that a reader at `offset` is sent. */
+static int64_t end_of_read(fixture *f, int64_t offset, int64_t upper_offset)
+{
+    pb_log_slice slice;
+    pb_batch_header header;
+    int64_t end_offset = -1;
+    CHECK_INT(pb_log_read(f->log, &f->guard, offset, 1 << 20, upper_offset, true, &slice), 0);
+    CHECK(slice.segment != NULL);
+    size_t length = (size_t)slice.length;
+    uint8_t *bytes = malloc(length);
+    CHECK_INT(pb_io_read_all(f->io, slice.file, bytes, length, slice.position), 0);
+    for (size_t at = 0; pb_batch_next(bytes, length, &at, &header) == 0 && header.size_bytes > 0;)
+        end_offset = pb_batch_last_offset(&header) + 1;
+    free(bytes);
+    pb_segment_release(slice.segment);
+    return end_offset;
+}
+
+TEST(a_reader_from_before_a_cut_misleads_none_that_comes_after_it)
+{
+    static pb_io_ops cutting;
+    fixture f;
+    pb_log_slice slice;
+    fixture_start(&f);
+    for (int i = 0; i < 4; i++)
+        CHECK(log_append(&f, (batch_spec){.record_count = 3, .value_length = 116}) >= 0);
+    int64_t batch_bytes = f.log->segments[0]->size_bytes / 4;
+    cutting = *fixture_ops;
+    cutting.file_read = second_read_cut;
+    f.io->ops = &cutting;
+    cut_one = &f;
+    reads_seen = 0;
+    CHECK_INT(pb_log_read(f.log, &f.guard, 0, batch_bytes * 5 / 2, INT64_MAX, true, &slice), 0);
+    f.io->ops = fixture_ops;
+    cut_one = NULL;
+    CHECK(reads_seen >= 2);
+    CHECK_INT(slice.end_offset, 6); /* as the log was */
+    pb_segment_release(slice.segment);
+    CHECK_INT(end_of_read(&f, 3, 6), 6); /* and not what is above the watermark */
+    fixture_free(&f);
+}
+
 /* Copy what `directory` lacks of the first segment, by its size. */
 static void copy_rest(const fixture *f, const char *directory)
 {
