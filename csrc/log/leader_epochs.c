@@ -30,22 +30,28 @@ static int epochs_push(pb_leader_epochs *epochs, int32_t epoch, int64_t start_of
     return 0;
 }
 
+static void epochs_pop(pb_leader_epochs *epochs)
+{
+    int64_t start_offset = epochs->entries[--epochs->count].start_offset;
+    epochs->version++;
+    /* A checkpoint that has it still gives it the batches that come there now, unless they are replayed. */
+    if (start_offset < epochs->unsaved_offset)
+        epochs->unsaved_offset = start_offset;
+}
+
 int pb_leader_epochs_assign(pb_leader_epochs *epochs, int32_t epoch, int64_t start_offset)
 {
     PB_ASSERT(start_offset >= 0);
     if (epoch < 0 || epoch <= pb_leader_epochs_latest(epochs))
         return 0;
-    while (epochs->count > 0 && epochs->entries[epochs->count - 1].start_offset >= start_offset)
-        epochs->count--;
+    pb_leader_epochs_truncate_end(epochs, start_offset);
     return epochs_push(epochs, epoch, start_offset);
 }
 
 void pb_leader_epochs_truncate_end(pb_leader_epochs *epochs, int64_t end_offset)
 {
-    while (epochs->count > 0 && epochs->entries[epochs->count - 1].start_offset >= end_offset) {
-        epochs->count--;
-        epochs->version++;
-    }
+    while (epochs->count > 0 && epochs->entries[epochs->count - 1].start_offset >= end_offset)
+        epochs_pop(epochs);
 }
 
 /* How many entries begin at or below `offset`. */
@@ -61,6 +67,20 @@ static uint32_t epochs_floor(const pb_leader_epochs *epochs, int64_t offset)
             high = middle;
     }
     return low;
+}
+
+int pb_leader_epochs_replay(pb_leader_epochs *epochs, int32_t epoch, int64_t base_offset)
+{
+    uint32_t floor = epochs_floor(epochs, base_offset);
+    bool agrees = floor > 0 && epochs->entries[floor - 1].epoch == epoch;
+    /* The log began there once, or its first batch begins below it. */
+    bool is_forgotten = floor == 0 && epochs->count > 0 && epochs->entries[0].epoch >= epoch;
+    if (epoch < 0 || agrees || is_forgotten)
+        return 0;
+    pb_leader_epochs_truncate_end(epochs, base_offset);
+    while (pb_leader_epochs_latest(epochs) > epoch)
+        epochs_pop(epochs);
+    return pb_leader_epochs_latest(epochs) == epoch ? 0 : epochs_push(epochs, epoch, base_offset);
 }
 
 void pb_leader_epochs_truncate_start(pb_leader_epochs *epochs, int64_t start_offset)

@@ -21,12 +21,15 @@ typedef struct pb_leader_epochs {
     uint32_t capacity;
     uint64_t version; /* grows with every change: the checkpoint is due when it differs from `saved_version` */
     uint64_t saved_version;
-    int64_t unsaved_offset; /* where the first epoch that no checkpoint has begins; INT64_MAX: none */
+    int64_t unsaved_offset; /* from here on no checkpoint says what these do; INT64_MAX: one does */
 } pb_leader_epochs;
 
 void pb_leader_epochs_init(pb_leader_epochs *epochs);
 /* An epoch begins at `start_offset`. Older epochs are left alone, newer or later entries make way. 0 or -ENOMEM. */
 int pb_leader_epochs_assign(pb_leader_epochs *epochs, int32_t epoch, int64_t start_offset);
+/* The same for a batch that recovery found in the log, and that the entries must not contradict: those may be older,
+ * and have an epoch that was given up. What does not go with it makes way, and comes again with batches behind it. */
+int pb_leader_epochs_replay(pb_leader_epochs *epochs, int32_t epoch, int64_t base_offset);
 /* Forget epochs that begin at or above `end_offset`. */
 void pb_leader_epochs_truncate_end(pb_leader_epochs *epochs, int64_t end_offset);
 /* The log now begins at `start_offset`: the epoch that holds it begins there, older ones are forgotten. */

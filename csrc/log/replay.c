@@ -73,8 +73,8 @@ static int replay_batch(pb_replay *replay, pb_scan *scan, const pb_batch_header 
                     pb_time_index_maybe_push(segment, segment->largest_timestamp_ms, segment->largest_timestamp_offset);
         }
     }
-    if (rc == 0 && (replay->flags & PB_REPLAY_EPOCHS) != 0)
-        rc = pb_leader_epochs_assign(&replay->log->epochs, header->partition_leader_epoch, header->base_offset);
+    if (rc == 0 && (replay->flags & PB_REPLAY_EPOCHS) != 0 && header->magic == PB_BATCH_MAGIC)
+        rc = pb_leader_epochs_replay(&replay->log->epochs, header->partition_leader_epoch, header->base_offset);
     if (rc == 0 && (replay->flags & PB_REPLAY_PRODUCERS) != 0)
         rc = replay_producer(replay, scan, header);
     return rc;

@@ -60,6 +60,55 @@ TEST(epochs_make_way_as_kafka_says)
     pb_leader_epochs_clear(&epochs);
 }
 
+static void set_epochs(pb_leader_epochs *epochs, const char *text)
+{
+    pb_leader_epochs_clear(epochs);
+    CHECK_INT(pb_leader_epochs_parse(epochs, text, strlen(text)), 0);
+}
+
+static void check_epochs(const pb_leader_epochs *epochs, const char *expected)
+{
+    size_t length;
+    char *text = pb_leader_epochs_format(epochs, &length);
+    text[length - 1] = 0; /* without its last newline */
+    CHECK_STR(text, expected);
+    free(text);
+}
+
+TEST(epochs_are_those_of_the_batches_that_are_replayed)
+{
+    pb_leader_epochs epochs;
+    pb_leader_epochs_init(&epochs);
+    /* Nothing to learn: a batch inside an epoch, one from before the log's start, and one whose first record is. */
+    set_epochs(&epochs, "0\n3\n3 10\n4 20\n6 30\n");
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 2, 0), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 3, 8), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 3, 15), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 6, 40), 0); /* and none of epoch 4, of which the cleaner left nothing */
+    CHECK_INT(pb_leader_epochs_replay(&epochs, -1, 50), 0);
+    check_epochs(&epochs, "0\n3\n3 10\n4 20\n6 30");
+    CHECK(epochs.version == epochs.saved_version);
+    /* Epoch 5 was given up; what another leader had of epoch 4 came in its place. */
+    set_epochs(&epochs, "0\n2\n3 0\n5 3\n");
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 3, 0), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 4, 3), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 4, 4), 0);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 6, 5), 0);
+    check_epochs(&epochs, "0\n3\n3 0\n4 3\n6 5");
+    CHECK_INT(epochs.unsaved_offset, 3);
+    /* What follows may be right, and comes again. */
+    set_epochs(&epochs, "0\n3\n3 0\n5 3\n6 5\n");
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 3, 4), 0);
+    check_epochs(&epochs, "0\n1\n3 0");
+    CHECK_INT(epochs.unsaved_offset, 3);
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 6, 5), 0);
+    check_epochs(&epochs, "0\n2\n3 0\n6 5");
+    set_epochs(&epochs, "0\n2\n3 0\n5 30\n");
+    CHECK_INT(pb_leader_epochs_replay(&epochs, 5, 20), 0);
+    check_epochs(&epochs, "0\n2\n3 0\n5 20");
+    pb_leader_epochs_clear(&epochs);
+}
+
 TEST(damaged_epoch_checkpoints_are_refused)
 {
     static const char *const BAD[] = {"",

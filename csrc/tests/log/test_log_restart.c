@@ -83,6 +83,69 @@ static int append_fetched(fixture *f, int64_t base_offset, int record_count)
     return result;
 }
 
+/* What a leader of `epoch` sends. */
+static void fetch_epoch(fixture *f, int64_t base_offset, int32_t epoch)
+{
+    pb_append *append = append_make((batch_spec){.record_count = 1});
+    pb_batch_set_base_offset(append->bytes, base_offset);
+    pb_batch_set_partition_leader_epoch(append->bytes, epoch);
+    append->is_replica = true;
+    CHECK_INT(pb_log_append(f->log, append), 0);
+    log_write(f);
+}
+
+static void check_epoch_end(fixture *f, int32_t epoch, int64_t expected)
+{
+    int32_t found;
+    int64_t end_offset;
+    pb_log_end_offset_for_epoch(f->log, epoch, &found, &end_offset);
+    CHECK_INT(found, epoch);
+    CHECK_INT(end_offset, expected);
+}
+
+/* It led at 5 without a record; the next leader has some of `epoch` that came to nobody else. */
+static void give_up_epoch(fixture *f, int32_t epoch)
+{
+    fixture_start(f);
+    for (int64_t offset = 0; offset < 3; offset++)
+        fetch_epoch(f, offset, 3);
+    pb_log_start_epoch(f->log, 5);
+    CHECK_INT(pb_log_upkeep(f->log, &f->guard, 1, NULL), 0);
+    CHECK_INT(pb_log_sync(f->log, &f->guard, NULL), 0);
+    pb_log_end_epoch(f->log);
+    CHECK_INT(pb_log_truncate(f->log, &f->guard, 3, NULL), 0);
+    CHECK_INT(pb_log_latest_epoch(f->log), 3);
+    fetch_epoch(f, 3, epoch);
+    fetch_epoch(f, 4, epoch);
+    CHECK_INT(pb_log_sync(f->log, &f->guard, NULL), 0);
+}
+
+TEST(an_epoch_that_was_given_up_does_not_come_back_with_a_kill)
+{
+    for (int32_t epoch = 3; epoch <= 4; epoch++) {
+        fixture f;
+        give_up_epoch(&f, epoch);
+        CHECK(pb_log_recovery_point(f.log) <= 3); /* as long as the checkpoint has it */
+        fetch_epoch(&f, 5, 6);
+        CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+        for (int opened = 0; opened < 2; opened++) {
+            CHECK_INT(pb_log_appended_end(f.log), 6);
+            CHECK_INT(pb_log_epoch_at(f.log, 2), 3);
+            CHECK_INT(pb_log_epoch_at(f.log, 3), epoch);
+            CHECK_INT(pb_log_epoch_at(f.log, 5), 6);
+            check_epoch_end(&f, 3, epoch == 3 ? 5 : 3);
+            check_epoch_end(&f, epoch, 5);
+            f.options.recovery_point = pb_log_recovery_point(f.log);
+            fixture_close(&f, false);
+            fixture_open(&f);
+        }
+        CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1, NULL), 0);
+        CHECK_INT(pb_log_sync(f.log, &f.guard, NULL), 0);
+        CHECK(pb_log_recovery_point(f.log) >= 5);
+        fixture_free(&f);
+    }
+}
+
 /* Where a reader at `offset` is sent: the base offset of the first batch. */
 static int64_t read_at(fixture *f, int64_t offset)
 {
