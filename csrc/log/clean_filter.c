@@ -212,7 +212,9 @@ static int rewrite(pb_clean_filter *filter, const pb_batch_header *header, selec
     outcome->header = *header;
     int rc = 0;
     if (set_horizon) {
-        int64_t horizon_ms = filter->now_ms + filter->delete_retention_ms;
+        int64_t horizon_ms;
+        if (__builtin_add_overflow(filter->now_ms, filter->delete_retention_ms, &horizon_ms))
+            horizon_ms = INT64_MAX; /* for ever */
         outcome->header.base_timestamp = horizon_ms;
         outcome->header.attributes |= PB_BATCH_DELETE_HORIZON;
         rc = rebase_records(filter, selected, (uint64_t)header->base_timestamp - (uint64_t)horizon_ms, failure);

@@ -96,6 +96,30 @@ TEST(a_tombstone_goes_when_its_horizon_has_passed)
     end(&f);
 }
 
+TEST(a_tombstone_that_is_to_stay_for_ever_stays)
+{
+    fixture f;
+    begin(&f, 1 << 20);
+    put(&f, 1, 7, 1, 0);
+    put(&f, 1, CLEAN_TOMBSTONE, 1, 0);
+    roll(&f);
+    pb_clean_settings settings = clean_settings(0, INT64_C(1764000000000));
+    settings.delete_retention_ms = INT64_MAX;
+    settings.first_dirty_offset = clean(&f, settings, 0).end_offset;
+    int count;
+    clean_batch *found = clean_log_read(&f, &count);
+    CHECK_INT(count, 1);
+    CHECK_INT(found[0].horizon, INT64_MAX);
+    CHECK_INT(found[0].items[0].timestamp, 1001);
+    free(found);
+    put(&f, 2, 9, 1, 0);
+    roll(&f);
+    settings.now_ms++;
+    (void)clean(&f, settings, 0);
+    CHECK_INT(count_records(&f), 2);
+    end(&f);
+}
+
 TEST(what_is_rewritten_gets_the_codec_that_is_asked_for)
 {
     fixture f;
