@@ -2,9 +2,14 @@
 #include "replica/follow.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "replica/durable.h"
 #include "wire/generated/kafka_errors.h"
+
+/* The last ticket that was given out. Of the process: to a log that is opened in the place of another one, an answer
+ * to that one must be nothing. */
+static _Atomic uint64_t last_ticket;
 
 uint64_t pb_partition_start_following(pb_partition *partition, int32_t leader_epoch)
 {
@@ -16,7 +21,8 @@ uint64_t pb_partition_start_following(pb_partition *partition, int32_t leader_ep
     partition->leader_epoch = leader_epoch;
     partition->following.active = true;
     partition->following.leader_high_watermark = -1;
-    uint64_t ticket = ++partition->following.ticket;
+    uint64_t ticket = atomic_fetch_add(&last_ticket, 1) + 1;
+    partition->following.ticket = ticket;
     pthread_mutex_unlock(&partition->lock);
     return ticket;
 }

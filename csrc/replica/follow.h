@@ -2,8 +2,9 @@
  * A partition as a follower: what its leader sends is appended, cut off, and believed.
  *
  * Whoever fetches for it has a ticket, which ends when it stops following, follows another epoch or leads: from then on
- * nothing with that ticket has any effect. The high watermark is the smaller one of the leader's and the own end, the
- * durable one with durable acks.
+ * nothing with that ticket has any effect. No two tickets of the process are the same, whatever partition they are of,
+ * and a later one is larger. The high watermark is the smaller one of the leader's and the own end, the durable one
+ * with durable acks.
  *
  * All under the partition's lock, taken here; none is held by the caller.
  */

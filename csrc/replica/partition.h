@@ -127,7 +127,7 @@ enum pb_following_state { PB_FOLLOWING_FETCHES = 1, PB_FOLLOWING_WAITS = 2, PB_F
 /* As a follower, see follow.h. */
 typedef struct pb_following {
     bool active;
-    uint64_t ticket;               /* the last one that was given out */
+    uint64_t ticket;               /* the last one that it was given */
     int64_t leader_high_watermark; /* the largest it has told; -1: none yet */
     void *fetcher;                 /* of whoever follows: who fetches for it; NULL: nobody */
     _Atomic int state;             /* of who fetches: pb_following_state */

@@ -265,7 +265,7 @@ static void add_here(pb_task *task, pb_reactor *reactor)
     if (follower == NULL && !fetcher->closed)
         pb_events_notice(&fetcher->broker->events, "no memory to follow the leader of %s-%d", it->partition->topic,
                          it->partition->index);
-    if (follower != NULL && !(follower->partition == it->partition && follower->ticket > it->ticket)) {
+    if (follower != NULL && follower->ticket <= it->ticket) {
         pb_timer_cancel(&reactor->timers, &follower->timer);
         if (follower->partition != NULL)
             pb_partition_release(follower->partition);

@@ -62,10 +62,9 @@ static void leader_log_failed(pb_partition *partition, enum pb_partition_failure
     CHECK(what != PB_READ_FAILED && error < 0);
 }
 
-static LEADER_UNUSED pb_partition *leader_open_partition(leader_rig *it, int index, bool durable_acks)
+static LEADER_UNUSED pb_partition *leader_open_partition(leader_rig *it, int index, const char *directory,
+                                                         bool durable_acks)
 {
-    char directory[64];
-    snprintf(directory, sizeof directory, "/data/t-%d", index);
     pb_partition_rules rules = sim_rules(durable_acks);
     pb_partition *partition =
         pb_partition_create(it->io, "t", sim_topic_id, index, sim_open_log(it->io, directory, 1 << 20, false), &rules);
@@ -106,8 +105,11 @@ static LEADER_UNUSED void leader_start(leader_rig *it, uint64_t seed, bool durab
     CHECK_INT(pb_io_sim_open(seed, &it->io), 0);
     CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
     it->broker = sim_make_broker(it->io);
-    for (int i = 0; i < LEADER_PARTITIONS; i++)
-        it->partitions[i] = leader_open_partition(it, i, durable_acks);
+    for (int i = 0; i < LEADER_PARTITIONS; i++) {
+        char directory[64];
+        snprintf(directory, sizeof directory, "/data/t-%d", i);
+        it->partitions[i] = leader_open_partition(it, i, directory, durable_acks);
+    }
     pb_failure failure = {0};
     CHECK_INT(pb_broker_run(it->broker, &failure), 0);
     leader_open_fetcher(it, 17);
