@@ -161,7 +161,10 @@ class FileMetadataLog:
                 yield batch
             next_offset = reader.next_offset
             if reader.problem is not None:
-                self._cut_tail(segment, reader, is_last=segment == segments[-1])
+                # Whoever began an epoch had read all below it.
+                durable_end = max((start for _, start in self._epochs), default=0)
+                is_tail = durable_end <= max(reader.next_offset, latest.end_offset)
+                self._cut_tail(segment, reader, is_last=is_tail and segment == segments[-1])
         if segments and next_offset >= latest.end_offset:
             self._active_base_offset = segments[-1].base_offset
         self._end_offset = max(next_offset, latest.end_offset)

@@ -330,3 +330,15 @@ def test_what_a_killed_broker_had_set_aside_is_free_when_the_next_one_starts(
     monkeypatch.setattr(QuorumState, "write", note)
     _fill(tmp_path, range(3, 5))
     assert seen and seen[0] < 1 << 20
+
+
+def test_damage_below_the_beginning_of_a_later_epoch_is_no_torn_tail(tmp_path: Path) -> None:
+    """Whoever began epoch 2 at offset 10 had replayed all below that: it was whole then, and durable."""
+    _fill(tmp_path, range(10))
+    _fill(tmp_path, range(10, 20))
+    path = tmp_path / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[70] ^= 1  # in the first batch: all 20 topics are durable and were acknowledged
+    path.write_bytes(content)
+    with pytest.raises(MetadataError, match="in the middle of the log"):
+        _open(tmp_path)
