@@ -15,6 +15,7 @@ from pybroker.config.alter import (
     replace_broker,
     replace_topic,
 )
+from pybroker.config.broker import BrokerConfig
 from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request
 from pybroker.controller.topic_names import check_name
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
@@ -56,7 +57,11 @@ def _alter(
             if counts[kind, name] > 1:
                 raise invalid_request("a resource can be altered only once in a request")
             _check_resource(state, kind, name)
-            changes = edit(state, resource, state.image.config(kind, name))
+            current = state.image.config(kind, name)
+            changes = edit(state, resource, current)
+            if kind == RESOURCE_BROKER:
+                # What comes behind it in the request is checked with it.
+                state = state.replace(config=_with_changes(state.config, name, current, changes))
             records += [
                 VersionedRecord(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0)
                 for key, value in changes.items()
@@ -67,6 +72,11 @@ def _alter(
             code, message = ErrorCode(error.error_code), str(error)
         rows.append(row(error_code=code, error_message=message, resource_type=kind, resource_name=name))
     return rows, records
+
+
+def _with_changes(config: BrokerConfig, name: str, current: Mapping[str, str], changes: Changes) -> BrokerConfig:
+    wanted = {key: text for key, text in {**current, **changes}.items() if text is not None}
+    return config.with_dynamic(*((config.dynamic_default, wanted) if name else (wanted, config.dynamic_broker)))
 
 
 def _check_resource(state: ControllerState, kind: int, name: str) -> None:
