@@ -27,7 +27,12 @@ async def handle(
     unknown = [each.resource_type for each in request.resources if each.resource_type not in known]
     # As in Kafka, a type that nobody knows fails the whole request.
     refusal = invalid_request(f"resource type {unknown[0]} is unknown") if unknown else None
-    return m.DescribeConfigsResponse(results=[_result(broker, request, each, refusal) for each in request.resources])
+    # An answer is thousands of times as large as the question, so what is repeated is answered once.
+    asked = {
+        (each.resource_type, each.resource_name, frozenset(each.configuration_keys or ())): each
+        for each in request.resources
+    }
+    return m.DescribeConfigsResponse(results=[_result(broker, request, each, refusal) for each in asked.values()])
 
 
 def _result(

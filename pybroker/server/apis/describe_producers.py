@@ -17,7 +17,8 @@ async def handle(
     return m.DescribeProducersResponse(
         topics=[
             m.DescribeProducersResponse.TopicResponse(
-                name=topic.name, partitions=[_row(broker, topic.name, index) for index in topic.partition_indexes]
+                name=topic.name,
+                partitions=[_row(broker, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)],
             )
             for topic in request.topics
         ]
