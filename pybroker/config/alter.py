@@ -19,6 +19,9 @@ from pybroker.values import Value
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 
+#: No record has room for more.
+_MAX_VALUE_BYTES = 2**15 - 1
+
 #: Name → new text, None to remove the override: one ConfigRecord each.
 Changes = dict[str, str | None]
 
@@ -157,6 +160,9 @@ def _edit_list(key: ConfigKey | None, present: str | None, alteration: ConfigAlt
 
 def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> Changes:
     changes: Changes = {name: text for name, text in wanted.items() if current.get(name) != text}
+    for name, text in changes.items():
+        if text is not None and len(text.encode()) > _MAX_VALUE_BYTES:
+            raise InvalidAlteration(INVALID_REQUEST, f"{name} would have more than {_MAX_VALUE_BYTES} bytes")
     changes.update({name: None for name in current if name not in wanted})
     return changes
 

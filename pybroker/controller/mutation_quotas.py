@@ -25,6 +25,8 @@ STRICT_SINCE = {m.CreateTopicsRequest: 6, m.DeleteTopicsRequest: 5, m.CreatePart
 #: More are not remembered: those used longest ago are then as full as new ones.
 _BUCKETS_MAX = 4096
 _TOLD_EVERY_MS = 10_000
+#: What an answer has room for.
+_THROTTLE_MAX_MS = 2**31 - 1
 
 
 class Bucket:
@@ -73,7 +75,7 @@ class Mutations:
 
     def _throttle(self, left: float) -> None:
         if left < 0:
-            self.throttle_ms = max(self.throttle_ms, round(-left / self._rate * 1000))
+            self.throttle_ms = max(self.throttle_ms, round(min(-left / self._rate * 1000, _THROTTLE_MAX_MS)))
 
 
 class MutationQuotas:
