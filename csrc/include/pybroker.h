@@ -449,13 +449,13 @@ typedef struct pb_partition_leadership {
  * is where every replica of the ISR, those that join included, has got to; it never goes back, and stands still while
  * the ISR is smaller than min.insync.replicas (KIP-966). An append with acks=all ends below it.
  *
- * When a follower outside the ISR has all below the high watermark, and this epoch's beginning, a CAUGHT_UP event tells
- * of it, at most once a second; for so long, or until the leadership is told again, the high watermark waits for it.
+ * A CAUGHT_UP event tells of a follower outside the ISR that has this epoch's beginning, and keeps up or has all below
+ * the high watermark, at most once a second; for so long, or until the leadership is told again, that waits for it.
  *
- * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and it will be
- * told of again. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is known. -EINVAL: this
- * broker is missing, a replica named twice, or one in sync that is no replica. Blocking while it follows: see
- * pb_partition_unfollow.
+ * INELIGIBLE_REPLICA: one that is to join has not got all below the high watermark; nothing has changed, and the
+ * high watermark waits as before. FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION: a later leader or partition epoch is
+ * known. -EINVAL: this broker is missing, a replica named twice, or one in sync that is no replica. Blocking while it
+ * follows: see pb_partition_unfollow.
  */
 int32_t pb_partition_lead_replicated(pb_partition *partition, const pb_partition_leadership *leadership);
 

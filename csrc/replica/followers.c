@@ -17,8 +17,8 @@
 #include "replica/durable.h"
 #include "wire/generated/kafka_errors.h"
 
-/* A follower that has caught up is told of no more often, and the high watermark waits no longer for what becomes of
- * it. */
+/* A follower that has caught up is told of no more often, unless its join was refused, and the high watermark waits no
+ * longer for what becomes of it. */
 #define TOLD_NS 1000000000LL
 
 static int64_t monotonic_ns(const pb_partition *partition)
@@ -43,7 +43,7 @@ bool pb_followers_suffice(const pb_partition *partition)
 static bool holds_watermark(const pb_partition *partition, const pb_follower *follower)
 {
     return follower->in_isr || follower->joins ||
-           (follower->is_waited_for && monotonic_ns(partition) - follower->told_ns < TOLD_NS);
+           (follower->is_waited_for && monotonic_ns(partition) - follower->waited_ns < TOLD_NS);
 }
 
 int64_t pb_followers_limit(const pb_partition *partition, int64_t end)
@@ -194,8 +194,9 @@ pb_follower *pb_followers_find(pb_followers *followers, int32_t replica_id)
 }
 
 /* Kafka's rule: a follower had caught up when it asked for the end of the log; also one that, at each fetch, asks for
- * what was the end at the fetch before. */
-static void note_progress(pb_follower *follower, const pb_replica_fetch *fetch, int64_t leader_end_offset)
+ * what was the end at the fetch before. true: so had this one, so lately that the high watermark may wait for its next
+ * fetch. */
+static bool note_progress(pb_follower *follower, const pb_replica_fetch *fetch, int64_t leader_end_offset)
 {
     int64_t caught_up_ns = -1;
     if (fetch->offset >= leader_end_offset)
@@ -209,17 +210,22 @@ static void note_progress(pb_follower *follower, const pb_replica_fetch *fetch, 
     follower->log_end_offset = fetch->offset;
     follower->log_start_offset = fetch->log_start_offset;
     follower->broker_epoch = fetch->broker_epoch;
+    return caught_up_ns >= 0 && fetch->now_ns - caught_up_ns < TOLD_NS;
 }
 
-/* Is it to be told of? */
-static bool catches_up(const pb_partition *partition, pb_follower *follower, int64_t now_ns)
+/* Is it to be told of? Where the high watermark is the leader's own end, one that keeps up is behind it as long as
+ * anything is written: it has all below by its next fetch, if the high watermark waits for that (Kafka's
+ * shouldWaitForReplicaToJoinIsr). */
+static bool catches_up(const pb_partition *partition, pb_follower *follower, bool keeps_up, int64_t now_ns)
 {
-    if (follower->in_isr || follower->joins || follower->log_end_offset < partition->high_watermark ||
-        follower->log_end_offset < partition->followers->epoch_start_offset)
+    int64_t end = follower->log_end_offset;
+    if (follower->in_isr || follower->joins || end < partition->followers->epoch_start_offset ||
+        (end < partition->high_watermark && !keeps_up))
         return false;
     if (follower->told_ns >= 0 && now_ns - follower->told_ns < TOLD_NS)
         return false;
     follower->told_ns = now_ns;
+    follower->waited_ns = now_ns;
     follower->is_waited_for = true;
     return true;
 }
@@ -269,8 +275,8 @@ int pb_partition_enter_replica(pb_partition *partition, const pb_replica_fetch *
         if (fetch->offset < ends->log_start_offset || fetch->offset > end) {
             result = PB_KAFKA_OFFSET_OUT_OF_RANGE;
         } else if (is_first) {
-            note_progress(follower, fetch, end);
-            tells = catches_up(partition, follower, fetch->now_ns);
+            bool keeps_up = note_progress(follower, fetch, end);
+            tells = catches_up(partition, follower, keeps_up, fetch->now_ns);
             pb_durable_advance(partition, INT64_MAX, &finished);
             if (partition->high_watermark != ends->high_watermark)
                 (void)pb_partition_look(partition, -1, false, ends);

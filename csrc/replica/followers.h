@@ -13,14 +13,15 @@ typedef struct pb_follower {
     int32_t replica_id;
     bool in_isr;               /* as the controller has it */
     bool joins;                /* in sync as well: proposed, and not answered yet */
-    bool is_waited_for;        /* told of as caught up at told_ns, and the leadership has not been told since */
+    bool is_waited_for;        /* told of at waited_ns, and the leadership has not been told since */
     int64_t log_end_offset;    /* it has all below; -1: not known */
     int64_t log_start_offset;  /* -1: not known */
     int64_t broker_epoch;      /* of its last fetch; -1: not known */
     int64_t fetched_ns;        /* its last fetch, */
     int64_t leader_end_offset; /* and where the log ended here at that time; INT64_MAX: there was none */
     int64_t caught_up_ns;      /* at that time it had all there was; -1: never */
-    int64_t told_ns;           /* that it has caught up, but is not in sync; -1: it was not */
+    int64_t told_ns;           /* that it has caught up, but is not in sync; -1: it was not, or its join was refused */
+    int64_t waited_ns;         /* the same, refused or not: from then on the high watermark waits for it */
 } pb_follower;
 
 /* Made by pb_partition_start_leading_replicas, replaced whole. */

@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 #: After a proposal that the controller could not put into effect.
 _RETRY_INTERVAL_S = 0.5
 
+#: For so long the high watermark waits for a follower that was told of. That it is over, the data plane notices when
+#: something is written, fetched or told.
+_WAIT_S = 1.0
+
 
 @dataclass(slots=True)
 class _Led:
@@ -35,6 +39,13 @@ class _Led:
     topic_id: bytes
     native: LedPartition
     isr: IsrState
+    #: Ends the wait for a follower that could not join.
+    waiting: asyncio.TimerHandle | None = None
+
+    def stop_waiting(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
 
 @dataclass(slots=True)
@@ -69,6 +80,8 @@ class IsrManager:
         for timer in (self._looking, *self._retries):
             if timer is not None:
                 timer.cancel()
+        for led in self._led.values():
+            led.stop_waiting()
         self._led.clear()
         await self._alter.close()
 
@@ -108,6 +121,7 @@ class IsrManager:
         """The partition is not led here any more."""
         led = self._led.pop(key, None)
         if led is not None:
+            led.stop_waiting()
             self._alter.withdraw((led.topic_id, key[1]))
 
     def on_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
@@ -117,7 +131,8 @@ class IsrManager:
     # ---- expansion -------------------------------------------------------------------------------------------------
 
     def on_caught_up(self, key: TopicPartition, replica: int) -> None:
-        """The data plane has seen a follower outside the ISR reach the high watermark and the leader epoch's start."""
+        """The data plane has seen a follower outside the ISR keep up, or reach the high watermark, and the leader
+        epoch's start."""
         led = self._led.get(key)
         if led is None or replica not in led.isr.replicas or replica in led.isr.maximal:
             return
@@ -135,8 +150,20 @@ class IsrManager:
         except NativeError as error:
             logger.debug("partition %s-%d: %d does not join the ISR now: %s", *key, replica, error)
             led.isr.take_back(proposal)
+            self._end_wait_later(led)
         else:
             self._submit(led, proposal)
+
+    def _end_wait_later(self, led: _Led) -> None:
+        """The high watermark goes on waiting for a follower that lacks something, so that it has all at its next fetch.
+        There may be none, and no write either."""
+
+        def end() -> None:
+            led.waiting = None
+            self._tell_data_plane(led)
+
+        led.stop_waiting()
+        led.waiting = asyncio.get_running_loop().call_later(_WAIT_S, end)
 
     def _may_join(self, follower: FollowerState) -> bool:
         """Whether the metadata has nothing against a follower, and knows the very broker that fetches."""

@@ -188,18 +188,75 @@ def test_a_follower_that_has_told_no_epoch_may_join() -> None:
     run(scenario)
 
 
+def refuse_to_let_join(made: Setup) -> None:
+    made.partition.failure = NativeError(ErrorCode.INELIGIBLE_REPLICA)
+    made.isr.on_caught_up(KEY, 3)
+    made.partition.failure = None
+
+
 def test_one_that_lacks_something_after_all_is_not_proposed() -> None:
     async def scenario() -> None:
         made = Setup()
         made.lead(isr=(1, 2))
-        made.partition.failure = NativeError(ErrorCode.INELIGIBLE_REPLICA)
-        made.isr.on_caught_up(KEY, 3)
-        made.partition.failure = None
+        refuse_to_let_join(made)
         await asyncio.sleep(0.02)
         assert made.channel.requests == []
         made.isr.on_caught_up(KEY, 3)
         await made.partition.told_of(3)
         assert made.proposed() == [[1, 2, 3]]
+        await made.isr.stop()
+
+    run(scenario)
+
+
+def test_one_that_lacks_something_and_fetches_no_more_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_manager, "_WAIT_S", 0.01)
+
+    async def scenario() -> None:
+        made = Setup()
+        made.lead(isr=(1, 2))
+        refuse_to_let_join(made)
+        refuse_to_let_join(made)
+        assert len(made.partition.told) == 1, "not at once"
+        assert await made.partition.told_of(2) == Leadership(0, 0, (1, 2, 3), (1, 2))
+        await asyncio.sleep(0.05)
+        assert len(made.partition.told) == 2, "once is enough"
+        await made.isr.stop()
+
+    run(scenario)
+
+
+def test_the_end_of_a_wait_leaves_one_that_has_joined_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_manager, "_WAIT_S", 0.01)
+
+    async def scenario() -> None:
+        made = Setup()
+        made.channel.gate.clear()
+        made.lead(isr=(1, 2))
+        refuse_to_let_join(made)
+        made.isr.on_caught_up(KEY, 3)
+        assert await made.partition.told_of(3) == Leadership(0, 0, (1, 2, 3), (1, 2), (3,))
+        made.channel.gate.set()
+        assert await made.partition.told_of(4) == Leadership(0, 1, (1, 2, 3), (1, 2, 3))
+        await made.isr.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("how", ["resigned", "stopped"])
+def test_who_is_led_no_more_is_not_told_that_a_wait_is_over(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_manager, "_WAIT_S", 0.01)
+
+    async def scenario() -> None:
+        made = Setup()
+        made.lead(isr=(1, 2))
+        refuse_to_let_join(made)
+        if how == "resigned":
+            made.isr.forget(KEY)
+        else:
+            await made.isr.stop()
+        await asyncio.sleep(0.05)
+        assert len(made.partition.told) == 1
         await made.isr.stop()
 
     run(scenario)
