@@ -126,7 +126,8 @@ class PartitionRoles:
             self._lead_in_data_plane(replica, registration)
         except NativeError as error:
             logger.error("%s: it cannot be led and is not served: %s", replica.log, error)
-            replica.leader_epoch = -1
+            # Nothing has changed in the data plane: it would lead on, at the epoch or with the ISR before.
+            await self._resign(replica)
         else:
             replica.leader_epoch = registration.leader_epoch
 

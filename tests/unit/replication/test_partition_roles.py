@@ -290,6 +290,35 @@ def test_a_role_that_fails_is_none(call: str, leader: int, caplog: pytest.LogCap
     assert "t-0: it cannot" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"leader_epoch": 2}, {"leader_epoch": 1, "isr": (1, 2)}],
+    ids=["another epoch", "another ISR"],
+)
+def test_a_leader_that_cannot_lead_on_serves_nobody(change: dict[str, Any]) -> None:
+    async def scenario(made: Setup) -> None:
+        await made.apply(leader_epoch=1, partition_epoch=1)
+        made.partition.failures["lead replicated"] = NativeError(-errno.ENOMEM)
+        assert await made.apply(**change, partition_epoch=2) == [("resign", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+        assert not made.replica.leads
+        assert ("t", 0) not in made.isr
+        led = [("lead replicated", change["leader_epoch"], change.get("isr", (1, 2, 3)))]
+        assert await made.apply(**change, partition_epoch=2) == led, "again with the next change"
+        assert made.replica.leads
+
+    run(scenario)
+
+
+def test_a_broker_alone_that_cannot_lead_on_serves_nobody() -> None:
+    async def scenario(made: Setup) -> None:
+        await made.apply()
+        made.partition.failures["lead"] = NativeError(-errno.ENOMEM)
+        assert await made.apply(leader_epoch=1) == [("resign", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+        assert await made.apply(leader_epoch=1) == [("lead", 1)]
+
+    run(scenario, is_alone=True)
+
+
 def test_a_fetcher_that_cannot_be_opened_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(made: Setup) -> None:
         made.fetcher_failure = NativeError(-errno.EMFILE)
