@@ -76,6 +76,20 @@ static LEADER_UNUSED pb_partition *leader_open_partition(leader_rig *it, int ind
     return partition;
 }
 
+static LEADER_UNUSED void leader_close_partition(pb_partition *partition)
+{
+    pb_failure failure = {0};
+    (void)pb_log_close(pb_partition_take_log(partition), false, &failure);
+    pb_partition_release(partition);
+}
+
+/* Close a log and open another one in its place. */
+static LEADER_UNUSED void leader_replace_log(leader_rig *it, int index, const char *directory)
+{
+    leader_close_partition(it->partitions[index]);
+    it->partitions[index] = leader_open_partition(it, index, directory, false);
+}
+
 static LEADER_UNUSED void leader_open_fetcher(leader_rig *it, int16_t version)
 {
     pb_fetcher_settings settings = {
@@ -177,12 +191,8 @@ static LEADER_UNUSED void leader_stop(leader_rig *it)
     pb_fetcher_end(it->fetcher);
     leader_settle(it);
     pb_broker_halt(it->broker);
-    pb_failure failure = {0};
-    for (int i = 0; i < LEADER_PARTITIONS; i++) {
-        pb_log *log = pb_partition_take_log(it->partitions[i]);
-        (void)pb_log_close(log, false, &failure);
-        pb_partition_release(it->partitions[i]);
-    }
+    for (int i = 0; i < LEADER_PARTITIONS; i++)
+        leader_close_partition(it->partitions[i]);
     CHECK_INT(pb_pool_used_bytes(&it->broker->fetched), 0);
     pb_broker_destroy(it->broker);
     pb_arena_free(&it->arena);
