@@ -184,10 +184,12 @@ TEST(what_was_written_behind_the_end_of_a_durable_segment_takes_nothing_with_it)
     snprintf(name, sizeof(name), "%020d.log", 0);
     size_t length;
     uint8_t *bytes = file_load(&f, name, &length);
-    bytes = realloc(bytes, length + 100);
-    CHECK(bytes != NULL);
-    memset(bytes + length, 0x5a, 100);
-    file_store(&f, name, bytes, length + 100);
+    uint8_t *longer = malloc(length + 100);
+    CHECK(longer != NULL);
+    memcpy(longer, bytes, length);
+    memset(longer + length, 0x5a, 100);
+    file_store(&f, name, longer, length + 100);
+    free(longer);
     free(bytes);
     file_store(&f, "leader-epoch-checkpoint", (const uint8_t *)"?", 1);
     f.options.recovery_point = places[next].base_offset;
