@@ -40,7 +40,7 @@ def start_append_engine(
                 budget_bytes=profile.tail_ring_budget_bytes,
                 hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
             )
-    except (NativeError, StorageError) as error:
+    except (NativeError, StorageError, OSError) as error:  # a full disk is no reason not to start
         if config.get_str("pybroker.append.engine") == DIRECT:
             raise StorageError(f"the append engine direct cannot be used: {error}") from error
         logger.warning("the append engine is paced, because direct cannot be used: %s", error)

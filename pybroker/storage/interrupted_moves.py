@@ -26,6 +26,8 @@ class Settled:
 
     wanted: dict[TopicPartition, LogDirectory] = field(default_factory=dict)
     failed: list[tuple[LogDirectory, OSError]] = field(default_factory=list)
+    #: Names of old directories of moves that could not be finished: the next start needs them.
+    needed: set[str] = field(default_factory=set)
 
 
 def settle_moves(directories: Sequence[LogDirectory]) -> Settled:
@@ -35,18 +37,34 @@ def settle_moves(directories: Sequence[LogDirectory]) -> Settled:
     placed = {key for directory in directories for key in directory.partitions}
     for directory in directories:
         for key, path, original in directory.futures:
-            if original not in deleted or key in placed:
+            if key in placed:
                 remove_tree(path)
                 settled.wanted[key] = directory
+                continue
+            if original not in deleted:
+                # The move may have been made, and its old directory lie in a log dir that is not here.
+                logger.error(
+                    "%s stays: %s-%d lies nowhere else, and whether its move was made says a log dir that is not in "
+                    "service. Remove it if its topic was deleted",
+                    path,
+                    *key,
+                )
                 continue
             try:
                 directory.take_future(key, path)
             except OSError as error:
                 settled.failed.append((directory, error))
+                settled.needed.add(original)
             else:
                 logger.warning("%s-%d: its move to %s is finished", *key, directory.path)
     _adopt_checkpoints(directories)
     return settled
+
+
+def deleted_partition(name: str) -> TopicPartition | None:
+    """Whose directory was renamed to `name` to be deleted; None when that is no such name."""
+    match = _DELETED_NAME.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def _adopt_checkpoints(directories: Sequence[LogDirectory]) -> None:

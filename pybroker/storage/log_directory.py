@@ -32,9 +32,10 @@ STRAY_SUFFIX = "-stray"
 FUTURE_SUFFIX = "-future"
 NAME_BYTES = 255
 
-_PARTITION_NAME = re.compile(r"([A-Za-z0-9._-]{1,249})-(\d{1,10})")
+_PARTITION_NAME = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _METADATA_TOPIC = "__cluster_metadata"
 _FUTURE_NAME = re.compile(rf"({_PARTITION_NAME.pattern}\.[A-Za-z0-9_-]+){FUTURE_SUFFIX}")
+_DELETED_NAME = re.compile(rf"\S+-\S+\.\S+{DELETED_SUFFIX}")  # as Apache Kafka's
 _CHECKPOINTS = (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK, offset_checkpoint.LOG_START_OFFSET)
 
 
@@ -87,7 +88,7 @@ class LogDirectory:
         for entry in sorted(self.path.iterdir()):
             if not entry.is_dir():
                 continue
-            if entry.name.endswith(DELETED_SUFFIX):
+            if _DELETED_NAME.fullmatch(entry.name):
                 self.deleted.append(entry)
             future = _FUTURE_NAME.fullmatch(entry.name)
             if future is not None:
@@ -220,6 +221,9 @@ def remove_gently(path: Path, drain: Callable[[str], None], is_stopping: Callabl
     """The same, one file after another, and of each most of it by `drain` first: a disk that is told of hundreds of MiB
     at once does nothing else meanwhile. Once the broker stops, what is left is left to the next start."""
     try:
+        if path.is_symlink():
+            path.unlink()  # what it leads to is not ours
+            return
         for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
             if is_stopping():
                 return

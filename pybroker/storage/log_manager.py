@@ -25,11 +25,11 @@ from pybroker.native.partition import NativePartition, PartitionState, partition
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import partition_metadata, recovery_report
+from pybroker.storage import partition_metadata, recovery_report, tail_rings
 from pybroker.storage.closing import close_in_order
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN
-from pybroker.storage.interrupted_moves import settle_moves
+from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_gently
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
@@ -142,8 +142,15 @@ class LogManager:
                 logger.warning(
                     "%s was not closed in order: its logs are checked from their recovery points", directory.path
                 )
+        for directory in self.live:
             for path in directory.deleted:
-                self.remove_later(path)
+                # A move renames it before the copy in the other log dir becomes the log: if that dir is not in service,
+                # this name tells its next start that the copy is the log, and this may be all there is.
+                is_needed = self.failures.offline and deleted_partition(path.name) not in places
+                if is_needed or path.name in settled.needed:
+                    logger.warning("%s stays as long as a log dir is out of service: it may have been on a move", path)
+                else:
+                    self.remove_later(path)
 
     async def relocate(self, log: PartitionLog, directory: LogDirectory, path: Path) -> None:
         """A log lies elsewhere now."""
@@ -494,12 +501,21 @@ class LogManager:
         for directory in self.live:
             if directory in failed or directory in self._unwritten:
                 logger.error("%s is not marked as closed in order, so the next start checks its logs", directory.path)
+                if directory not in failed:
+                    await self._forget_rings(directory)
                 continue
             epoch = broker_epoch if broker_epoch >= 0 else directory.previous_broker_epoch
             try:
                 await loop.run_in_executor(self.executor, directory.mark_clean, epoch)
             except OSError as error:
                 self.failures.report_directory(directory, "marking it as closed in order", error)
+
+    async def _forget_rings(self, directory: LogDirectory) -> None:
+        """Every log in there is closed in order, so no ring has anything of it: the next start must not miss them."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self.executor, tail_rings.forget, directory.path)
+        except OSError as error:
+            self.failures.report_directory(directory, "noting that it has no tail rings", error)
 
 
 def _is_closed(directory: LogDirectory, closed: Collection[TopicPartition]) -> bool:

@@ -21,6 +21,8 @@ def read(partition_dir: Path) -> bytes | None:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise StorageError(f"{path}: not UTF-8: {error}") from error
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
     try:
         topic_id = uuid_from_text(values["topic_id"].strip())

@@ -115,8 +115,11 @@ def begin(
         hot_bytes_per_second=hot_bytes_per_second,
     )
     _sweep(directory)
-    for path, directory_id in log_dirs:
+    dirs = list(log_dirs)
+    # All of them before the first log may have a ring: one that cannot be written is a reason to do without rings.
+    for path, _ in dirs:
         session.write(path)
+    for path, directory_id in dirs:
         add_log_dir(broker, path, directory_id)
 
 

@@ -1,0 +1,132 @@
+"""Starts after something went wrong with files, and the stops before them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from daemon_client import config_for, connected, running
+from test_moves import alter, config, filled, read_all, value
+
+from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.profiles import load_profile
+from pybroker.protocol.errors import ErrorCode
+from pybroker.server import append_engine
+from pybroker.server.daemon import Daemon
+from pybroker.storage import log_mover, tail_rings
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.testing.waiting import until_async
+
+
+def test_a_bit_in_partition_metadata_takes_its_partition_offline(tmp_path: Path) -> None:
+    settings = config_for(tmp_path / "d")
+
+    async def run() -> None:
+        async with running(settings) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            assert (await client.produce("t", b"x")).error_code == 0
+        path = tmp_path / "d" / "t-0" / "partition.metadata"
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] | 0x80]))
+        async with running(settings) as daemon, connected(daemon) as client:
+            assert daemon.services.replicas.offline_count == 1
+            assert (await client.produce("t", b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    asyncio.run(run())
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "meta.properties").write_bytes(b"x" * 4096)
+    rings = Path("/dev/shm") / f"pybroker-test-full-{os.getpid()}"
+    rings.mkdir()
+    settings = config_for(tmp_path / "d", **{"pybroker.tail.ring.directory": str(rings)})
+    native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "d" / ".pybroker_tail_rings.tmp"))
+
+    monkeypatch.setattr(tail_rings, "write_durably", full)
+    profile = SimpleNamespace(append_engine="direct", tail_ring_budget_bytes=64 << 20)
+    monkeypatch.setattr(append_engine, "_has_direct_io", lambda path: True)
+    try:
+        engine = append_engine.start_append_engine(
+            native, profile, settings, [LogDirectory(tmp_path / "d", bytes(15) + b"1")]
+        )
+        assert engine == "paced"
+    finally:
+        native.close()
+        for each in sorted(rings.rglob("*"), reverse=True):
+            each.rmdir() if each.is_dir() else each.unlink()
+        rings.rmdir()
+
+
+def test_a_move_whose_target_fails_in_the_switch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old dir was renamed, renaming the copy fails with EIO; a start without the target; the target is mended."""
+    fast = {"log_segment_delete_delay_ms": "0"}
+
+    async def run() -> None:
+        async with filled(tmp_path, 3, **fast) as (daemon, client):
+            rename = os.rename
+
+            def fail(source: Path, target: Path) -> None:
+                if str(source).endswith("-future"):
+                    raise OSError(errno.EIO, "of a test", str(source))
+                rename(source, target)
+
+            monkeypatch.setattr(log_mover.os, "rename", fail)
+            assert await alter(client, tmp_path / "b") == 0
+            await until_async(lambda: not daemon.services.mover._tasks)
+            monkeypatch.undo()
+        (tmp_path / "b").rename(tmp_path / "b-away")
+        (tmp_path / "b").write_bytes(b"")  # no directory: as good as a dead disk
+        async with running(config(tmp_path, **fast)) as daemon:
+            assert daemon.services.replicas.offline_count == 1
+            await asyncio.sleep(0.5)
+        (tmp_path / "b").unlink()
+        (tmp_path / "b-away").rename(tmp_path / "b")
+        async with running(config(tmp_path, **fast)) as daemon, connected(daemon) as client:
+            assert (await client.offset("t", -1)).offset == 3
+            assert await read_all(client, 3) == [value(number) for number in range(3)]
+
+    asyncio.run(run())
+
+
+def test_a_stop_without_the_mark_is_not_told_as_lost_rings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One write of a checkpoint fails at the end; every log was closed in order, and no ring held anything."""
+    rings = Path("/dev/shm") / f"pybroker-test-mark-{os.getpid()}"
+    rings.mkdir()
+    settings = config_for(tmp_path / "d", **{"pybroker.tail.ring.directory": str(rings)})
+    profile = dataclasses.replace(load_profile(settings), append_engine="direct", tail_ring_budget_bytes=64 << 20)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def run(produce: bool) -> None:
+        daemon = Daemon(settings, profile)
+        await daemon.start()
+        assert daemon.append_engine == "direct"
+        if produce:
+            async with connected(daemon) as client:
+                await client.make_topic("t")
+                await client.produce("t", b"x")
+            monkeypatch.setattr(LogDirectory, "write_checkpoints", full)
+        await daemon.stop()
+        monkeypatch.undo()
+
+    try:
+        asyncio.run(run(True))
+        caplog.clear()
+        asyncio.run(run(False))
+        assert "is lost" not in caplog.text
+    finally:
+        for each in sorted(rings.rglob("*"), reverse=True):
+            each.rmdir() if each.is_dir() else each.unlink()
+        rings.rmdir()

@@ -1,0 +1,117 @@
+"""Log dirs with what an interrupted move, a person or a damaged disk has left there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from log_setup import TOPIC_ID, Setup
+
+from pybroker.protocol.uuids import uuid_to_text
+from pybroker.storage import log_directory, partition_metadata
+from pybroker.storage.errors import StorageError
+from pybroker.storage.interrupted_moves import settle_moves
+from pybroker.storage.log_directory import LogDirectory
+
+ID = "0123456789abcdef0123456789abcdef"
+
+
+def half_made(root: Path) -> tuple[Path, Path]:
+    """What `_switch` leaves between its two renames: the old dir renamed, the copy not yet."""
+    original, future = root / "a" / f"t-0.{ID}-delete", root / "b" / f"t-0.{ID}-future"
+    for place in (original, future):
+        place.mkdir(parents=True)
+        (place / "00000000000000000000.log").write_bytes(b"records")
+        partition_metadata.write(place, TOPIC_ID)
+    return original, future
+
+
+def loaded(*paths: Path) -> list[LogDirectory]:
+    found = [LogDirectory(path, bytes([number + 1]) * 16) for number, path in enumerate(paths)]
+    for each in found:
+        each.load()
+    return found
+
+
+def test_future_survives_while_the_source_dir_is_out_of_service(tmp_path: Path) -> None:
+    _original, future = half_made(tmp_path)
+    settle_moves(loaded(tmp_path / "b"))  # `a`, from which the log was moved away, is dead
+    assert future.exists()
+
+
+def test_original_survives_while_the_target_dir_is_out_of_service(tmp_path: Path) -> None:
+    original, _future = half_made(tmp_path)
+
+    async def run() -> None:
+        made = Setup(tmp_path, ("a",))
+        made.manager.failures.offline[tmp_path / "b"] = "Input/output error"
+        delays: list[Path] = []
+        made.manager.remove_later = lambda path, delay_ms=None: delays.append(path)  # type: ignore[method-assign]
+        try:
+            await made.manager.load()
+            assert original not in delays
+        finally:
+            made.native.stop()
+            made.native.close()
+
+    asyncio.run(run())
+
+
+def test_a_start_without_the_target_and_one_with_it_keep_a_copy(tmp_path: Path) -> None:
+    """Start 1 without b (it failed in the switch) removes a's; start 2 with b removes b's."""
+    _original, _future = half_made(tmp_path)
+
+    async def start(*names: str) -> None:
+        made = Setup(tmp_path, names)
+        if "b" not in names:
+            made.manager.failures.offline[tmp_path / "b"] = "Input/output error"
+        removals: list[Path] = []
+        made.manager.remove_later = lambda path, delay_ms=None: removals.append(path)  # type: ignore[method-assign]
+        try:
+            await made.manager.load()
+            for path in removals:  # 60 s later
+                await made.manager.remove(path)
+            await made.manager.close(1, 6)
+        finally:
+            made.native.stop()
+            made.native.close()
+
+    asyncio.run(start("a"))
+    asyncio.run(start("a", "b"))
+    left = [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*.log")]
+    assert left
+
+
+def test_a_directory_that_no_broker_named_is_not_removed(tmp_path: Path) -> None:
+    mine = tmp_path / "d" / "backup-before-delete"
+    mine.mkdir(parents=True)
+    (mine / "precious").write_bytes(b"x")
+    (directory,) = loaded(tmp_path / "d")
+    assert mine not in directory.deleted
+
+
+def test_a_link_is_not_followed_by_removal(tmp_path: Path) -> None:
+    mine = tmp_path / "elsewhere"
+    mine.mkdir()
+    (mine / "precious").write_bytes(b"x")
+    link = tmp_path / f"t-0.{ID}-delete"
+    link.symlink_to(mine)
+    log_directory.remove_gently(link, lambda path: None, lambda: False)
+    assert not link.is_symlink()
+    assert (mine / "precious").exists()
+
+
+def test_a_second_spelling_does_not_hide_a_partition(tmp_path: Path) -> None:
+    (tmp_path / "d" / "t-0").mkdir(parents=True)
+    (tmp_path / "d" / "t-0" / "00000000000000000000.log").write_bytes(b"records")
+    (tmp_path / "d" / "t-00").mkdir()
+    (directory,) = loaded(tmp_path / "d")
+    assert directory.partitions["t", 0].name == "t-0"
+
+
+def test_partition_metadata_that_is_no_text_is_a_storage_error(tmp_path: Path) -> None:
+    text = f"version: 0\ntopic_id: {uuid_to_text(TOPIC_ID)}".encode()
+    (tmp_path / "partition.metadata").write_bytes(text[:-1] + bytes([text[-1] | 0x80]))
+    with pytest.raises(StorageError):
+        partition_metadata.read(tmp_path)
