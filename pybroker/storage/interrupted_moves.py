@@ -71,8 +71,7 @@ def _adopt_checkpoints(directories: Sequence[LogDirectory]) -> None:
     """A log whose old directory, marked as deleted, still lies in another dir goes by what that dir knows of it."""
     for source in directories:
         for path in source.deleted:
-            match = _DELETED_NAME.fullmatch(path.name)
-            key = (match[1], int(match[2])) if match is not None else None
+            key = deleted_partition(path.name)
             target = next((each for each in directories if key in each.partitions and each is not source), None)
             if key is None or target is None:
                 continue

@@ -6,7 +6,9 @@ import asyncio
 import dataclasses
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -40,12 +42,18 @@ def test_a_bit_in_partition_metadata_takes_its_partition_offline(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_full_disk_does_not_keep_a_broker_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rings() -> Iterator[Path]:
+    with TemporaryDirectory(dir="/dev/shm") as parent:
+        yield Path(parent)
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_starting(
+    tmp_path: Path, rings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "meta.properties").write_bytes(b"x" * 4096)
-    rings = Path("/dev/shm") / f"pybroker-test-full-{os.getpid()}"
-    rings.mkdir()
-    settings = config_for(tmp_path / "d", **{"pybroker.tail.ring.directory": str(rings)})
+    settings = config_for(tmp_path / "d", pybroker_tail_ring_directory=str(rings))
     native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
 
     def full(*_: object, **__: object) -> None:
@@ -61,9 +69,6 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(tmp_path: Path, monkey
         assert engine == "paced"
     finally:
         native.close()
-        for each in sorted(rings.rglob("*"), reverse=True):
-            each.rmdir() if each.is_dir() else each.unlink()
-        rings.rmdir()
 
 
 def test_a_move_whose_target_fails_in_the_switch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,12 +103,10 @@ def test_a_move_whose_target_fails_in_the_switch_loses_nothing(tmp_path: Path, m
 
 
 def test_a_stop_without_the_mark_is_not_told_as_lost_rings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, rings: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One write of a checkpoint fails at the end; every log was closed in order, and no ring held anything."""
-    rings = Path("/dev/shm") / f"pybroker-test-mark-{os.getpid()}"
-    rings.mkdir()
-    settings = config_for(tmp_path / "d", **{"pybroker.tail.ring.directory": str(rings)})
+    settings = config_for(tmp_path / "d", pybroker_tail_ring_directory=str(rings))
     profile = dataclasses.replace(load_profile(settings), append_engine="direct", tail_ring_budget_bytes=64 << 20)
 
     def full(*_: object) -> None:
@@ -121,12 +124,7 @@ def test_a_stop_without_the_mark_is_not_told_as_lost_rings(
         await daemon.stop()
         monkeypatch.undo()
 
-    try:
-        asyncio.run(run(True))
-        caplog.clear()
-        asyncio.run(run(False))
-        assert "is lost" not in caplog.text
-    finally:
-        for each in sorted(rings.rglob("*"), reverse=True):
-            each.rmdir() if each.is_dir() else each.unlink()
-        rings.rmdir()
+    asyncio.run(run(True))
+    caplog.clear()
+    asyncio.run(run(False))
+    assert "is lost" not in caplog.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 import scenario
@@ -15,6 +17,18 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 
+async def _check_answered_while_held(broker: BrokerDouble, call: Coroutine[Any, Any, Any]) -> None:
+    broker.writer.hold()
+    waiting = asyncio.create_task(call)
+    await settle()
+    await asyncio.sleep(15)
+    is_answered = waiting.done()
+    broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert is_answered
+    assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await broker.groups.stop()
+
+
 def test_sync_group_is_answered_within_the_commit_timeout() -> None:
     """Apache Kafka: the write operation times out after offsets.commit.timeout.ms, all SyncGroups are answered
     COORDINATOR_NOT_AVAILABLE and the group goes back to PreparingRebalance."""
@@ -25,15 +39,8 @@ def test_sync_group_is_answered_within_the_commit_timeout() -> None:
         asked = await broker.call("a", 11, 9, scenario.join("g"))
         joined = await broker.call("a", 11, 9, scenario.join("g", asked.member_id))
         member, generation = joined.member_id, joined.generation_id
-        broker.writer.hold()
-        waiting = asyncio.create_task(broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"})))
-        await settle()
-        await asyncio.sleep(15)
-        is_answered = waiting.done()
-        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert is_answered
-        assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await broker.groups.stop()
+        waiting = broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"}))
+        await _check_answered_while_held(broker, waiting)
 
     run(test())
 
@@ -45,15 +52,7 @@ def test_static_join_is_answered_within_the_commit_timeout() -> None:
         joined = await broker.call("a", 11, 9, scenario.join("g", group_instance_id="i"))
         member, generation = joined.member_id, joined.generation_id
         await broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"}, group_instance_id="i"))
-        broker.writer.hold()
-        waiting = asyncio.create_task(broker.call("b", 11, 9, scenario.join("g", group_instance_id="i")))
-        await settle()
-        await asyncio.sleep(15)
-        is_answered = waiting.done()
-        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert is_answered
-        assert (await waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await broker.groups.stop()
+        await _check_answered_while_held(broker, broker.call("b", 11, 9, scenario.join("g", group_instance_id="i")))
 
     run(test())
 
