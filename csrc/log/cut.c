@@ -346,6 +346,7 @@ static int begin_cut(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_
 {
     pb_log_lock(guard);
     log->cut_count++;
+    log->truncation_count++;
     pb_log_unlock(guard);
     int rc = log->marked_offset > offset ? pb_log_drop_mark(log) : 0;
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot remove the mark");
@@ -439,6 +440,7 @@ static int cut(pb_log *log, const pb_log_guard *guard, cut_held held, const cut_
     if (rc == 0)
         rc = held(log, guard, place, failure);
     pb_log_lock(guard);
+    log->truncation_count++;
     /* Half a truncation is no state to go on from. */
     log->failed = log->failed || rc != 0;
     pb_log_unlock(guard);

@@ -236,6 +236,11 @@ int64_t pb_log_cut_offset(const pb_log *log)
     return log->cut_offset;
 }
 
+uint32_t pb_log_truncation_count(const pb_log *log)
+{
+    return log->truncation_count;
+}
+
 uint32_t pb_log_cut_count(const pb_log *log)
 {
     return log->cut_count;

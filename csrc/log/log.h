@@ -206,6 +206,9 @@ int64_t pb_log_cut_offset(const pb_log *log);
 /* Grows when a cut or repair ends, and a cut also when it begins: as long as it stays what it is, what was written
  * does. [lock] */
 uint32_t pb_log_cut_count(const pb_log *log);
+/* The same of cuts alone: as long as it stays, what its files have for good does. On a full disk repairs never end.
+ * [lock] */
+uint32_t pb_log_truncation_count(const pb_log *log);
 /* Checkpoints speak of nothing above: the durable end, or for a log that is compacted its end, since the cleaner's may
  * be of an earlier life. [lock] */
 int64_t pb_log_checkpointed_end(const pb_log *log);
@@ -373,16 +376,16 @@ int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failu
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.
  * hold: take both tokens and bring what is derived into its files; appends queue up from then on. -EBUSY: later. Not
  * during a repair; a log that waits for one may move.
- * relocate, holding: the files in `directory` are the log from now on, all of them synced. `cut_count` was the log's
- * before any of them was copied; -ESTALE: it has been cut since, or a file has another size. Unless it is `for_good`,
- * the log may have to go back to files that are not synced, so what is durable stays what it was. -EBUSY: a sync is
- * under way, again later. After another failure the log is where it was. go_back, after a relocate that was not for
- * good: the log is where it was before. No failure: its files stayed open. release: give the tokens back; appends that
- * came meanwhile wait for the next write: begin one.
+ * relocate, holding: the files in `directory` are the log from now on, all of them synced. `truncation_count` was the
+ * log's before any of them was copied; -ESTALE: it has been cut since, or a file has another size. Unless it is
+ * `for_good`, the log may have to go back to files that are not synced, so what is durable stays what it was. -EBUSY: a
+ * sync is under way, again later. After another failure the log is where it was. go_back, after a relocate that was not
+ * for good: the log is where it was before. No failure: its files stayed open. release: give the tokens back; appends
+ * that came meanwhile wait for the next write: begin one.
  */
 int pb_log_hold(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t cut_count, bool for_good,
-                    pb_failure *failure);
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t truncation_count,
+                    bool for_good, pb_failure *failure);
 void pb_log_go_back(pb_log *log, const pb_log_guard *guard);
 void pb_log_release(pb_log *log, const pb_log_guard *guard);
 bool pb_log_has_queued(const pb_log *log); /* [lock] */

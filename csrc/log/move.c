@@ -192,11 +192,11 @@ static int exchange(pb_log *log, const pb_log_guard *guard, pb_segment **segment
     return busy ? -EBUSY : 0;
 }
 
-int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t cut_count, bool for_good,
-                    pb_failure *failure)
+int pb_log_relocate(pb_log *log, const pb_log_guard *guard, const char *directory, uint32_t truncation_count,
+                    bool for_good, pb_failure *failure)
 {
     /* With both tokens the list of segments stands still, and nobody cuts them. */
-    if (log->cut_count != cut_count)
+    if (log->truncation_count != truncation_count)
         return pb_fail(failure, -ESTALE, "the log was cut since it was copied to %s", directory);
     uint32_t count = log->segment_count;
     pb_segment **segments = calloc(count, sizeof(pb_segment *));

@@ -105,13 +105,14 @@ struct pb_log {
     bool broken; /* a write failed: pb_log_repair is due */
     bool failed; /* a sync or a truncation failed: only opening it again tells what is on the disk */
     bool maintaining;
-    bool directory_dirty; /* a new segment's directory entry has not been synced */
-    bool syncing;         /* a round is under way */
-    bool settled;         /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
-    bool epochs_aside;    /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
-    uint32_t cut_count;   /* truncations, as they begin and end, and repairs: what overlaps one proves nothing */
-    int64_t swap_count;   /* segments that the cleaner put in place since open */
-    pb_segment *rolling;  /* made by pb_log_write_prepare, not yet part of the log */
+    bool directory_dirty;      /* a new segment's directory entry has not been synced */
+    bool syncing;              /* a round is under way */
+    bool settled;              /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
+    bool epochs_aside;         /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
+    uint32_t cut_count;        /* truncations, as they begin and end, and repairs: what overlaps one proves nothing */
+    uint32_t truncation_count; /* of these the truncations alone: a repair leaves what was ever in a file for good */
+    int64_t swap_count;        /* segments that the cleaner put in place since open */
+    pb_segment *rolling;       /* made by pb_log_write_prepare, not yet part of the log */
     int64_t write_preallocate_bytes;
 
     pb_tail tail;

@@ -401,7 +401,7 @@ TEST(a_log_that_was_cut_while_it_was_copied_does_not_move)
     fixture_start(&f);
     for (int i = 0; i < 4; i++)
         CHECK(log_append(&f, (batch_spec){.record_count = 3, .value_length = 50}) >= 0);
-    uint32_t cut_count = pb_log_cut_count(f.log);
+    uint32_t cut_count = pb_log_truncation_count(f.log);
     copy_rest(&f, directory);
     CHECK_INT(pb_log_truncate(f.log, &f.guard, 3, NULL), 0);
     for (int i = 0; i < 20; i++)
@@ -414,7 +414,7 @@ TEST(a_log_that_was_cut_while_it_was_copied_does_not_move)
     /* Copied anew it does. */
     fixture_remove(directory);
     CHECK_INT(mkdir(directory, 0700), 0);
-    cut_count = pb_log_cut_count(f.log);
+    cut_count = pb_log_truncation_count(f.log);
     copy_rest(&f, directory);
     CHECK_INT(pb_log_hold(f.log, &f.guard, NULL), 0);
     CHECK_INT(pb_log_relocate(f.log, &f.guard, directory, cut_count, true, &failure), 0);

@@ -469,6 +469,7 @@ TEST(a_failed_write_is_repaired)
         CHECK_INT(pb_log_append(f.log, refused), PB_KAFKA_STORAGE_ERROR);
         append_free(refused);
         CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), 0);
+        CHECK_INT(pb_log_truncation_count(f.log), 0); /* who copies the log goes on */
         CHECK_INT(pb_log_appended_end(f.log), end + good);
         pb_producer_info info[2];
         int count = pb_log_producers(f.log, info, 2);
