@@ -19,6 +19,10 @@ _PREFIX_BITS = 24
 _TABLE = "inet pybroker"
 
 
+class BridgeTaken(ClusterError):
+    """The bridge of that number is another cluster's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """`number` names the bridge and its subnet; the address of each node follows from its index."""
@@ -52,8 +56,14 @@ class Network:
         return self.bridge in _devices("type", "bridge")
 
     def create(self, node_count: int) -> None:
-        """Make the bridge, and the namespaces of so many nodes; after a failure nothing of them is left."""
-        _ip("link", "add", self.bridge, "type", "bridge")
+        """Make the bridge, and the namespaces of so many nodes; after a failure nothing of them is left. `BridgeTaken`:
+        somebody else has made the bridge."""
+        try:
+            _ip("link", "add", self.bridge, "type", "bridge")
+        except ClusterError as error:
+            if self.exists():
+                raise BridgeTaken(str(error)) from error
+            raise
         try:
             _ip("addr", "add", f"{self.gateway}/{_PREFIX_BITS}", "dev", self.bridge)
             _ip("link", "set", self.bridge, "up")
@@ -107,9 +117,13 @@ def make_network(node_count: int) -> Network:
     """One with a number that no other cluster has."""
     for number in range(_SUBNET_COUNT):
         network = Network(number)
-        if not network.exists():
+        if network.exists():
+            continue
+        try:
             network.create(node_count)
-            return network
+        except BridgeTaken:
+            continue
+        return network
     raise ClusterError(f"all {_SUBNET_COUNT} bridges for clusters are taken: end some with `pybroker cluster down`")
 
 
