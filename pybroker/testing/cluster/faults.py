@@ -11,12 +11,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.testing.cluster.machines import Machines
 
 #: A correction that nobody would notice by looking at a watch, and a gross mistake. A broker that is more than an hour
 #: behind refuses what producers send (message.timestamp.after.max.ms).
 _STEPS_SECONDS = (-3000.0, -20.0, 20.0, 3000.0)
+#: Apache Kafka's own nodes only fall behind. What they cannot reach while their clock is ahead they do not try to reach
+#: again, once it is right, for as long as it was ahead: clients there reckon their pauses by the time of day.
+_JVM_STEPS_SECONDS = (-3000.0, -20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ def _cut(peers: Callable[[LocalCluster, int], list[int]], *, from_peers: bool = 
 
 
 def _step(machines: Machines, node_id: int, random: Random) -> None:
-    machines.step_clock(node_id, random.choice(_STEPS_SECONDS))
+    is_ours = machines.cluster.layout.node(node_id).kind is NodeKind.BROKER
+    machines.step_clock(node_id, random.choice(_STEPS_SECONDS if is_ours else _JVM_STEPS_SECONDS))
 
 
 FAULTS: Mapping[str, Fault] = {
