@@ -1,4 +1,5 @@
-/* Choosing a backend, and the two loops every caller of short reads and writes needs. Any thread. */
+/* Choosing a backend, the loops that every caller of short reads and writes needs, and the sync that may fail. Any
+ * thread. */
 #include "io/io.h"
 
 #include <errno.h>
@@ -43,6 +44,14 @@ int pb_io_write_all(pb_io *io, int file, struct iovec *iov, int count, int64_t p
         }
     }
     return 0;
+}
+
+int pb_io_sync(pb_io *io, int file)
+{
+    int rc = io->ops->file_sync(io, file);
+    if (rc != 0)
+        (void)io->ops->file_drop(io, file, 0, 0);
+    return rc;
 }
 
 int pb_io_read_blocks(pb_io *io, int file, void *buffer, size_t length, int64_t position)

@@ -279,6 +279,10 @@ enum { PB_POLITE_BYTES = 64 << 10 };
  * which there is room; -ENODATA when the file ends before. */
 int pb_io_read_blocks(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 
+/* Sync a file, and forget what is in memory of it if that fails: what could not be written is clean then, and the next
+ * sync would call it durable. Who reads the file after a failure reads what the disk has. */
+int pb_io_sync(pb_io *io, int file);
+
 /* Read exactly `length` bytes; -ENODATA when the file ends before. */
 int pb_io_read_all(pb_io *io, int file, void *buffer, size_t length, int64_t position);
 

@@ -72,7 +72,7 @@ static int cut_tail(pb_recovery *r, pb_segment *torn, int64_t position, bool kee
     rc = io->ops->file_truncate(io, torn->file, position);
     /* Syncs pass over a segment that ends at the durable end: what is cut off here must not come back below it. */
     if (rc == 0)
-        rc = io->ops->file_sync(io, torn->file);
+        rc = pb_segment_sync(torn, torn->file);
     if (rc != 0)
         return pb_recovery_fail_segment(r, torn, rc, "cannot cut the damaged end of");
     torn->size_bytes = position;

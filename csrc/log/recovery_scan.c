@@ -68,7 +68,7 @@ static int cut_padding(pb_recovery *r, const pb_replay *replay, int64_t sealed_e
         return rc;
     rc = r->log->io->ops->file_truncate(r->log->io, segment->file, position);
     if (rc == 0)
-        rc = r->log->io->ops->file_sync(r->log->io, segment->file);
+        rc = pb_segment_sync(segment, segment->file);
     if (rc == 0)
         segment->size_bytes = position;
     return rc;

@@ -174,6 +174,12 @@ int pb_segment_seal_time_index(pb_segment *segment)
     return pb_time_index_maybe_push(segment, segment->largest_timestamp_ms, segment->largest_timestamp_offset);
 }
 
+int pb_segment_sync(const pb_segment *segment, int file)
+{
+    int rc = pb_io_sync(segment->io, file);
+    return rc != 0 && pb_error_passes(rc) ? -EIO : rc;
+}
+
 int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t *bytes, uint32_t count,
                            uint32_t flushed, bool sync)
 {
@@ -196,8 +202,8 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
     /* Last, as recovery mostly writes what is there already: blocks that are given back cost more than the write. */
     if (rc == 0 && ops->file_size(segment->io, file) > end)
         rc = ops->file_truncate(segment->io, file, end);
-    if (rc == 0 && sync)
-        rc = ops->file_sync(segment->io, file);
+    if (rc == 0 && sync) /* what a cleaner cannot finish it throws away */
+        rc = extra[0] == '\0' ? pb_segment_sync(segment, file) : pb_io_sync(segment->io, file);
     int close_rc = ops->file_close(segment->io, file);
     return rc != 0 ? rc : close_rc;
 }

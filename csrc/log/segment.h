@@ -121,6 +121,9 @@ int64_t pb_segment_entry_offset(const pb_segment *segment, pb_file_kind kind, co
 /* How many of the `flushed_count` entries in an index's file speak of offsets below `end_offset`, or -errno. A search
  * from the end: it is for ends that lie near. Blocking. */
 int64_t pb_segment_flushed_below(pb_segment *segment, pb_file_kind kind, uint32_t flushed_count, int64_t end_offset);
+/* Sync one of its files, open as `file`. A failure is final, whatever the reason, which the kernel tells once: where
+ * that would pass it is -EIO, so that nobody tries again and trusts the same bytes. */
+int pb_segment_sync(const pb_segment *segment, int file);
 /* Add to the time index what it lacks of the segment's largest timestamp, as Kafka does at roll and close. [lock] */
 int pb_segment_seal_time_index(pb_segment *segment);
 /* Write `count` entries at `bytes` behind the `flushed` ones; makes the file when missing and cuts what lies behind. */

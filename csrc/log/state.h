@@ -223,7 +223,8 @@ typedef enum pb_flush_syncs {
 } pb_flush_syncs;
 
 /* Bring due snapshots, pending index entries and the epoch checkpoint into their files; with PB_SYNC_LATER the latter
- * beside its place, see `epochs_aside`. Maintenance token. */
+ * beside its place, see `epochs_aside`. After a failure that does not pass, as of any sync of an index, the log has
+ * failed. Maintenance token. */
 int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure);
 /* pb_log_check_files under the maintenance token. */
 int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);

@@ -39,11 +39,9 @@ bool pb_log_sync_begin(pb_log *log, pb_log_sync_round *round)
 
 int pb_log_sync_data(pb_log *log, int file)
 {
-    int rc = log->io->ops->file_sync(log->io, file);
+    int rc = pb_io_sync(log->io, file);
     if (rc == 0)
         return 0;
-    /* What could not be written is clean now, and would be read and trusted by the next who opens the file. */
-    (void)log->io->ops->file_drop(log->io, file, 0, 0);
     return pb_error_passes(rc) && rc != -ENOSPC && rc != -EDQUOT ? -EIO : rc;
 }
 

@@ -172,7 +172,7 @@ static int flush_epochs(pb_log *log, const pb_log_guard *guard, bool aside)
     return rc;
 }
 
-int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure)
+static int flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure)
 {
     /* Snapshots and epochs first: a finished segment moves the recovery point past what they are derived from. */
     int rc = flush_snapshots(log, guard, syncs != PB_SYNC_LATER);
@@ -183,6 +183,23 @@ int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs 
         return pb_log_fail(log, failure, rc, "cannot write leader-epoch-checkpoint");
     rc = flush_indexes(log, guard, syncs);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write an index");
+}
+
+/* After a failure that does not pass, only opening the log again tells what is on the disk. */
+static void fail_unless_passing(pb_log *log, const pb_log_guard *guard, int code)
+{
+    if (pb_error_passes(code))
+        return;
+    pb_log_lock(guard);
+    log->failed = true;
+    pb_log_unlock(guard);
+}
+
+int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure)
+{
+    int rc = flush_derived(log, guard, syncs, failure);
+    fail_unless_passing(log, guard, rc);
+    return rc;
 }
 
 /* Is it time to make the next segment's file? [lock] */
@@ -256,15 +273,12 @@ int pb_log_upkeep(pb_log *log, const pb_log_guard *guard, int64_t now_ms, pb_fai
         pb_verifications_expire(&log->verifications, now_ms, log->config.producer_expiration_ms);
         log->next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS;
     }
+    bool failed = log->failed; /* by a sync, it may be: what that lost would be called synced by the next one */
     pb_log_unlock(guard);
     rc = pb_log_look_at_files(log, guard, failure);
-    if (rc == 0)
+    fail_unless_passing(log, guard, rc);
+    if (rc == 0 && !failed)
         rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
-    if (rc != 0 && !pb_error_passes(rc)) {
-        pb_log_lock(guard);
-        log->failed = true;
-        pb_log_unlock(guard);
-    }
     pb_log_end_maintenance(log, guard);
     return rc;
 }

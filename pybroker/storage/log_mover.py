@@ -272,7 +272,7 @@ class LogMover:
             _check(move)
             # What is derived from the log reaches its files, so that the hold has little of it to write.
             try:
-                _when_not_busy(lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
+                _at_source(move, lambda: native.upkeep(self._manager.clock.wall_ms(), 0))
             except NativeError as error:
                 # A full disk is a reason to leave it.
                 if consequence(error) is not Consequence.NOTHING:
@@ -313,7 +313,7 @@ def _hold_and_switch(move: Move, original: Path) -> int:
         started_ns = time.monotonic_ns()
         native.hold()
 
-    _when_not_busy(hold)
+    _at_source(move, hold)
     try:
         # Writes must not be held while a whole log is copied: the switch says that it was cut.
         if not _was_cut(move):
@@ -368,6 +368,16 @@ def _switch(move: Move, original: Path) -> None:
     os.rename(move.future, final)
     _when_not_busy(lambda: native.relocate(str(final), cut_count, for_good=True))
     fsync_directory(move.target.path)
+
+
+def _at_source(move: Move, call: Callable[[], None]) -> None:
+    """A call on the log's own files. An error of their disk says so: nobody else may hear of it."""
+    try:
+        _when_not_busy(call)
+    except NativeError as error:
+        if consequence(error) is Consequence.DIRECTORY:
+            raise OSError(error.errno, error.text, str(move.log.path)) from error
+        raise
 
 
 def _when_not_busy(call: Callable[[], None]) -> None:

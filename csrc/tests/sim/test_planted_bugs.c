@@ -37,18 +37,18 @@ static int buggy_producers(pb_log *log, const pb_log_guard *guard, int64_t end_o
 }
 #define pb_replay_producers buggy_producers
 #define file_truncate(io, file, size) file_truncate(io, file, (size) + (bug == CUT_TOO_LATE ? 70 : 0))
-#define file_sync(io, file) file_size(io, file) < 0 || bug == CUT_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
+#define pb_segment_sync(segment, file) (bug == CUT_NOT_SYNCED ? 0 : pb_segment_sync(segment, file))
 #include "log/recovery.c"      // NOLINT(bugprone-suspicious-include): it is meant
 #include "log/recovery_cut.c"  // NOLINT(bugprone-suspicious-include): it is meant
 #include "log/recovery_scan.c" // NOLINT(bugprone-suspicious-include): it is meant
 #undef pb_replay_producers
 #undef file_truncate
-#undef file_sync
+#undef pb_segment_sync
 
-#define file_sync(io, file) file_size(io, file) < 0 || bug == DATA_NOT_SYNCED ? 0 : (io)->ops->file_sync(io, file)
+#define pb_io_sync(io, file) (bug == DATA_NOT_SYNCED ? 0 : pb_io_sync(io, file))
 #define directory_sync(io, path) wall_ms(io) < 0 || bug == NAMES_NOT_SYNCED ? 0 : (io)->ops->directory_sync(io, path)
 #include "log/sync.c" // NOLINT(bugprone-suspicious-include): it is meant
-#undef file_sync
+#undef pb_io_sync
 #undef directory_sync
 
 #define pb_log_unlink_file(log, name) (bug == MARK_KEPT ? -ENOENT : pb_log_unlink_file(log, name))

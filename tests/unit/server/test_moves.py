@@ -15,6 +15,8 @@ import pytest
 from daemon_client import Client, config_for, connected, running
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.native.errors import NativeError
+from pybroker.native.partition import NativePartition
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
@@ -377,5 +379,23 @@ def test_replicas_stay_on_their_brokers(tmp_path: Path) -> None:
             ]
             listed = await client.call(m.ListPartitionReassignmentsRequest(topics=None), 0)
             assert (listed.error_code, listed.topics) == (OK, [])
+
+    asyncio.run(run())
+
+
+def test_a_disk_that_fails_while_a_log_leaves_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync that failed is told once: nobody else hears of it."""
+
+    def fail(native: NativePartition) -> None:
+        raise NativeError(-errno.EIO, f"cannot write an index in {native}")
+
+    async def run() -> None:
+        async with filled(tmp_path, 1) as (daemon, client):
+            assert await alter(client, tmp_path / "b") == OK
+            await until_async(lambda: place(daemon) == "b" and not daemon.services.mover._tasks)
+            monkeypatch.setattr(NativePartition, "hold", fail)
+            assert await alter(client, tmp_path / "a") == OK
+            await until_async(lambda: not daemon.services.mover._tasks)
+            assert list(daemon.logs.failures.offline) == [tmp_path / "b"]
 
     asyncio.run(run())
