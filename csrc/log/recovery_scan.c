@@ -128,6 +128,18 @@ static int64_t sealed_end_of(const pb_log *log, uint32_t index)
     return index + 1 < log->segment_count ? log->segments[index + 1]->base_offset : -1;
 }
 
+/* Whoever is stopped in between leaves no offset index, which is written last: what there is of the others is not
+ * trusted by the next opening, and above all not that there is no transaction index. */
+static int store_whole(pb_recovery *r, pb_segment *segment)
+{
+    int rc = pb_segment_unlink_index(segment, PB_FILE_OFFSET_INDEX);
+    if (rc == 0)
+        rc = pb_recovery_store_indexes(r, segment);
+    if (rc != 0)
+        (void)pb_segment_unlink_index(segment, PB_FILE_OFFSET_INDEX);
+    return rc;
+}
+
 int pb_recovery_check_sealed(pb_recovery *r, uint32_t index)
 {
     pb_segment *segment = r->log->segments[index];
@@ -144,7 +156,7 @@ int pb_recovery_check_sealed(pb_recovery *r, uint32_t index)
     pb_replay replay = replay_of(r, segment, PB_REPLAY_CRC | PB_REPLAY_INDEXES | PB_REPLAY_PRODUCERS);
     rc = replay_whole(r, &replay, sealed_end_of(r->log, index));
     if (rc == 0)
-        rc = pb_recovery_store_indexes(r, segment);
+        rc = store_whole(r, segment);
     r->report->scanned_bytes += replay.position;
     r->gaps_seen = r->gaps_seen || replay.gaps_seen;
     pb_recovery_close_file(segment);

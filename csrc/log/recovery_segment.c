@@ -97,21 +97,32 @@ bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t en
     return good;
 }
 
+static int store_index(pb_segment *segment, pb_file_kind kind, bool sync)
+{
+    uint32_t entry_bytes;
+    pb_index_buffer *index = pb_segment_index(segment, kind, &entry_bytes);
+    PB_ASSERT(index->flushed_count == 0);
+    bool needs_no_file = kind == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0;
+    int rc = needs_no_file ? pb_segment_unlink_index(segment, kind)
+                           : pb_segment_write_index(segment, kind, index->pending, index->pending_count, 0, sync);
+    if (rc == 0)
+        pb_index_flushed(index, index->pending_count, entry_bytes);
+    return rc;
+}
+
 int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
 {
     bool sync = segment->base_offset < r->trusted_offset;
-    static const pb_file_kind KINDS[] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX, PB_FILE_TRANSACTION_INDEX};
     int rc = pb_segment_seal_time_index(segment);
-    for (size_t i = 0; rc == 0 && i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
-        uint32_t entry_bytes;
-        pb_index_buffer *index = pb_segment_index(segment, KINDS[i], &entry_bytes);
-        PB_ASSERT(index->flushed_count == 0);
-        rc = KINDS[i] == PB_FILE_TRANSACTION_INDEX && index->pending_count == 0
-                 ? pb_segment_unlink_index(segment, KINDS[i])
-                 : pb_segment_write_index(segment, KINDS[i], index->pending, index->pending_count, 0, sync);
-        if (rc == 0)
-            pb_index_flushed(index, index->pending_count, entry_bytes);
-    }
+    /* First that of which nobody can tell that it is missing. */
+    if (rc == 0)
+        rc = store_index(segment, PB_FILE_TRANSACTION_INDEX, sync);
+    if (rc == 0 && sync && segment->transaction_index.flushed_count > 0)
+        rc = segment->io->ops->directory_sync(segment->io, segment->directory);
+    if (rc == 0)
+        rc = store_index(segment, PB_FILE_TIME_INDEX, sync);
+    if (rc == 0)
+        rc = store_index(segment, PB_FILE_OFFSET_INDEX, sync);
     segment->indexes = rc != 0 ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;
     return rc;
 }

@@ -1,7 +1,9 @@
-/* Syncs that fail: nothing is trusted afterwards that the disk may not have. */
+/* Syncs that fail, and openings that are stopped half way: nothing is trusted afterwards that the disk may not have. */
 #include "log/recovery.h"
 #include "log/transaction_index.h"
 #include "tests/log/log_fixture.h"
+
+enum { NOT_REACHED = 1000 };
 
 static const int PASSING[] = {ENOSPC, EDQUOT, ENOMEM};
 enum { PASSING_COUNT = sizeof(PASSING) / sizeof(PASSING[0]) };
@@ -200,10 +202,116 @@ TEST(an_index_that_was_built_again_and_not_synced_is_not_left_in_memory)
         lose(&f, NAMES[i % 3], PASSING[i / 3]);
         CHECK_INT(try_to_open(&f), -EIO);
         check_lost(&f);
+        CHECK(!file_exists(&f, "00000000000000000000.index"));
         fixture_open(&f);
         check_aborted(&f);
         fixture_free(&f);
     }
+}
+
+/* ---- openings that end half way ---- */
+
+static int turns; /* until nothing is done to the disk any more */
+
+static bool is_over(void)
+{
+    return turns-- <= 0;
+}
+
+static int ending_open(pb_io *io, const char *path, int flags)
+{
+    return flags & PB_OPEN_WRITE && is_over() ? -EIO : fixture_ops->file_open(io, path, flags);
+}
+
+static int64_t ending_write(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    return is_over() ? -EIO : fixture_ops->file_write(io, file, iov, count, position);
+}
+
+static int ending_truncate(pb_io *io, int file, int64_t size)
+{
+    return is_over() ? -EIO : fixture_ops->file_truncate(io, file, size);
+}
+
+static int ending_rename(pb_io *io, const char *from, const char *to)
+{
+    return is_over() ? -EIO : fixture_ops->rename(io, from, to);
+}
+
+static int ending_unlink(pb_io *io, const char *path)
+{
+    return is_over() ? -EIO : fixture_ops->unlink(io, path);
+}
+
+static int ending_sync(pb_io *io, int file)
+{
+    return is_over() ? -EIO : fixture_ops->file_sync(io, file);
+}
+
+/* An opening whose process is killed before its `turn`-th change; whether it came to that. */
+static bool open_and_end(fixture *f, int turn)
+{
+    pb_io_ops ending = *fixture_ops;
+    ending.file_open = ending_open;
+    ending.file_write = ending_write;
+    ending.file_truncate = ending_truncate;
+    ending.rename = ending_rename;
+    ending.unlink = ending_unlink;
+    ending.file_sync = ending_sync;
+    f->io->ops = &ending;
+    turns = turn;
+    bool ended = try_to_open(f) != 0;
+    if (!ended)
+        (void)pb_log_close(f->log, false, NULL);
+    f->log = NULL;
+    f->io->ops = fixture_ops;
+    return ended;
+}
+
+/* A missing transaction index is as good as one that says that no transaction was aborted, so it must not be missing
+ * while the others are there that were built with it. */
+TEST(an_opening_that_ends_half_way_costs_no_aborted_transaction)
+{
+    int turn = 0;
+    for (bool ended = true; ended; turn++) {
+        CHECK(turn < NOT_REACHED);
+        fixture f;
+        fill_sealed(&f);
+        remove_file(&f, "00000000000000000000.index");
+        remove_file(&f, "00000000000000000000.timeindex");
+        remove_file(&f, "00000000000000000000.txnindex");
+        ended = open_and_end(&f, turn);
+        fixture_open(&f);
+        check_aborted(&f);
+        fixture_free(&f);
+    }
+    CHECK(turn > 8); /* three files and more */
+}
+
+static int64_t fill_disk(pb_io *io, int file, const struct iovec *iov, int count, int64_t position)
+{
+    /* The last piece of room goes to the first entry. */
+    struct iovec part = {iov->iov_base, iov->iov_len < 12 ? iov->iov_len : 12};
+    if (count == 1 && iov->iov_len % PB_TIME_INDEX_ENTRY_BYTES == 0 && iov->iov_len < 500)
+        return position == 0 ? fixture_ops->file_write(io, file, &part, 1, position) : -ENOSPC;
+    return fixture_ops->file_write(io, file, iov, count, position);
+}
+
+/* Of a time index the last entry tells how old the segment's newest record is: retention goes by that. */
+TEST(an_index_for_which_there_was_no_room_is_not_trusted_half)
+{
+    fixture f;
+    fill_sealed(&f);
+    remove_file(&f, "00000000000000000000.index");
+    remove_file(&f, "00000000000000000000.timeindex");
+    pb_io_ops full = *fixture_ops;
+    full.file_write = fill_disk;
+    f.io->ops = &full;
+    CHECK_INT(try_to_open(&f), -ENOSPC);
+    f.io->ops = fixture_ops;
+    fixture_open(&f);
+    check_aborted(&f);
+    fixture_free(&f);
 }
 
 CHECK_MAIN()
