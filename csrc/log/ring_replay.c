@@ -146,7 +146,7 @@ static int write_range(replay *r)
         position += length;
     }
     int rc = r->io->ops->file_truncate(r->io, r->file, r->content->end_position);
-    return rc != 0 ? rc : r->io->ops->file_sync(r->io, r->file);
+    return rc != 0 ? rc : pb_io_sync(r->io, r->file);
 }
 
 static int visit_segment(void *context, const char *name, bool is_directory)

@@ -37,7 +37,7 @@ from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRec
 from pybroker.metadata.retention import Retention, clean
 from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.storage import epoch_checkpoint, partition_metadata
-from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.atomic import fsync_directory, sync_or_forget
 from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
 from pybroker.values import Value
 
@@ -179,7 +179,7 @@ class FileMetadataLog:
         descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(descriptor, reader.valid_bytes)
-            os.fsync(descriptor)
+            sync_or_forget(descriptor)
         finally:
             os.close(descriptor)
 
@@ -345,7 +345,7 @@ class FileMetadataLog:
             written_bytes = os.pwrite(self._descriptor, view, position)
             position += written_bytes
             view = view[written_bytes:]
-        os.fdatasync(self._descriptor)
+        sync_or_forget(self._descriptor)
         self.sync_count += 1
         self._segment_size_bytes = position
         self._reserve()

@@ -5,7 +5,7 @@ Runs on whatever thread calls it, blocks for two syncs, owns nothing. Fails with
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -17,6 +17,17 @@ def fsync_directory(directory: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_or_forget(descriptor: int) -> None:
+    """fdatasync. After a failure what could not be written is clean in memory, and the next sync would call it durable:
+    it is forgotten, so that whoever reads the file next reads what the disk has."""
+    try:
+        os.fdatasync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        raise
 
 
 @contextmanager

@@ -10,6 +10,7 @@ until others take their place. Blocks; fails with `OSError` and `NativeError`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Collection, Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from pybroker.native import crc32c
 from pybroker.native.rings import RingFile
 from pybroker.native.walk import EVERY, SegmentWalk
-from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.atomic import fsync_directory, sync_or_forget
 from pybroker.values import Value
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta
@@ -98,9 +99,15 @@ def _write(segment: Path, position: int, content: bytes) -> None:
     with open(segment, "wb" if is_new else "r+b") as file:
         file.truncate(position)
         file.seek(position)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.write(content)
+            file.flush()
+            sync_or_forget(file.fileno())
+        except OSError:
+            # It is in memory no more, but for its length, by which it would look as if it were there.
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), position)
+            raise
     if is_new:
         fsync_directory(segment.parent)
 

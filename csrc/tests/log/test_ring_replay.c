@@ -125,6 +125,44 @@ TEST(what_had_gathered_is_in_the_segment_afterwards_and_again)
     }
 }
 
+static const pb_io_ops *usual;
+
+static int fail_to_sync(pb_io *io, int file)
+{
+    return usual->file_size(io, file) == START + 9000 ? -EIO : usual->file_sync(io, file);
+}
+
+/* The disk has the length, and none of the bytes. */
+static int drop_what_is_lost(pb_io *io, int file, int64_t position, int64_t length)
+{
+    static const uint8_t zeros[9000];
+    CHECK_INT(position, 0);
+    CHECK_INT(length, 0);
+    put(io, file, START, zeros, sizeof(zeros));
+    return 0;
+}
+
+/* The ring is all there is of them: it must not be taken for one whose log has everything. */
+TEST(what_a_failed_sync_lost_comes_in_once_more)
+{
+    rig it;
+    int64_t moved;
+    rig_open(&it, 9000);
+    pb_io *io = rig_kill(&it);
+    usual = io->ops;
+    pb_io_ops failing = *usual;
+    failing.file_sync = fail_to_sync;
+    failing.file_drop = drop_what_is_lost;
+    io->ops = &failing;
+    CHECK_INT(replay_found(io, it.path, false, &moved), -EIO);
+    CHECK_INT(moved, 0);
+    io->ops = usual;
+    CHECK_INT(replay_found(io, it.path, false, &moved), 0);
+    CHECK_INT(moved, 9000);
+    check_segment(io, START + 9000);
+    io->ops->close(io);
+}
+
 /* The flusher had written blocks up to some byte, with zeros behind it, and extents of zeros ahead. */
 TEST(a_flush_that_was_under_way_changes_nothing)
 {

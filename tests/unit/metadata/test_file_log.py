@@ -1,6 +1,7 @@
 """The metadata log on files: durability, coalescing, rolls, torn tails, restarts, failures, retention."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -342,3 +343,25 @@ def test_damage_below_the_beginning_of_a_later_epoch_is_no_torn_tail(tmp_path: P
     path.write_bytes(content)
     with pytest.raises(MetadataError, match="in the middle of the log"):
         _open(tmp_path)
+
+
+def test_what_a_failed_sync_lost_is_not_read_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may call it clean: the next start would take records for synced that are not on the disk."""
+    forgotten: list[tuple[int, int, int]] = []
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def run() -> None:
+        log, _ = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        assert await _append(log, range(3)) == [0, 1, 2]
+        monkeypatch.setattr(os, "fdatasync", fail)
+        monkeypatch.setattr(os, "posix_fadvise", lambda _, *arguments: forgotten.append(arguments))
+        with pytest.raises(MetadataLogError):
+            await _append(log, range(3, 4))
+        monkeypatch.undo()
+        await log.close()
+
+    asyncio.run(run())
+    assert forgotten == [(0, 0, os.POSIX_FADV_DONTNEED)]

@@ -293,6 +293,29 @@ def test_what_a_disk_has_lost_is_taken_from_the_ring_once_more(
     assert not ring.exists()
 
 
+def test_what_a_failed_sync_lost_is_taken_from_the_ring_once_more(
+    tmp_path: Path, rings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may call it clean: that it can be read proves nothing."""
+    log = make_log(tmp_path)
+    leave_ring(rings, start=0, content=log_bytes(), flushed_bytes=len(log_bytes()) // 20 * 12)
+    write_session(tmp_path, rings)
+    torn_segment(log)
+    end_bytes = len(log_bytes()) // 20 * 7
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        failing.setattr(os, "fdatasync", fail)
+        with pytest.raises(OSError):
+            tail_rings.replay(tmp_path, DIRECTORY_ID)
+    assert segment_of(log).stat().st_size == end_bytes
+    assert tail_rings.replay(tmp_path, DIRECTORY_ID) == len(log_bytes()) - end_bytes
+    assert segment_of(log).read_bytes() == log_bytes()
+
+
 def test_a_segment_that_a_disk_has_lost_has_to_go_on_where_the_one_before_ends(
     tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
