@@ -167,9 +167,21 @@ int pb_log_settle(pb_log *log, pb_failure *failure)
     return rc;
 }
 
+/* What a file system could not be synced with may be clean in memory and not on the disk: who opens the log next, which
+ * a start in the same boot does, reads what the disk has. */
+static void forget_unsynced(pb_log *log)
+{
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        if (log->segments[i]->file >= 0)
+            (void)log->io->ops->file_drop(log->io, log->segments[i]->file, 0, 0);
+    }
+}
+
 /* A settled one, whose file system has been synced since if `clean`. */
 static int close_settled(pb_log *log, bool clean, pb_failure *failure)
 {
+    if (!clean)
+        forget_unsynced(log);
     int rc = clean && log->epochs_aside ? pb_log_put_in_place(log, PB_EPOCH_CHECKPOINT) : 0;
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot put leader-epoch-checkpoint in place");
 }

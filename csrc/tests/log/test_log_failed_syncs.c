@@ -209,6 +209,25 @@ TEST(an_index_that_was_built_again_and_not_synced_is_not_left_in_memory)
     }
 }
 
+TEST(a_log_whose_file_system_could_not_be_synced_is_not_left_in_memory)
+{
+    for (int clean = 0; clean < 2; clean++) {
+        fixture f;
+        fixture_init(&f);
+        lose(&f, ".log", 0);
+        fixture_open(&f);
+        fill(&f);
+        losing_file = f.log->segments[0]->file;
+        CHECK_INT(pb_log_settle(f.log, NULL), 0);
+        CHECK_INT(drop_count, 0);
+        CHECK_INT(pb_log_close(f.log, clean, NULL), 0);
+        f.log = NULL;
+        CHECK_INT(drop_count, clean ? 0 : 1);
+        f.io->ops = fixture_ops;
+        fixture_free(&f);
+    }
+}
+
 /* ---- openings that end half way ---- */
 
 static int turns; /* until nothing is done to the disk any more */
