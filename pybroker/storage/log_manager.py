@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -93,6 +94,10 @@ class LogManager:
         self._unopened: dict[TopicPartition, LogDirectory] = {}
         #: Whose last checkpoints could not be written.
         self._unwritten: set[LogDirectory] = set()
+        #: Renamed to be deleted before the start, and of partitions that lie nowhere.
+        self._left_behind: defaultdict[TopicPartition, list[tuple[LogDirectory, Path]]] = defaultdict(list)
+        #: Of those that somebody misses.
+        self._lost: set[TopicPartition] = set()
         #: Moves that the last stop interrupted, and where to.
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
         #: A compacted log was opened, and its gap offset may not be on the disk.
@@ -146,11 +151,15 @@ class LogManager:
             for path in directory.deleted:
                 # A move renames it before the copy in the other log dir becomes the log: if that dir is not in service,
                 # this name tells its next start that the copy is the log, and this may be all there is.
-                is_needed = self.failures.offline and deleted_partition(path.name) not in places
-                if is_needed or path.name in settled.needed:
+                deleted = deleted_partition(path.name)
+                is_placed = deleted in places
+                if (self.failures.offline and not is_placed) or path.name in settled.needed:
                     logger.warning("%s stays as long as a log dir is out of service: it may have been on a move", path)
-                else:
+                elif deleted is None or is_placed:
                     self.remove_later(path)
+                else:
+                    # So it is if that dir is in service and empty. Whether anybody misses the log, metadata will say.
+                    self._left_behind[deleted].append((directory, path))
 
     async def relocate(self, log: PartitionLog, directory: LogDirectory, path: Path) -> None:
         """A log lies elsewhere now."""
@@ -178,7 +187,8 @@ class LogManager:
 
     async def set_strays_aside(self, is_ours: Callable[[TopicPartition], bool]) -> None:
         """Rename directories of partitions that are not `is_ours` and that nobody has tried to open; they stay on disk
-        for people to look at. No log may be opened meanwhile."""
+        for people to look at. Those that were renamed to be deleted go, unless somebody misses them. No log may be
+        opened meanwhile."""
         loop = asyncio.get_running_loop()
         for directory in self.live:
             for key in list(directory.partitions):
@@ -194,6 +204,9 @@ class LogManager:
                     continue
                 directory.forget(key)
                 logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
+        for key in [key for key in self._left_behind if key not in self._lost]:
+            for _, path in self._left_behind.pop(key):
+                self.remove_later(path)
 
     def stop_opening(self) -> None:
         """Let `open` raise OpeningStopped from now on, also for logs whose turn has not come yet."""
@@ -272,22 +285,47 @@ class LogManager:
             directory.forget(key)
             logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
         if not is_new:
-            self._check_lost(directory_id)
+            left = await loop.run_in_executor(self.executor, self._left_of, key, topic_id)
+            self._check_lost(key, directory_id, left)
         chosen = self._choose(directory_id)
         return chosen, chosen.path / f"{key[0]}-{key[1]}", False
 
-    def _check_lost(self, directory_id: bytes) -> None:
+    def _left_of(self, key: TopicPartition, topic_id: bytes) -> tuple[LogDirectory, Path] | None:
+        """A log that was renamed to be deleted, and lies nowhere else. Blocks."""
+        for directory, path in self._left_behind.get(key, ()):
+            try:
+                is_its = partition_metadata.read(path) == topic_id
+            except StorageError:
+                is_its = True
+            if is_its:
+                return directory, path
+        return None
+
+    def _check_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> None:
         """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here: an empty one in its place
-        would be served, and be in the way when that dir comes back."""
+        would be served, and be in the way when that dir comes back. What is `left` of it stays then."""
+        why = self._why_lost(key, directory_id, left)
+        if why is not None:
+            self._lost.add(key)
+            raise DirectoryOffline(why)
+
+    def _why_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> str | None:
         if self.failures.offline:
             where = ", ".join(str(path) for path in self.failures.offline)
-            raise DirectoryOffline(f"no log dir in service has it, and it may lie in one that is not: {where}")
+            return f"no log dir in service has it, and it may lie in one that is not: {where}"
         is_real = int.from_bytes(directory_id, "big") >= _RESERVED_DIRECTORY_IDS
         if is_real and all(each.directory_id != directory_id for each in self.directories):
-            raise DirectoryOffline(
+            return (
                 f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
                 "of log.dirs is that one: mount it and start again, or delete the topic"
             )
+        if left is not None and left[0].directory_id == directory_id and len(self.directories) > 1:
+            # The dir that it was to move to is in service, with another disk.
+            return (
+                "its move to another log dir was under way, and none has it: mount the disk that it was to move to and "
+                f"start again. If that is lost, {left[1]} is the log as it was then: rename it to {key[0]}-{key[1]}"
+            )
+        return None
 
     def _choose(self, directory_id: bytes) -> LogDirectory:
         """The log dir for a new partition. DirectoryOffline when there is none."""

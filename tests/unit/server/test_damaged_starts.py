@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -128,3 +129,37 @@ def test_a_stop_without_the_mark_is_not_told_as_lost_rings(
     caplog.clear()
     asyncio.run(run(False))
     assert "is lost" not in caplog.text
+
+
+def test_a_move_whose_target_comes_back_as_an_empty_disk_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy had not taken its name when the broker ended. Its mount point is there, so no log dir is missing."""
+    fast = {"log_segment_delete_delay_ms": "0"}
+
+    async def run() -> None:
+        async with filled(tmp_path, 3, **fast) as (daemon, client):
+            rename = os.rename
+
+            def fail(source: Path, target: Path) -> None:
+                if str(source).endswith("-future"):
+                    raise OSError(errno.EIO, "of a test", str(source))
+                rename(source, target)
+
+            monkeypatch.setattr(log_mover.os, "rename", fail)
+            assert await alter(client, tmp_path / "b") == 0
+            await until_async(lambda: not daemon.services.mover._tasks)
+            monkeypatch.undo()
+        (tmp_path / "b").rename(tmp_path / "b-away")
+        (tmp_path / "b").mkdir()
+        for _ in range(2):
+            async with running(config(tmp_path, **fast)) as daemon, connected(daemon) as client:
+                assert daemon.services.replicas.offline_count == 1
+                assert (await client.produce("t", b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        shutil.rmtree(tmp_path / "b")
+        (tmp_path / "b-away").rename(tmp_path / "b")
+        async with running(config(tmp_path, **fast)) as daemon, connected(daemon) as client:
+            assert (await client.offset("t", -1)).offset == 3
+            assert await read_all(client, 3) == [value(number) for number in range(3)]
+
+    asyncio.run(run())

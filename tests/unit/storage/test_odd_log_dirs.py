@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from log_setup import TOPIC_ID, Setup
 
+from pybroker.config.topic import TopicConfig
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import log_directory, partition_metadata
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import DirectoryOffline, StorageError
 from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_directory import LogDirectory
 
@@ -115,3 +118,86 @@ def test_partition_metadata_that_is_no_text_is_a_storage_error(tmp_path: Path) -
     (tmp_path / "partition.metadata").write_bytes(text[:-1] + bytes([text[-1] | 0x80]))
     with pytest.raises(StorageError):
         partition_metadata.read(tmp_path)
+
+
+def is_empty(directory: Path) -> bool:
+    return not any(directory.glob("t-0*"))
+
+
+@asynccontextmanager
+async def two_dirs(root: Path) -> AsyncIterator[tuple[Setup, list[Path]]]:
+    """A start with log dirs a and b, and what it removes."""
+    made = Setup(root, ("a", "b"))
+    removed: list[Path] = []
+    made.manager.remove_later = lambda path, delay_ms=None: removed.append(path)  # type: ignore[method-assign]
+    try:
+        await made.manager.load()
+        yield made, removed
+        await made.close()
+    finally:
+        made.native.stop()
+        made.native.close()
+
+
+async def open_again(made: Setup, directory_id: bytes, topic_id: bytes = TOPIC_ID) -> None:
+    config = TopicConfig.resolve({}, made.config)
+    await made.manager.open(("t", 0), topic_id, directory_id, 0, config, is_new=False)
+
+
+@pytest.mark.parametrize("known_as", [bytes([1]) * 16, bytes([9]) * 16], ids=["old dir", "lost disk"])
+def test_a_move_whose_target_has_another_disk_now_loses_nothing(tmp_path: Path, known_as: bytes) -> None:
+    """The target's mount point is there and empty, so no log dir is out of service."""
+    original, future = half_made(tmp_path)
+    future.rename(tmp_path / "away")
+
+    async def start() -> None:
+        async with two_dirs(tmp_path) as (made, removed):
+            for _ in range(2):  # whenever metadata speaks of it
+                with pytest.raises(DirectoryOffline):
+                    await open_again(made, known_as)
+            await made.manager.set_strays_aside(lambda key: True)
+            assert removed == []
+            assert not (tmp_path / "a" / "t-0").exists()
+            assert is_empty(tmp_path / "b")
+
+    asyncio.run(start())
+    assert original.exists()
+    (tmp_path / "away").rename(future)
+
+    async def start_with_it() -> None:
+        async with two_dirs(tmp_path) as (made, removed):
+            assert made.manager.directories[1].partitions == {("t", 0): tmp_path / "b" / "t-0"}
+            assert removed == [original]
+
+    asyncio.run(start_with_it())
+
+
+@pytest.mark.parametrize(
+    ("directory_id", "topic_id"),
+    [(bytes(16), TOPIC_ID), (bytes([1]) * 16, bytes(15) + b"\7")],
+    ids=["comes back to the broker", "another topic"],
+)
+def test_what_was_deleted_before_a_start_goes(tmp_path: Path, directory_id: bytes, topic_id: bytes) -> None:
+    original, future = half_made(tmp_path)
+    future.rename(tmp_path / "away")
+
+    async def start() -> None:
+        async with two_dirs(tmp_path) as (made, removed):
+            assert removed == []
+            await open_again(made, directory_id, topic_id)
+            await made.manager.set_strays_aside(lambda key: True)
+            assert removed == [original]
+
+    asyncio.run(start())
+
+
+def test_what_nobody_misses_goes(tmp_path: Path) -> None:
+    original, future = half_made(tmp_path)
+    future.rename(tmp_path / "away")
+
+    async def start() -> None:
+        async with two_dirs(tmp_path) as (made, removed):
+            await made.manager.set_strays_aside(lambda key: False)
+            assert removed == [original]
+
+    asyncio.run(start())
