@@ -46,7 +46,7 @@ def command(source: str, output: Path | None, in_place: bool, as_json: bool) -> 
             assert output is not None
             result = repair(target, output, topic_ids)
             if in_place:
-                aside = replace(target, output)
+                aside = replace(target, output, result)
                 result.notes.append(f"the original is {aside}")
     except StorageError as error:
         raise click.UsageError(str(error)) from None

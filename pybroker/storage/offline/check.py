@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pybroker.protocol.uuids import uuid_to_text
-from pybroker.storage import clean_shutdown, meta_properties, offset_checkpoint, tail_rings
+from pybroker.storage import clean_shutdown, gap_checkpoint, meta_properties, offset_checkpoint, tail_rings
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
@@ -87,6 +87,8 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
     for path in files.unknown:
         report.warning("unknown-file", path, "no broker names a file or directory so")
     checkpoints = {name: _read_offsets(files.files.get(name), report) for name in OFFSET_CHECKPOINTS}
+    # Where cleaning may have left gaps is above all that a power cut took since.
+    _read_offsets(files.files.get(gap_checkpoint.FILE_NAME), report)
     state = LogDirState(files)
     _read_identity(state, report)
     for partition in files.partitions:

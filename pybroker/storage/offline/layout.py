@@ -14,6 +14,7 @@ from pybroker.storage import (
     clean_shutdown,
     epoch_checkpoint,
     format_version,
+    gap_checkpoint,
     meta_properties,
     offset_checkpoint,
     partition_metadata,
@@ -67,6 +68,7 @@ _NAMED = {
     QUORUM_STATE: FileKind.QUORUM_STATE,
     clean_shutdown.FILE_NAME: FileKind.CLEAN_SHUTDOWN,
     BOOTSTRAP_CHECKPOINT: FileKind.METADATA_SNAPSHOT,
+    gap_checkpoint.FILE_NAME: FileKind.OFFSETS,
     **dict.fromkeys(OFFSET_CHECKPOINTS, FileKind.OFFSETS),
 }
 

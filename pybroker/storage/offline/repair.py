@@ -145,8 +145,7 @@ class _Writing:
             self._end_segment()
             self._segment = step.segment
             self._source = open(log, "rb")  # noqa: SIM115  closed by _end_segment
-            base_offset = max(step.segment.base_offset, self._window.first_offset)
-            self._writer = SegmentWriter(self._output, base_offset)
+            self._writer = self._begin(max(step.segment.base_offset, self._window.first_offset))
         assert self._writer is not None
         assert self._source is not None
         self._writer.add(self._source, row, (log, row.position) in self._changed)
@@ -160,6 +159,11 @@ class _Writing:
         result.kept_records += row.record_count
         result.kept_bytes += row.size_bytes
         result.end_offset = row.last_offset + 1
+
+    def _begin(self, base_offset: int) -> SegmentWriter:
+        if self._result.kept_batches > 0 and base_offset > self._result.end_offset:
+            self._result.gap_offset = base_offset
+        return SegmentWriter(self._output, base_offset)
 
     def _end_segment(self) -> None:
         if self._writer is None or self._segment is None or self._source is None:
@@ -176,7 +180,7 @@ class _Writing:
         result = self._result
         last_base = self._files.logs[-1][0] if self._files.logs else 0
         if self._window.end_offset < 0 and (result.kept_batches == 0 or last_base > result.end_offset):
-            SegmentWriter(self._output, last_base).finish(())
+            self._begin(last_base).finish(())
             result.end_offset = last_base
             if result.kept_batches == 0:
                 result.first_offset = last_base

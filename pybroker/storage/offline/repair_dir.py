@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pybroker.storage import meta_properties, offset_checkpoint
+from pybroker.storage import gap_checkpoint, meta_properties, offset_checkpoint
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offline import text_files
@@ -62,7 +62,7 @@ def report_path(output: Path, suffix: str) -> Path:
     return output.resolve().with_name(f"{output.resolve().name}.repair-report.{suffix}")
 
 
-def replace(target: Target, output: Path) -> Path:
+def replace(target: Target, output: Path, result: RepairResult) -> Path:
     """Move the source aside and put `output` where it was; where the source is now."""
     if isinstance(target, Path):
         raise StorageError(f"{target}: only a directory can be replaced")
@@ -72,6 +72,8 @@ def replace(target: Target, output: Path) -> Path:
     around = source.parent if isinstance(target, LogDirFiles) else source.parent.parent
     aside = around / f"{source.name}.before-repair-{time.strftime('%Y%m%dT%H%M%S')}"
     rings = that_can_be_brought_in(target)
+    if isinstance(target, PartitionFiles):
+        _note_gap(source.parent, (target.topic, target.index), result.partitions[0].gap_offset)
     os.rename(source, aside)
     os.rename(repaired, source)
     for ring in rings:
@@ -81,6 +83,18 @@ def replace(target: Target, output: Path) -> Path:
     if repaired != output:
         output.rmdir()
     return aside
+
+
+def _note_gap(log_dir: Path, key: tuple[str, int], gap_offset: int) -> None:
+    """Let the next start know that offsets may be missing below `gap_offset`."""
+    path = log_dir / gap_checkpoint.FILE_NAME
+    if gap_offset < 0:
+        return
+    try:
+        known = offset_checkpoint.read(path)
+    except StorageError:
+        known = {}  # for a broker as well
+    offset_checkpoint.write(path, {**known, key: max(gap_offset, known.get(key, -1))})
 
 
 def _partition_of(path: Path) -> PartitionFiles:
@@ -121,6 +135,10 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
         offset_checkpoint.CLEANER_OFFSET,
     ):
         _write_offsets(files, name, output, ends, result)
+    gap_offsets = {key: done.gap_offset for key, done in ends.items() if done.gap_offset >= 0}
+    if gap_offsets:
+        # Without it a start takes what lies behind such a gap for the remains of a power cut.
+        offset_checkpoint.write(output / gap_checkpoint.FILE_NAME, gap_offsets)
 
 
 def _whole_snapshot(path: Path) -> None:

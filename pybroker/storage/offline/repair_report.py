@@ -19,6 +19,8 @@ class PartitionResult:
     kept_bytes: int = 0
     first_offset: int = 0
     end_offset: int = 0
+    gap_offset: int = -1
+    """Where the last segment begins before which offsets are missing; -1: none does."""
     dropped: list[Dropped] = field(default_factory=list)
     restored: list[Restored] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

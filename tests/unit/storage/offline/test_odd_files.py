@@ -1,0 +1,112 @@
+"""Names, files and bytes that no broker leaves: the tools say so, and go on with all the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from offline_dirs import copy_of_kafka_dir, flip
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from log_setup import ManualClock
+
+from pybroker.cli.main import main
+from pybroker.config.broker import BrokerConfig
+from pybroker.config.topic import TopicConfig
+from pybroker.metadata.offline import topic_ids
+from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.storage import partition_metadata
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_manager import LogManager
+from pybroker.storage.offline.layout import open_target
+from pybroker.storage.offline.repair_dir import repair
+from pybroker.storage.offline.repair_report import RepairResult
+
+
+@pytest.fixture(autouse=True)
+def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody cuts the power here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return copy_of_kafka_dir(tmp_path)
+
+
+def run(*arguments: Any) -> Result:
+    result = CliRunner().invoke(main, ["log", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def repaired(source: Path, output: Path) -> RepairResult:
+    return repair(open_target(source), output, topic_ids)
+
+
+# ---- and a broker that starts there ----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def started(log_dir: Path) -> AsyncIterator[LogManager]:
+    """A log manager over one log dir, as after a start."""
+    native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+    native.start()
+    manager = LogManager(native, [LogDirectory(log_dir, bytes([1]) * 16)], BrokerConfig.load(None, []), ManualClock())
+    try:
+        await manager.load()
+        yield manager
+        await manager.close(broker_epoch=5, resigned_error=6)
+    finally:
+        native.stop()
+        native.close()
+
+
+def ends(log_dir: Path, name: str = "plain") -> tuple[int, int, int]:
+    """Start and end of a log that a broker opens, and how much it cuts off."""
+
+    async def run() -> tuple[int, int, int]:
+        async with started(log_dir) as manager:
+            topic_id = partition_metadata.read(log_dir / f"{name}-0")
+            assert topic_id is not None
+            config = TopicConfig.resolve({}, manager.config)
+            log = await manager.open((name, 0), topic_id, bytes([1]) * 16, 0, config, is_new=False)
+            state = log.native.state
+            return state.log_start_offset, state.log_end_offset, log.native.recovery.truncated_bytes
+
+    return asyncio.run(run())
+
+
+def damage_end_of(log_dir: Path, partition: str, base_offset: int) -> None:
+    path = log_dir / partition / f"{base_offset:020}.log"
+    flip(path, 8 * (path.stat().st_size - 1))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_saved_behind_a_gap_at_the_end_of_a_segment_is_served(
+    log_dir: Path, tmp_path: Path, again: bool
+) -> None:
+    (log_dir / "bootstrap.checkpoint").unlink(missing_ok=True)
+    damage_end_of(log_dir, "plain-0", 0)
+    output = tmp_path / "repaired"
+    assert len(repaired(log_dir, output).dropped) == 1
+    if again:
+        output = tmp_path / "again"
+        assert not repaired(tmp_path / "repaired", output).dropped
+    assert ends(output) == (0, 240, 0)
+
+
+def test_a_partition_that_is_repaired_in_place_is_served_to_its_end(log_dir: Path) -> None:
+    """After a kill: nothing says that any of it had been synced."""
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    (log_dir / "recovery-point-offset-checkpoint").unlink()
+    damage_end_of(log_dir, "plain-0", 0)
+    assert run("repair", "--in-place", log_dir / "plain-0").exit_code == 1
+    assert ends(log_dir) == (0, 240, 0)
