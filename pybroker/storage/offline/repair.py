@@ -7,6 +7,7 @@ looks at everything once. Blocks; fails with `OSError` for the disk and `Storage
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -212,7 +213,7 @@ def _copy_metadata_snapshots(files: PartitionFiles, output: Path, result: Partit
         if report.faults:
             result.notes.append(f"left out {snapshot.path}: {report.faults[0].text}")
         else:
-            shutil.copy2(snapshot.path, output)
+            copy_durably(snapshot.path, output)
             ends.append(snapshot.end_offset)
     return ends
 
@@ -242,4 +243,10 @@ def copy_checked(path: Path, output: Path, read: Callable[[Path], object], notes
     except text_files.Damage as error:
         notes.append(f"left out {path}: {error}")
         return
-    shutil.copy2(path, output)
+    copy_durably(path, output)
+
+
+def copy_durably(path: Path, output: Path) -> None:
+    """Into the directory `output`, which may take the place of the one that `path` is in."""
+    with open(shutil.copy2(path, output / path.name), "rb") as copy:
+        os.fsync(copy.fileno())

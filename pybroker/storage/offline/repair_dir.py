@@ -7,7 +7,6 @@ disk and `StorageError` where nothing can be repaired.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from pybroker.storage.errors import StorageError
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import batch_around
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
+from pybroker.storage.offline.exchange import exchange
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
@@ -29,7 +29,7 @@ from pybroker.storage.offline.layout import (
     metadata_snapshot,
 )
 from pybroker.storage.offline.left_rings import rings_brought_in, that_can_be_brought_in
-from pybroker.storage.offline.repair import copy_checked, repair_partition
+from pybroker.storage.offline.repair import copy_checked, copy_durably, repair_partition
 from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
 
 TopicIds = Callable[[PartitionFiles], Mapping[str, bytes]]
@@ -63,7 +63,8 @@ def report_path(output: Path, suffix: str) -> Path:
 
 
 def replace(target: Target, output: Path, result: RepairResult) -> Path:
-    """Move the source aside and put `output` where it was; where the source is now."""
+    """Put `output` where the source was, and the source aside; where it is now. At each moment one of them is where a
+    broker looks for it: an empty log would be made in its place. StorageError where that cannot be done."""
     if isinstance(target, Path):
         raise StorageError(f"{target}: only a directory can be replaced")
     source = target.path.resolve()
@@ -74,12 +75,18 @@ def replace(target: Target, output: Path, result: RepairResult) -> Path:
     rings = that_can_be_brought_in(target)
     if isinstance(target, PartitionFiles):
         _note_gap(source.parent, (target.topic, target.index), result.partitions[0].gap_offset)
-    os.rename(source, aside)
-    os.rename(repaired, source)
-    for ring in rings:
-        ring.unlink(missing_ok=True)
+    fsync_directory(repaired.parent)
+    os.rename(repaired, aside)
+    try:
+        exchange(source, aside)
+    except OSError as error:
+        os.rename(aside, repaired)
+        text = f"it cannot be put in the place of {source}, which is as it was: {error.strerror}"
+        raise StorageError(f"the result is {repaired}: {text}") from error
     fsync_directory(source.parent)
     fsync_directory(around)
+    for ring in rings:
+        ring.unlink(missing_ok=True)
     if repaired != output:
         output.rmdir()
     return aside
@@ -120,7 +127,7 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
     properties = files.files.get(meta_properties.FILE_NAME)
     if properties is not None:
         # The identity of a log dir can only be set right by its owner, who finds here what there was.
-        shutil.copy2(properties, output)
+        copy_durably(properties, output)
         try:
             text_files.meta_properties(properties)
         except text_files.Damage as error:

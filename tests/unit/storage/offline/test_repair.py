@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pybroker.metadata.log_files import SegmentReader
 from pybroker.metadata.offline import topic_ids
 from pybroker.metadata.records import VersionedRecord, decode_batch
 from pybroker.metadata.snapshot import write_snapshot
+from pybroker.storage.offline import repair_dir
+from pybroker.storage.offline.exchange import exchange
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
@@ -211,3 +215,70 @@ def test_in_place_moves_the_original_aside(log_dir: Path) -> None:
     after.pop(".lock", None)
     assert after == before
     assert {finding.kind for finding in check_report(log_dir).faults} == {"offset-gap"}
+
+
+def is_whole(target: Path) -> bool:
+    """Whether a broker that starts now finds a log there, old or new."""
+    return any(path.stat().st_size > 0 for path in target.rglob("*.log"))
+
+
+@pytest.mark.parametrize("name", ["", "plain-0"])
+def test_in_place_leaves_a_log_there_at_each_moment(log_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that finds none makes an empty one."""
+    target = log_dir / name
+    steps = []
+
+    def watched(change: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Path) -> None:
+            change(*arguments)
+            assert is_whole(target), f"after step {len(steps)}"
+            steps.append(arguments)
+
+        return call
+
+    monkeypatch.setattr(os, "rename", watched(os.rename))
+    monkeypatch.setattr(repair_dir, "exchange", watched(repair_dir.exchange), raising=False)
+    flip(log_dir / "plain-0" / f"{60:020}.log", 8 * 200)
+    assert run(target, "--in-place").exit_code == 1
+    assert len(steps) == 2
+    assert len(intact_batches(log_dir / "plain-0")) == 125
+
+
+def test_in_place_where_names_cannot_be_exchanged_changes_nothing(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(one: Path, other: Path) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(one))
+
+    before = tree(log_dir)
+    monkeypatch.setattr(repair_dir, "exchange", refuse)
+    result = run(log_dir, "--in-place")
+    assert result.exit_code == 2
+    assert "data.repaired" in result.output.replace("\n", "")
+    after = tree(log_dir)
+    after.pop(".lock")
+    assert after == before
+    assert is_whole(log_dir.parent / "data.repaired")
+    assert not list(log_dir.parent.glob("data.before-repair-*"))
+
+
+def test_names_change_places(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    exchange(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "one" / "other").exists() and (tmp_path / "other" / "one").exists()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "nothing")
+
+
+def test_all_that_takes_the_place_of_the_original_is_synced(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
+    metadata = log_dir / "__cluster_metadata-0"
+    (metadata / f"{20:020}-{1:010}.checkpoint").write_bytes(snapshot_of_first_records(metadata, 20))
+    repaired(log_dir, tmp_path / "repaired")
+    left = [path for path in (tmp_path / "repaired").rglob("*") if path.stat().st_ino not in synced]
+    assert left == []
