@@ -78,8 +78,8 @@ class Planner:
     def _judge(self, each: Found, following: Found | None) -> Iterator[Step]:
         segment, row = each
         assert segment.log is not None
-        if self._due < 0:
-            self._due = segment.base_offset
+        if self._due < segment.base_offset:
+            self._due, self._due_is_exact = segment.base_offset, False
         after = following[1] if following is not None and following[1].is_intact else None
         if not row.is_intact:
             yield self._drop(segment, row, after, _damage(row.flags))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from offline_dirs import copy_of_kafka_dir, flip
+from offline_dirs import copy_of_kafka_dir, flip, intact_batches
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from log_setup import ManualClock
@@ -28,6 +29,8 @@ from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
+
+SECOND = f"{60:020}"
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +52,21 @@ def run(*arguments: Any) -> Result:
 
 def repaired(source: Path, output: Path) -> RepairResult:
     return repair(open_target(source), output, topic_ids)
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_from_below_its_segment_is_dropped(log_dir: Path, tmp_path: Path) -> None:
+    """No CRC covers a base offset; the batch before it is damaged, so that its end is not known."""
+    before = log_dir / "plain-0" / max(path.name for path in (log_dir / "plain-0").glob("*.log") if path.name < SECOND)
+    flip(before, 8 * (before.stat().st_size - 1))
+    path = log_dir / "plain-0" / f"{SECOND}.log"
+    data = path.read_bytes()
+    path.write_bytes(struct.pack(">q", 59) + data[8:])
+    result = repaired(log_dir, tmp_path / "repaired")
+    assert {drop.path.name for drop in result.dropped} == {before.name, path.name}
+    assert len(intact_batches(tmp_path / "repaired" / "plain-0")) == 124
 
 
 # ---- and a broker that starts there ----------------------------------------------------------------------------------
