@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
 from pybroker.storage.offline.check_partition import check_partition
-from pybroker.storage.offline.findings import INFO, WARNING, Report
+from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -71,15 +70,6 @@ def check(target: Target, report: Report, *, deep: bool, check_metadata: Metadat
             check_one_file(target, kind, report, deep)
 
 
-@contextmanager
-def unreadable_told(path: Path, report: Report) -> Iterator[None]:
-    """Make a failed read a finding: of the file that the error names, else of `path`."""
-    try:
-        yield
-    except OSError as error:
-        report.error("unreadable", Path(error.filename) if error.filename else path, error.strerror or str(error))
-
-
 def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadata: MetadataCheck) -> None:
     for why, path in files.aside:
         severity, text = _ASIDE_TEXT.get(why, (INFO, "a file that was being written"))
@@ -104,7 +94,8 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
             _check_offsets(files.path / name, name, offsets, state, report)
     _check_topic_ids(state, report)
     if state.properties:
-        check_left_rings(files.path, report)
+        with unreadable_told(files.path, report):
+            check_left_rings(files.path, report)
     for each in state.partitions:
         if each.files.is_metadata_log:
             check_metadata(each, state, report)
@@ -147,6 +138,9 @@ def _read_offsets(path: Path | None, report: Report) -> Offsets | None:
     except text_files.Damage as error:
         report.error("malformed", path, str(error), position=error.position)
         return None
+    except OSError as error:
+        report.error("unreadable", path, error.strerror or str(error))
+        return None
     report.saw(path)
     return offsets
 
@@ -162,6 +156,8 @@ def _read_identity(state: LogDirState, report: Report) -> None:
             report.saw(properties)
         except text_files.Damage as error:
             report.error("malformed", properties, str(error), position=error.position)
+        except OSError as error:
+            report.error("unreadable", properties, error.strerror or str(error))
     mark = files.get(clean_shutdown.FILE_NAME)
     if mark is None:
         report.info("unclean", state.files.path, "the broker was not stopped in order, or is running")
@@ -171,6 +167,8 @@ def _read_identity(state: LogDirState, report: Report) -> None:
         report.saw(mark)
     except text_files.Damage as error:
         report.error("malformed", mark, str(error), position=error.position)
+    except OSError as error:
+        report.error("unreadable", mark, error.strerror or str(error))
 
 
 def _check_offsets(path: Path, name: str, offsets: Offsets, state: LogDirState, report: Report) -> None:
@@ -183,8 +181,10 @@ def _check_offsets(path: Path, name: str, offsets: Offsets, state: LogDirState, 
             text = f"{topic}-{index} is not in this log dir"
             report.warning("checkpoint-partition", path, text, position=entry.position)
             continue
+        if partition.is_damaged:
+            continue
         text = _wrong_offset(name, entry.offset, partition, state.broker_epoch is not None)
-        if text and not partition.is_damaged:
+        if text:
             report.error("checkpoint-offset", path, f"{topic}-{index}: {text}", entry.position, entry.offset)
     if of_all and state.broker_epoch is not None:
         for key in by_key.keys() - offsets.keys():

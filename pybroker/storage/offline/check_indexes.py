@@ -8,7 +8,7 @@ from pathlib import Path
 from pybroker.native import walk
 from pybroker.native.walk import WalkRow
 from pybroker.storage.offline.binary_files import OFFSET_ENTRY, TIME_ENTRY
-from pybroker.storage.offline.findings import INFO, WARNING, Report
+from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
 from pybroker.storage.offline.layout import Segment
 from pybroker.storage.offline.segment_findings import tell_index_row
 
@@ -85,8 +85,10 @@ def _entries(path: Path | None, entry_bytes: int, is_last: bool, report: Report)
     """The entries in use of an index; what is odd about the rest is told."""
     if path is None:
         return b""
-    data = path.read_bytes()
-    report.saw(path)
+    data = b""
+    with unreadable_told(path, report):
+        data = path.read_bytes()
+        report.saw(path)
     whole = data[: len(data) // entry_bytes * entry_bytes]
     used = whole[: -(-len(whole.rstrip(b"\0")) // entry_bytes) * entry_bytes]
     if len(whole) != len(data):

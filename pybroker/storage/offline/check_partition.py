@@ -10,7 +10,7 @@ from pybroker.native.walk import SegmentWalk, WalkRow, WalkTotals
 from pybroker.storage.offline import binary_files, text_files, transactions
 from pybroker.storage.offline.check_epochs import EpochRun, check_epochs
 from pybroker.storage.offline.check_indexes import Indexes
-from pybroker.storage.offline.findings import INFO, WARNING, Report
+from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.segment_findings import tell_row
@@ -59,12 +59,15 @@ def check_partition(files: PartitionFiles, context: PartitionContext, report: Re
         state.first_offset = files.logs[0][0]
         state.end_offset = max(totals.end_offset, files.logs[-1][0])
         state.last_epoch = walked.runs[-1].epoch if walked.runs else -1
-    _check_epoch_file(files, context, state, walked, report)
+    with unreadable_told(files.path, report):
+        _check_epoch_file(files, context, state, walked, report)
     _check_snapshots(files, context, state, report)
     if files.mark is not None:
-        _check_mark(files, files.mark, context, report)
+        with unreadable_told(files.mark, report):
+            _check_mark(files, files.mark, context, report)
     if files.metadata is not None:
-        state.topic_id = _read_topic_id(files.metadata, report)
+        with unreadable_told(files.metadata, report):
+            state.topic_id = _read_topic_id(files.metadata, report)
         if files.is_metadata_log and state.topic_id not in (None, METADATA_TOPIC_ID):
             report.error("topic-id", files.metadata, "the metadata log has another topic id in every Apache Kafka")
     return state
@@ -88,7 +91,10 @@ def open_at_start(files: PartitionFiles) -> list[tuple[int, int]]:
     """Transactions that the producer snapshot at the first segment's base offset knows to be open."""
     for offset, path in files.producer_snapshots:
         if files.logs and offset == files.logs[0][0]:
-            snapshot = binary_files.read_producer_snapshot(path)
+            try:
+                snapshot = binary_files.read_producer_snapshot(path)
+            except OSError:
+                return []
             opened = ((each.producer_id, each.transaction_first_offset) for each in snapshot.entries)
             return [] if snapshot.problem else [each for each in opened if each[1] >= 0]
     return []
@@ -185,7 +191,11 @@ def _check_transaction_index(
     path = segment.transaction_index
     data = b""
     if path is not None:
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            report.error("unreadable", path, error.strerror or str(error))
+            return
         report.saw(path)
         if rest := len(data) % binary_files.TRANSACTION_ENTRY.size:
             report.error("index-size", path, f"{rest} bytes at the end are no whole entry", position=len(data) - rest)
@@ -216,7 +226,11 @@ def _check_epoch_file(
 
 def _check_snapshots(files: PartitionFiles, context: PartitionContext, state: PartitionState, report: Report) -> None:
     for offset, path in files.producer_snapshots:
-        snapshot = binary_files.read_producer_snapshot(path)
+        try:
+            snapshot = binary_files.read_producer_snapshot(path)
+        except OSError as error:
+            report.error("unreadable", path, error.strerror or str(error))
+            continue
         report.saw(path)
         if snapshot.problem:
             report.error("snapshot", path, snapshot.problem, position=0)

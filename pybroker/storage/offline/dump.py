@@ -44,10 +44,10 @@ class DumpOptions:
 def dump(target: Target, options: DumpOptions) -> Iterator[Item]:
     """The items of every file of `target`. A file that cannot be read is an item of type `problem`."""
     for path in _files(target):
-        yield {"type": "file", "path": str(path), "size_bytes": path.stat().st_size}
         kind = file_kind(path)
         assert kind is not None
         try:
+            yield {"type": "file", "path": str(path), "size_bytes": path.stat().st_size}
             yield from _DUMPERS[kind](path, options)
         except (text_files.Damage, NativeError, OSError) as error:
             yield {"type": "problem", "path": str(path), "text": str(error)}
@@ -66,7 +66,8 @@ def _files(target: Target) -> Iterator[Path]:
 
 def _files_of(partition: PartitionFiles) -> Iterator[Path]:
     """Segments with their indexes first, then the rest."""
-    known = [(path, kind) for path in partition.path.iterdir() if path.is_file() and (kind := file_kind(path))]
+    unknown = set(partition.unknown)
+    known = [(path, kind) for path in partition.path.iterdir() if path not in unknown and (kind := file_kind(path))]
     in_order = {kind: number for number, kind in enumerate(_FILE_ORDER)}
     by_offset = [entry for entry in known if entry[1] in in_order]
     yield from (path for path, kind in sorted(by_offset, key=lambda each: (each[0].name[:20], in_order[each[1]])))

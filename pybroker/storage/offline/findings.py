@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,3 +94,12 @@ class Report:
     def left_out(self) -> dict[tuple[Path, str], int]:
         """How many findings of a kind in a file were only counted."""
         return {key: count - self.limit for key, count in self._counts.items() if count > self.limit}
+
+
+@contextmanager
+def unreadable_told(path: Path, report: Report) -> Iterator[None]:
+    """Make a failed read a finding: of the file that the error names, else of `path`."""
+    try:
+        yield
+    except OSError as error:
+        report.error("unreadable", Path(error.filename) if error.filename else path, error.strerror or str(error))

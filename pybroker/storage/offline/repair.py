@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from pybroker.native import NativeError
-from pybroker.native.walk import SegmentWalk
+from pybroker.native import NativeError, walk
+from pybroker.native.walk import SegmentWalk, WalkRow
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.errors import StorageError
@@ -29,6 +29,9 @@ from pybroker.storage.offline.repair_plan import WANTED, Dropped, Found, Kept, P
 from pybroker.storage.offline.repair_report import PartitionResult
 from pybroker.storage.offline.repair_write import SegmentWriter
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
+
+#: A segment as a whole.
+_UNREADABLE = WalkRow(*bytes(len(WalkRow._fields)))._replace(flags=walk.GARBAGE | walk.UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,20 @@ def _steps(files: PartitionFiles) -> Iterator[Step]:
 def _found(files: PartitionFiles) -> Iterator[Found]:
     walk_over = SegmentWalk()
     for segment in files.segments:
-        if segment.log is not None:
+        if segment.log is not None and not _is_readable(segment.log):
+            yield segment, _UNREADABLE
+        elif segment.log is not None:
             for row in walk_over.rows(segment.log, segment.base_offset, wanted=WANTED):
                 yield segment, row
+
+
+def _is_readable(log: Path) -> bool:
+    """Whether the disk gives out a file at all. What it does not give out of one is a matter of the walk."""
+    try:
+        with open(log, "rb"):
+            return True
+    except OSError:
+        return False
 
 
 def _last_epoch(files: PartitionFiles) -> int | None:
@@ -82,7 +96,7 @@ def _last_epoch(files: PartitionFiles) -> int | None:
         return None
     try:
         entries = text_files.leader_epochs(files.leader_epochs)
-    except text_files.Damage:
+    except (text_files.Damage, OSError):
         return None
     return max((entry.epoch for entry in entries), default=None)
 
@@ -171,7 +185,8 @@ class _Writing:
             return
         aborted = self._replay.aborted[self._aborted_seen :]
         self._aborted_seen = len(self._replay.aborted)
-        self._writer.finish(_transaction_entries(self._segment, aborted, self._files.logs[0][0]))
+        entries = _transaction_entries(self._segment, aborted, self._files.logs[0][0], self._result.notes)
+        self._writer.finish(entries)
         self._source.close()
         self._writer = self._segment = self._source = None
 
@@ -188,12 +203,17 @@ class _Writing:
         epoch_checkpoint.write(self._output / epoch_checkpoint.FILE_NAME, self._epochs)
 
 
-def _transaction_entries(segment: Segment, aborted: list[Aborted], log_start: int) -> list[TransactionEntry]:
+def _transaction_entries(
+    segment: Segment, aborted: list[Aborted], log_start: int, notes: list[str]
+) -> list[TransactionEntry]:
     """For the aborted transactions of a segment; what began before the log begins is known from the old index only."""
     old: dict[tuple[int, int], TransactionEntry] = {}
     if segment.transaction_index is not None:
-        for entry in binary_files.transaction_entries(segment.transaction_index.read_bytes()):
-            old[entry.producer_id, entry.last_offset] = entry
+        try:
+            for entry in binary_files.transaction_entries(segment.transaction_index.read_bytes()):
+                old[entry.producer_id, entry.last_offset] = entry
+        except OSError as error:
+            notes.append(f"{segment.transaction_index}: {error.strerror}")
     found = []
     for each in aborted:
         before = old.get((each.producer_id, each.last_offset))
@@ -223,7 +243,7 @@ def _write_topic_id(files: PartitionFiles, output: Path, topic_id: bytes | None,
     if files.metadata is not None:
         try:
             own = text_files.partition_metadata(files.metadata)
-        except text_files.Damage as error:
+        except (text_files.Damage, OSError) as error:
             result.notes.append(f"{files.metadata}: {error}")
     if topic_id is not None and own != topic_id:
         result.notes.append("partition.metadata has the topic id that the metadata log says")
@@ -240,7 +260,7 @@ def copy_checked(path: Path, output: Path, read: Callable[[Path], object], notes
     """Copy a small file that is whole; name it in `notes` otherwise."""
     try:
         read(path)
-    except text_files.Damage as error:
+    except (text_files.Damage, OSError) as error:
         notes.append(f"left out {path}: {error}")
         return
     copy_durably(path, output)

@@ -127,11 +127,15 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
     properties = files.files.get(meta_properties.FILE_NAME)
     if properties is not None:
         # The identity of a log dir can only be set right by its owner, who finds here what there was.
-        copy_durably(properties, output)
         try:
             text_files.meta_properties(properties)
         except text_files.Damage as error:
             result.notes.append(f"{output / properties.name} has to be set right by hand: {error}")
+        except OSError as error:
+            result.notes.append(f"{output / properties.name} has to be made by hand: {error}")
+            properties = None
+    if properties is not None:
+        copy_durably(properties, output)
     bootstrap = files.files.get(BOOTSTRAP_CHECKPOINT)
     if bootstrap is not None:
         copy_checked(bootstrap, output, _whole_snapshot, result.notes)
@@ -169,7 +173,7 @@ def _write_offsets(
         return
     try:
         old = text_files.offsets(path)
-    except text_files.Damage as error:
+    except (text_files.Damage, OSError) as error:
         result.notes.append(f"left out {path}: {error}")
         return
     kept = {}

@@ -6,14 +6,14 @@ import asyncio
 import os
 import struct
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from offline_dirs import copy_of_kafka_dir, flip, intact_batches
+from offline_dirs import copy_of_kafka_dir, flip, intact_batches, kinds
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from log_setup import ManualClock
@@ -30,6 +30,7 @@ from pybroker.storage.offline.layout import open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
 
+FIRST = f"{0:020}"
 SECOND = f"{60:020}"
 
 
@@ -52,6 +53,69 @@ def run(*arguments: Any) -> Result:
 
 def repaired(source: Path, output: Path) -> RepairResult:
     return repair(open_target(source), output, topic_ids)
+
+
+def dead_link(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to("nowhere")
+
+
+def directory(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+# ---- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+SMALL = [f"{FIRST}.index", f"{FIRST}.timeindex", f"{FIRST}.txnindex", f"{SECOND}.snapshot", ".pybroker_mark"]
+
+
+@pytest.mark.parametrize("make", [dead_link, directory])
+@pytest.mark.parametrize("name", [*SMALL, "leader-epoch-checkpoint", "partition.metadata"])
+def test_a_small_file_that_cannot_be_read_hides_nothing(
+    log_dir: Path, tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(log_dir / "plain-0" / name)
+    flip(log_dir / "plain-0" / f"{SECOND}.log", 8 * 200)
+    assert {"unreadable", "crc"} <= kinds(log_dir)
+    assert "checkpoint-partition" not in kinds(log_dir)
+    result = repaired(log_dir, tmp_path / "repaired")
+    assert len(result.dropped) == 1
+    assert len(intact_batches(tmp_path / "repaired" / "plain-0")) == 125
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "replication-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+        "meta.properties",
+        ".kafka_cleanshutdown",
+    ],
+)
+def test_a_file_of_the_log_dir_that_cannot_be_read_hides_nothing(log_dir: Path, tmp_path: Path, name: str) -> None:
+    dead_link(log_dir / name)
+    flip(log_dir / "plain-0" / f"{SECOND}.log", 8 * 200)
+    assert {"unreadable", "crc"} <= kinds(log_dir)
+    assert len(repaired(log_dir, tmp_path / "repaired").dropped) == 1
+
+
+@pytest.mark.parametrize("make", [dead_link, directory])
+def test_a_segment_that_cannot_be_read_costs_that_segment(
+    log_dir: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    wanted = intact_batches(log_dir / "plain-0")
+    make(log_dir / "plain-0" / f"{SECOND}.log")
+    result = repaired(log_dir, tmp_path / "repaired")
+    (dropped,) = result.dropped
+    assert (dropped.path.name, dropped.first_offset) == (f"{SECOND}.log", 60)
+    kept = intact_batches(tmp_path / "repaired" / "plain-0")
+    assert 0 < len(kept) < len(wanted)
+    assert set(kept) < set(wanted)
+    assert "unreadable" in kinds(log_dir)
+    assert run("dump", log_dir / "plain-0").exit_code == 1
 
 
 # ---- bytes -----------------------------------------------------------------------------------------------------------
