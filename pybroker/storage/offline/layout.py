@@ -6,6 +6,7 @@ Fails with `StorageError` for a path that is none of these and `OSError` for the
 from __future__ import annotations
 
 import re
+import stat
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -33,11 +34,12 @@ OFFSET_CHECKPOINTS = (
     offset_checkpoint.CLEANER_OFFSET,
 )
 
-_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>\d{1,10})")
-_ASIDE = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
-_SEGMENT_FILE = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
+_PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<index>0|[1-9][0-9]{0,9})")
+_ASIDE = re.compile(r".+-[0-9]{1,10}\.[0-9a-f]{32}-(?P<why>delete|stray|future)")
+_SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|damaged)(-\d+(\.\d+)?)?")
-_METADATA_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+_LARGEST_OFFSET = (1 << 63) - 1
 _MARK_NAME = ".pybroker_mark"
 _REMOTE_CACHE = "remote-log-index-cache"
 
@@ -73,17 +75,34 @@ _NAMED = {
 }
 
 
+def _segment_file(name: str) -> tuple[int, FileKind] | None:
+    """Base offset and kind of a file that a broker names so."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or int(match[1]) > _LARGEST_OFFSET:
+        return None
+    return int(match[1]), FileKind(match[2])
+
+
 def file_kind(path: Path) -> FileKind | None:
     """By name, what a broker was writing or deleting included; None when no broker names a file so."""
     name = path.name
     leftover = _LEFTOVER.fullmatch(name)
     if leftover is not None:
         name = leftover["name"]
-    if match := _SEGMENT_FILE.fullmatch(name):
-        return FileKind(match[2])
+    if found := _segment_file(name):
+        return found[1]
     if _METADATA_SNAPSHOT.fullmatch(name):
         return FileKind.METADATA_SNAPSHOT
     return _NAMED.get(name)
+
+
+def _would_wait(path: Path) -> bool:
+    """Whether it is a pipe or a device, which whoever reads it may have to wait for."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # reading it says why
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @dataclass(slots=True)
@@ -159,9 +178,10 @@ class PartitionFiles:
         return files
 
     def _take(self, entry: Path, segments: dict[int, Segment]) -> None:
-        if match := _SEGMENT_FILE.fullmatch(entry.name):
-            base_offset = int(match[1])
-            kind = FileKind(match[2])
+        if _would_wait(entry):
+            self.unknown.append(entry)
+        elif found := _segment_file(entry.name):
+            base_offset, kind = found
             if kind is FileKind.PRODUCER_SNAPSHOT:
                 self.producer_snapshots.append((base_offset, entry))
                 return
@@ -206,7 +226,9 @@ class LogDirFiles:
         """List `path`."""
         found = cls(path)
         for entry in sorted(path.iterdir()):
-            if entry.is_dir():
+            if _would_wait(entry):
+                found.unknown.append(entry)
+            elif entry.is_dir():
                 if match := _ASIDE.fullmatch(entry.name):
                     found.aside.append((match["why"], entry))
                 elif _PARTITION.fullmatch(entry.name):
@@ -235,7 +257,7 @@ def open_target(path: Path) -> Target:
         return path
     if not path.is_dir():
         raise StorageError(f"{path}: there is no such file or directory")
-    if _ASIDE.fullmatch(path.name) or any(_SEGMENT_FILE.fullmatch(entry.name) for entry in path.iterdir()):
+    if _ASIDE.fullmatch(path.name) or any(_segment_file(entry.name) for entry in path.iterdir()):
         return PartitionFiles.of(path)
     found = LogDirFiles.of(path)
     if found.files or any(partition.segments for partition in found.partitions):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from offline_dirs import copy_of_kafka_dir, flip, intact_batches, kinds
+from offline_dirs import copy_of_kafka_dir, flip, intact_batches, kinds, tree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from log_setup import ManualClock
@@ -24,9 +24,10 @@ from pybroker.config.topic import TopicConfig
 from pybroker.metadata.offline import topic_ids
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.storage import partition_metadata
+from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
-from pybroker.storage.offline.layout import open_target
+from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
 
@@ -63,6 +64,40 @@ def dead_link(path: Path) -> None:
 def directory(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.mkdir()
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [f"{10**20 - 1}.log", f"{1 << 63:020}.index", "\u0660" * 20 + ".log"])
+def test_a_name_that_is_no_offset_is_no_segments(log_dir: Path, tmp_path: Path, name: str) -> None:
+    (log_dir / "plain-0" / name).write_bytes(b"x" * 100)
+    assert "unknown-file" in kinds(log_dir)
+    assert not repaired(log_dir, tmp_path / "repaired").dropped
+    with pytest.raises(StorageError):
+        open_target(log_dir / "plain-0" / name)
+
+
+def test_a_second_spelling_of_a_partition_is_none(log_dir: Path, tmp_path: Path) -> None:
+    repaired(log_dir, tmp_path / "before")
+    (log_dir / "plain-00").mkdir()
+    (log_dir / "plain-00" / f"{FIRST}.log").touch()
+    repaired(log_dir, tmp_path / "after")
+    assert tree(tmp_path / "after") == tree(tmp_path / "before")
+    assert "unknown-file" in kinds(log_dir)
+
+
+def test_nobody_waits_for_a_pipe(log_dir: Path) -> None:
+    for name in ("leader-epoch-checkpoint", f"{FIRST}.index", f"{SECOND}.log"):
+        path = log_dir / "plain-0" / name
+        path.unlink()
+        os.mkfifo(path)
+    (log_dir / "meta.properties").unlink()
+    os.mkfifo(log_dir / "meta.properties")
+    files = PartitionFiles.of(log_dir / "plain-0")
+    assert files.leader_epochs is None
+    assert [path.name for path in files.unknown] == [f"{FIRST}.index", f"{SECOND}.log", "leader-epoch-checkpoint"]
+    assert "meta.properties" not in LogDirFiles.of(log_dir).files
 
 
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
