@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -52,6 +53,8 @@ def plain(value: Any, name: str = "") -> Any:
         data = bytes(value)
         is_uuid = len(data) == _UUID_BYTES and name.rpartition("_")[2] in ("id", "ids", "dirs", "directories")
         return uuid_to_text(data) if is_uuid else text(data)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 

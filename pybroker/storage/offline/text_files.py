@@ -148,11 +148,15 @@ def meta_properties(path: Path) -> dict[str, str]:
     return values
 
 
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
 def _json(path: Path, what: str) -> dict[str, Any]:
     data = path.read_bytes()
     try:
-        content = json.loads(data.decode("utf-8"))
-    except ValueError as error:
+        content = json.loads(data.decode("utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise Damage(f"not {what}: {error}") from None
     # Programs write it without blanks; so a byte that JSON would not mind is seen as well.
     if not isinstance(content, dict) or json.dumps(content, separators=(",", ":")).encode() != data.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import struct
 import sys
@@ -23,10 +24,12 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.metadata.offline import topic_ids
 from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.protocol import messages as m
 from pybroker.storage import partition_metadata
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
+from pybroker.storage.offline import readable
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_target
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
@@ -166,6 +169,29 @@ def test_a_batch_from_below_its_segment_is_dropped(log_dir: Path, tmp_path: Path
     result = repaired(log_dir, tmp_path / "repaired")
     assert {drop.path.name for drop in result.dropped} == {before.name, path.name}
     assert len(intact_batches(tmp_path / "repaired" / "plain-0")) == 124
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "NaN", '{"version":0,"brokerEpoch":NaN}'])
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "__cluster_metadata-0/quorum-state"])
+def test_json_of_a_depth_or_kind_that_nobody_writes_is_malformed(log_dir: Path, name: str, text: str) -> None:
+    (log_dir / name).write_text(text)
+    assert "malformed" in kinds(log_dir)
+
+
+def test_what_is_printed_as_json_is_json(log_dir: Path) -> None:
+    state = log_dir / "__cluster_metadata-0" / "quorum-state"
+    keys = {"clusterId": "x", "leaderId": 1, "leaderEpoch": 1, "votedId": 1, "appliedOffset": 0, "currentVoters": []}
+    text = json.dumps({**keys, "data_version": 0}, separators=(",", ":")).replace('"x"', "Infinity")
+    state.write_text(text)
+    dead_link(log_dir / "replication-offset-checkpoint")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    for line in run("dump", "--json", log_dir).stdout.splitlines():
+        json.loads(line, parse_constant=refuse)
+    quota = m.ClientQuotaRecord(entity=[], key="producer_byte_rate", value=float("nan"), remove=False)
+    json.loads(json.dumps(readable.plain(quota)), parse_constant=refuse)
 
 
 # ---- and a broker that starts there ----------------------------------------------------------------------------------
