@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.cli.paths import printable
+
 if TYPE_CHECKING:
     from pybroker.doctor.finding import Finding
 
@@ -17,10 +19,10 @@ def print_findings(findings: Sequence[Finding]) -> None:
     """All of them, and how many there are."""
     for each in findings:
         name = click.style(each.severity.value, fg=_COLOURS[each.severity.value], bold=True)
-        click.echo(f"{name} {click.style(each.kind, bold=True)}: {each.subject}")
+        click.echo(f"{name} {click.style(each.kind, bold=True)}: {printable(each.subject)}")
         for title, text in (("what", each.what), ("why", each.why), ("do", each.remedy)):
             if text:
-                click.echo(click.wrap_text(text, _width(), f"  {title + ':':6}", " " * 8))
+                click.echo(click.wrap_text(printable(text), _width(), f"  {title + ':':6}", " " * 8))
         click.echo()
     fault_count = sum(each.severity.is_fault for each in findings)
     others = len(findings) - fault_count

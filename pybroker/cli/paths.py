@@ -26,3 +26,8 @@ def open_paths(paths: Iterable[str]) -> list[Target]:
         except OSError as error:
             raise click.UsageError(f"{path}: {error.strerror}") from None
     return targets
+
+
+def printable(text: str) -> str:
+    """What a terminal takes: names of files may be no text at all."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

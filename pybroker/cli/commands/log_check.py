@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.cli.paths import open_paths
+from pybroker.cli.paths import open_paths, printable
 
 if TYPE_CHECKING:
     from pybroker.storage.offline.findings import Finding, Report
@@ -59,11 +59,10 @@ def _print_table(report: Report, elapsed_seconds: float) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for finding in report.findings:
         style = _STYLES[finding.severity]
-        console.print(
-            f"[{style}]{finding.severity:7}[/] {finding.kind}: {escape(_place(finding))}: {escape(finding.text)}"
-        )
+        place, text = escape(printable(_place(finding))), escape(printable(finding.text))
+        console.print(f"[{style}]{finding.severity:7}[/] {finding.kind}: {place}: {text}")
     for (path, kind), count in report.left_out().items():
-        console.print(f"[dim]{count} more of {kind} in {escape(str(path))}[/]")
+        console.print(f"[dim]{count} more of {kind} in {escape(printable(str(path)))}[/]")
     speed = report.checked_bytes / max(elapsed_seconds, 1e-9) / 1e6
     read = (
         f"{report.checked_files} files, {report.checked_bytes:,} bytes in {elapsed_seconds:.2f} s ({speed:,.0f} MB/s)"

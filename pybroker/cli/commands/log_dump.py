@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pybroker.cli.paths import open_paths
+from pybroker.cli.paths import open_paths, printable
 
 _EXIT_PROBLEM = 1
 # Only said where it is so, or where there is one.
@@ -41,7 +41,7 @@ def command(paths: tuple[str, ...], records: bool, raw: bool, decoder: str | Non
     for target in open_paths(paths):
         for item in dump(target, options):
             problems += item["type"] in ("problem", "garbage") or item.get("valid") is False or "problem" in item
-            sys.stdout.write((json.dumps(item) if as_json else _line(item)) + "\n")
+            sys.stdout.write((json.dumps(item) if as_json else printable(_line(item))) + "\n")
     sys.exit(_EXIT_PROBLEM if problems else 0)
 
 

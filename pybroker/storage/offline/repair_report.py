@@ -58,4 +58,5 @@ class RepairResult:
             for change in each.restored:
                 at = f"{change.path}@{change.position}"
                 lines.append(f"  restored the {change.field} at {at}: it said {change.was}, it is {change.now}")
-        return "\n".join(lines) + "\n"
+        # Names of files may be no text at all.
+        return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -34,6 +34,7 @@ from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles, open_ta
 from pybroker.storage.offline.repair_dir import repair
 from pybroker.storage.offline.repair_report import RepairResult
 
+NO_TEXT = os.fsdecode(b"\xff\xfe")
 FIRST = f"{0:020}"
 SECOND = f"{60:020}"
 
@@ -101,6 +102,16 @@ def test_nobody_waits_for_a_pipe(log_dir: Path) -> None:
     assert files.leader_epochs is None
     assert [path.name for path in files.unknown] == [f"{FIRST}.index", f"{SECOND}.log", "leader-epoch-checkpoint"]
     assert "meta.properties" not in LogDirFiles.of(log_dir).files
+
+
+def test_a_name_that_is_no_text_can_be_printed(log_dir: Path, tmp_path: Path) -> None:
+    (log_dir / NO_TEXT).touch()
+    (log_dir / "plain-0" / NO_TEXT).touch()
+    assert "unknown-file" in run("check", log_dir).output
+    run("dump", log_dir / "plain-0")
+    result = run("repair", log_dir, "--output", tmp_path / "repaired")
+    assert result.exit_code == 0
+    assert "no broker names it so" in (tmp_path / "repaired.repair-report.txt").read_text()
 
 
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
