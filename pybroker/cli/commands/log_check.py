@@ -49,6 +49,9 @@ def _print_json(report: Report) -> None:
     for finding in report.findings:
         click.echo(json.dumps(finding.as_dict()))
     sums = {"files": report.checked_files, "bytes": report.checked_bytes, "faults": len(report.faults)}
+    left_out = sum(report.left_out().values())
+    if left_out > 0:
+        sums["left_out"] = left_out
     click.echo(json.dumps({"checked": sums}))
 
 

@@ -228,6 +228,12 @@ def test_the_command_has_exit_statuses_and_json(log_dir: Path) -> None:
     # That a producer's sequence has a hole there is only worth knowing.
     assert [each["path"] for each in found if each["severity"] == "error"] == [str(log) for log in logs]
     assert sums["checked"]["faults"] == 2
+    assert "left_out" not in sums["checked"]
+    # Of one kind in one file one is shown, and the others are counted: a CRC and a sequence that has a hole.
+    for byte in (200, 1900):
+        flip(log_dir / PLAIN / f"{133:020}.log", 8 * byte)
+    sums = json.loads(run("--json", "--limit", 1, log_dir / PLAIN).output.splitlines()[-1])
+    assert sums["checked"]["left_out"] == 2
 
 
 def mark_of(offset: int, base_offset: int, position: int) -> bytes:
