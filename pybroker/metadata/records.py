@@ -33,6 +33,7 @@ _CONTROL_NAMES = {
 # Kafka's own tools fail on a LeaderChangeMessage of version 1, and the other control records have only version 0.
 _CONTROL_VERSION = 0
 _CONTROL_KEY = struct.Struct(">hh")
+_VERSION = struct.Struct(">h")
 
 
 class VersionedRecord(NamedTuple):
@@ -113,6 +114,8 @@ def _decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
     if name is None:
         raise MetadataError(f"unknown control record type {kind}")
     # Each of these bodies begins with its own version.
-    (version,) = struct.unpack_from(">h", value)
+    if len(value) < _VERSION.size:
+        raise MetadataError(f"a control record of type {kind} with a value of {len(value)} bytes")
+    (version,) = _VERSION.unpack_from(value)
     record, _ = getattr(m, name).decode(version, value, 0)
     return ControlRecord(kind, record)

@@ -69,6 +69,13 @@ def test_unknown_control_records_stop_the_replay() -> None:
         records.decode_batch(data, "some.log")
 
 
+@pytest.mark.parametrize("value", [b"", b"\0"])
+def test_control_records_without_a_version_stop_the_replay(value: bytes) -> None:
+    data = record_batch.build(7, 1, [Record(b"\0\0\0\2", value)], control=True, timestamp_ms=0)
+    with pytest.raises(MetadataError, match=r"some\.log: the record at offset 7 cannot be read"):
+        records.decode_batch(data, "some.log")
+
+
 def test_a_directory_of_apache_kafka(kafka_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = tmp_path / "__cluster_metadata-0"
     shutil.copytree(kafka_dir / directory.name, directory)
