@@ -4,6 +4,7 @@
 
 #include "abi/convert.h"
 #include "log/clean.h"
+#include "replica/durable.h"
 
 void pb_broker_limit_cleaning(pb_broker *broker, int64_t bytes_per_second)
 {
@@ -77,6 +78,8 @@ int32_t pb_partition_clean(pb_partition *partition, const pb_clean_options *opti
         broker->io->ops->thread_yield_disk(broker->io, true);
         rc = pb_log_clean(partition->log, &guard, &settings, &broker->clean_throttle, &stats, &inner);
         broker->io->ops->thread_yield_disk(broker->io, false);
+        if (rc != 0)
+            pb_durable_tell(partition, rc);
     }
     *result = result_of(&stats, broker->io->ops->monotonic_ns(broker->io) - began_ns);
     return pb_abi_fail(failure, &inner, rc);

@@ -112,7 +112,7 @@ enum pb_notice_kind {
 
 /* What failed. A failed write: appends are refused until pb_partition_repair. A failed read is told once, until
  * pb_partition_check_files. A failed sync: what it was for may be lost, is never acknowledged, and only opening the log
- * again helps. */
+ * again helps. So it is with a change of files that failed half way: -EAGAIN where the disk is not at fault. */
 enum pb_offline { PB_OFFLINE_WRITE = 1, PB_OFFLINE_READ = 2, PB_OFFLINE_SYNC = 3 };
 
 /* One event; 72 bytes, no padding inside, so that Python can unpack many at once with "<IiQqqQQIIhhiII". */

@@ -216,6 +216,16 @@ void pb_durable_fail(pb_partition *partition, int result)
         partition->failed(partition, PB_SYNC_FAILED, result);
 }
 
+void pb_durable_tell(pb_partition *partition, int result)
+{
+    PB_ASSERT(result != 0);
+    pthread_mutex_lock(&partition->lock);
+    bool failed = pb_log_failed(partition->log);
+    pthread_mutex_unlock(&partition->lock);
+    if (failed)
+        pb_durable_fail(partition, pb_error_passes(result) ? -EAGAIN : result);
+}
+
 void pb_durable_stop_syncs(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
@@ -332,6 +342,8 @@ int pb_partition_cut(pb_partition *partition, int64_t offset, pb_failure *failur
     if (partition->high_watermark > end)
         partition->high_watermark = end;
     pthread_mutex_unlock(&partition->lock);
+    if (result != 0) /* before a sync is refused for it, as if the disk had failed */
+        pb_durable_tell(partition, result);
     pb_durable_allow_syncs(partition);
     return result;
 }

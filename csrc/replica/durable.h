@@ -30,6 +30,9 @@ void pb_durable_note_begin(pb_partition *partition);
 
 /* Without the lock: the log has failed outside of a sync. What waits for one ends, now or with the round under way. */
 void pb_durable_fail(pb_partition *partition, int result);
+/* Without the lock: a change of the log has failed with `result`. If it has failed by that, others are told, as after a
+ * sync: where the reason passes by itself, as -EAGAIN. */
+void pb_durable_tell(pb_partition *partition, int result);
 /* Without the lock: call `done` of all that has ended. */
 void pb_durable_settle(pb_link *finished, pb_reactor *here);
 /* Without the lock: let no sync begin, and wait for the one under way; and the end of it. Blocking. */

@@ -188,6 +188,8 @@ int pb_partition_cut_follower(pb_partition *partition, uint64_t ticket, pb_follo
             cut->below_watermark || (begins_below(cut) ? cut->base_offset : cut->end_offset) < told_end;
     }
     pthread_mutex_unlock(&partition->lock);
+    if (result != 0) /* before a sync is refused for it, as if the disk had failed */
+        pb_durable_tell(partition, result);
     pb_durable_allow_syncs(partition);
     return result;
 }

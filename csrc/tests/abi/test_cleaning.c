@@ -72,4 +72,82 @@ TEST(a_partition_that_is_cut_before_a_pass_is_cleaned_another_time)
     end(&it, 0);
 }
 
+/* ---- failures half way ---- */
+
+static bool has_no_room; /* for another name or file, until the log is told to have failed */
+
+static int full_rename(pb_io *io, const char *from, const char *to)
+{
+    bool swaps = strstr(to, ".log.deleted") != NULL;
+    return swaps && has_no_room ? -ENOSPC : usual_ops->rename(io, from, to);
+}
+
+static int full_open(pb_io *io, const char *path, int flags)
+{
+    bool is_checkpoint = strstr(path, "leader-epoch-checkpoint.tmp") != NULL;
+    return is_checkpoint && has_no_room ? -ENOSPC : usual_ops->file_open(io, path, flags);
+}
+
+/* With records to clean and to cut off, on a disk that will be full. */
+static void serve_full(served *it)
+{
+    static uint8_t batch[4096];
+    static pb_io_ops full;
+    mini_client client;
+    pb_native_failure failure = {0};
+    *it = (served){.config = default_config()};
+    open_broker(it, "epoll", 1);
+    usual_ops = it->broker->io->ops;
+    full = *usual_ops;
+    full.rename = full_rename;
+    full.file_open = full_open;
+    it->broker->io->ops = &full;
+    has_no_room = false;
+    start_serving(it);
+    mini_client_open(&client, it->port);
+    size_t length = mini_batch(batch, sizeof batch, 1, 100);
+    for (int i = 0; i < 3; i++) {
+        pb_produce_response produced;
+        mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
+        mini_client_receive_produce(&client, 9, &produced);
+        CHECK_INT(produced.responses[0].partition_responses[0].error_code, 0);
+        CHECK_INT(pb_partition_roll(it->partition, &failure), 0);
+    }
+    mini_client_close(&client);
+    has_no_room = true;
+}
+
+/* Whoever hears of it opens the log again, until there is room: nothing is wrong with the disk. */
+static void end_told(served *it)
+{
+    pb_event event;
+    CHECK(pb_log_failed(it->partition->log));
+    CHECK(take_event(it, &event));
+    CHECK_INT(event.kind, PB_EVENT_OFFLINE);
+    CHECK_INT(event.offset, PB_OFFLINE_SYNC);
+    CHECK_INT(event.error, -EAGAIN);
+    CHECK(!take_event(it, &event));
+    pb_broker_end_requests(it->broker);
+    pb_broker_stop(it->broker);
+    end(it, 0);
+}
+
+TEST(a_swap_that_finds_no_room_half_way_is_told)
+{
+    served it;
+    int64_t end_offset;
+    serve_full(&it);
+    CHECK_INT(clean(&it, &end_offset), -ENOSPC);
+    end_told(&it);
+}
+
+TEST(a_cut_that_finds_no_room_half_way_is_told)
+{
+    served it;
+    pb_native_failure failure = {0};
+    serve_full(&it);
+    CHECK_INT(pb_partition_truncate(it.partition, 1, &failure), -ENOSPC);
+    end_told(&it);
+}
+
 CHECK_MAIN()
