@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.protocol.record_batch import crc32c
+from pybroker.storage.offline.small_files import read_whole
 
 OFFSET_ENTRY = struct.Struct(">Ii")
 TIME_ENTRY = struct.Struct(">qI")
@@ -95,7 +96,7 @@ def transaction_entries(data: bytes) -> list[TransactionEntry]:
 
 def read_producer_snapshot(path: Path) -> ProducerSnapshot:
     """All of a snapshot; what cannot be decoded is left out and named in `problem`."""
-    data = path.read_bytes()
+    data = read_whole(path)
     if len(data) < _SNAPSHOT_HEAD.size:
         return ProducerSnapshot(-1, 0, (), f"{len(data)} bytes are less than a snapshot's header")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -115,7 +116,7 @@ def read_producer_snapshot(path: Path) -> ProducerSnapshot:
 
 def read_mark(path: Path) -> Mark | str:
     """The mark, or what is wrong with the file."""
-    data = path.read_bytes()
+    data = read_whole(path)
     if len(data) != _MARK.size:
         return f"{len(data)} bytes, but a mark has {_MARK.size}"
     version, crc, *fields = _MARK.unpack(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,7 @@ from pybroker.storage.offline.layout import (
 )
 from pybroker.storage.offline.left_rings import check_left_rings
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
+from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.text_files import OffsetEntry
 
 _HEADER_BYTES = 61
@@ -225,8 +227,8 @@ def _headers(log: Path, base_offset: int, offset: int) -> Iterator[tuple[int, in
     """(base offset, last offset) of batches up to `offset`, read from the place that the index knows below it."""
     position = 0
     index = log.with_suffix(".index")
-    if index.is_file():
-        data = index.read_bytes()
+    with suppress(OSError):  # without it all is read
+        data = read_whole(index)
         for relative, at in struct.iter_unpack(">Ii", data[: len(data) // 8 * 8]):
             if base_offset + relative < offset and at > position:
                 position = at

@@ -11,6 +11,7 @@ from pybroker.storage.offline.binary_files import OFFSET_ENTRY, TIME_ENTRY
 from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
 from pybroker.storage.offline.layout import Segment
 from pybroker.storage.offline.segment_findings import tell_index_row
+from pybroker.storage.offline.small_files import read_whole
 
 # So many entries of the same kind are no accident.
 _FEW = 2
@@ -87,7 +88,7 @@ def _entries(path: Path | None, entry_bytes: int, is_last: bool, report: Report)
         return b""
     data = b""
     with unreadable_told(path, report):
-        data = path.read_bytes()
+        data = read_whole(path)
         report.saw(path)
     whole = data[: len(data) // entry_bytes * entry_bytes]
     used = whole[: -(-len(whole.rstrip(b"\0")) // entry_bytes) * entry_bytes]

@@ -14,6 +14,7 @@ from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.segment_findings import tell_row
+from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 
 METADATA_TOPIC_ID = bytes(15) + b"\1"
@@ -192,7 +193,7 @@ def _check_transaction_index(
     data = b""
     if path is not None:
         try:
-            data = path.read_bytes()
+            data = read_whole(path)
         except OSError as error:
             report.error("unreadable", path, error.strerror or str(error))
             return

@@ -17,6 +17,7 @@ from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage.offline import binary_files, readable, text_files
 from pybroker.storage.offline.layout import FileKind, LogDirFiles, PartitionFiles, Target, file_kind
+from pybroker.storage.offline.small_files import read_whole
 
 Item = dict[str, Any]
 
@@ -139,7 +140,7 @@ def _record_items(data: bytes, row: WalkRow, decoder: str | None, raw: bool) -> 
 
 def _dump_offset_index(path: Path, options: DumpOptions) -> Iterator[Item]:
     del options
-    data, zeros, rest = binary_files.whole_entries(path.read_bytes(), binary_files.OFFSET_ENTRY)
+    data, zeros, rest = binary_files.whole_entries(read_whole(path), binary_files.OFFSET_ENTRY)
     for offset, position in binary_files.offset_entries(data, int(path.name[:20])):
         yield {"type": "index", "offset": offset, "position": position}
     yield from _tail(path, len(data), zeros, rest)
@@ -147,7 +148,7 @@ def _dump_offset_index(path: Path, options: DumpOptions) -> Iterator[Item]:
 
 def _dump_time_index(path: Path, options: DumpOptions) -> Iterator[Item]:
     del options
-    data, zeros, rest = binary_files.whole_entries(path.read_bytes(), binary_files.TIME_ENTRY)
+    data, zeros, rest = binary_files.whole_entries(read_whole(path), binary_files.TIME_ENTRY)
     for timestamp_ms, offset in binary_files.time_entries(data, int(path.name[:20])):
         yield {"type": "time-index", "timestamp_ms": timestamp_ms, "offset": offset}
     yield from _tail(path, len(data), zeros, rest)
@@ -162,7 +163,7 @@ def _tail(path: Path, used: int, zeros: int, rest: int) -> Iterator[Item]:
 
 def _dump_transaction_index(path: Path, options: DumpOptions) -> Iterator[Item]:
     del options
-    for entry in binary_files.transaction_entries(path.read_bytes()):
+    for entry in binary_files.transaction_entries(read_whole(path)):
         yield {"type": "aborted-transaction", **entry._asdict()}
 
 

@@ -28,6 +28,7 @@ from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.repair_plan import WANTED, Dropped, Found, Kept, Planner, Restored, Step
 from pybroker.storage.offline.repair_report import PartitionResult
 from pybroker.storage.offline.repair_write import SegmentWriter
+from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 
 #: A segment as a whole.
@@ -210,7 +211,7 @@ def _transaction_entries(
     old: dict[tuple[int, int], TransactionEntry] = {}
     if segment.transaction_index is not None:
         try:
-            for entry in binary_files.transaction_entries(segment.transaction_index.read_bytes()):
+            for entry in binary_files.transaction_entries(read_whole(segment.transaction_index)):
                 old[entry.producer_id, entry.last_offset] = entry
         except OSError as error:
             notes.append(f"{segment.transaction_index}: {error.strerror}")

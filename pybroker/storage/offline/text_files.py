@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text, uuid_to_text
+from pybroker.storage.offline.small_files import read_whole
 
 _NUMBER = r"(?:0|[1-9]\d{0,18})"
 _EPOCH_LINE = re.compile(rf"({_NUMBER}) ({_NUMBER})")
@@ -35,7 +36,7 @@ class Damage(Exception):
 
 def _lines(path: Path, what: str) -> list[tuple[int, str]]:
     """(position, line) of a file whose every line ends with a newline; [] for an empty one."""
-    data = path.read_bytes()
+    data = read_whole(path)
     try:
         text = data.decode("ascii")
     except UnicodeDecodeError as error:
@@ -113,7 +114,7 @@ def _uuid(text: str, position: int, what: str) -> bytes:
 
 def partition_metadata(path: Path) -> bytes:
     """The topic id of partition.metadata (KIP-516)."""
-    text = path.read_bytes().decode("latin-1")
+    text = read_whole(path).decode("latin-1")
     match = _PARTITION_METADATA.fullmatch(text)
     if match is None:
         raise Damage("not 'version: 0' and 'topic_id: <uuid>'")
@@ -153,7 +154,7 @@ def _refuse(text: str) -> None:
 
 
 def _json(path: Path, what: str) -> dict[str, Any]:
-    data = path.read_bytes()
+    data = read_whole(path)
     try:
         content = json.loads(data.decode("utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

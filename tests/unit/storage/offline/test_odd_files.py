@@ -114,13 +114,19 @@ def test_a_name_that_is_no_text_can_be_printed(log_dir: Path, tmp_path: Path) ->
     assert "no broker names it so" in (tmp_path / "repaired.repair-report.txt").read_text()
 
 
+def endless(path: Path) -> None:
+    """More than fits into memory, and takes no room."""
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
 # ---- what cannot be read ---------------------------------------------------------------------------------------------
 
 
 SMALL = [f"{FIRST}.index", f"{FIRST}.timeindex", f"{FIRST}.txnindex", f"{SECOND}.snapshot", ".pybroker_mark"]
 
 
-@pytest.mark.parametrize("make", [dead_link, directory])
+@pytest.mark.parametrize("make", [dead_link, directory, endless])
 @pytest.mark.parametrize("name", [*SMALL, "leader-epoch-checkpoint", "partition.metadata"])
 def test_a_small_file_that_cannot_be_read_hides_nothing(
     log_dir: Path, tmp_path: Path, name: str, make: Callable[[Path], None]
@@ -144,8 +150,11 @@ def test_a_small_file_that_cannot_be_read_hides_nothing(
         ".kafka_cleanshutdown",
     ],
 )
-def test_a_file_of_the_log_dir_that_cannot_be_read_hides_nothing(log_dir: Path, tmp_path: Path, name: str) -> None:
-    dead_link(log_dir / name)
+@pytest.mark.parametrize("make", [dead_link, endless])
+def test_a_file_of_the_log_dir_that_cannot_be_read_hides_nothing(
+    log_dir: Path, tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(log_dir / name)
     flip(log_dir / "plain-0" / f"{SECOND}.log", 8 * 200)
     assert {"unreadable", "crc"} <= kinds(log_dir)
     assert len(repaired(log_dir, tmp_path / "repaired").dropped) == 1
