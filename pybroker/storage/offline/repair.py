@@ -43,8 +43,11 @@ class _Window:
     end_offset: int = -1
 
 
-def repair_partition(files: PartitionFiles, output: Path, topic_id: bytes | None) -> PartitionResult:
-    """Repair into `output`, which is made. `topic_id` is what others say, where partition.metadata is damaged."""
+def repair_partition(
+    files: PartitionFiles, output: Path, topic_id: bytes | None, known_end: int = -1
+) -> PartitionResult:
+    """Repair into `output`, which is made. `topic_id` is what others say, where partition.metadata is damaged, and
+    `known_end` an offset that the log had reached; -1: nobody knows."""
     output.mkdir(parents=True)
     result = PartitionResult(files.name)
     window = _Window()
@@ -58,7 +61,7 @@ def repair_partition(files: PartitionFiles, output: Path, topic_id: bytes | None
     try:
         for step in _steps(files):
             writing.take(step)
-        writing.finish()
+        writing.finish(known_end)
     except NativeError as error:
         raise StorageError(str(error)) from error
     _write_topic_id(files, output, topic_id, result)
@@ -191,16 +194,16 @@ class _Writing:
         self._source.close()
         self._writer = self._segment = self._source = None
 
-    def finish(self) -> None:
+    def finish(self, known_end: int) -> None:
         """No more steps. The log ends where it did, if need be by an empty segment, so that no offset comes twice."""
         self._end_segment()
         result = self._result
-        last_base = self._files.logs[-1][0] if self._files.logs else 0
-        if self._window.end_offset < 0 and (result.kept_batches == 0 or last_base > result.end_offset):
-            self._begin(last_base).finish(())
-            result.end_offset = last_base
+        end = max(self._files.logs[-1][0] if self._files.logs else 0, known_end)
+        if self._window.end_offset < 0 and (result.kept_batches == 0 or end > result.end_offset):
+            self._begin(end).finish(())
+            result.end_offset = end
             if result.kept_batches == 0:
-                result.first_offset = last_base
+                result.first_offset = end
         epoch_checkpoint.write(self._output / epoch_checkpoint.FILE_NAME, self._epochs)
 
 

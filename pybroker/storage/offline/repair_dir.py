@@ -50,7 +50,8 @@ def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
         if isinstance(files, LogDirFiles):
             _repair_log_dir(files, output, topic_ids, result)
         else:
-            result.partitions.append(repair_partition(files, output / files.name, None))
+            known_end = _known_end(files.path.resolve().parent, files)
+            result.partitions.append(repair_partition(files, output / files.name, None, known_end))
     fsync_directory(output)
     for suffix, text in (("json", result.as_json()), ("txt", result.as_text())):
         write_durably(report_path(output, suffix), text.encode())
@@ -122,7 +123,8 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
         if partition.is_metadata_log:
             ids = topic_ids(partition)
     for partition in files.partitions:
-        repaired = repair_partition(partition, output / partition.path.name, ids.get(partition.topic))
+        known_end = _known_end(files.path, partition)
+        repaired = repair_partition(partition, output / partition.path.name, ids.get(partition.topic), known_end)
         result.partitions.append(repaired)
     properties = files.files.get(meta_properties.FILE_NAME)
     if properties is not None:
@@ -150,6 +152,18 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
     if gap_offsets:
         # Without it a start takes what lies behind such a gap for the remains of a power cut.
         offset_checkpoint.write(output / gap_checkpoint.FILE_NAME, gap_offsets)
+
+
+def _known_end(log_dir: Path, files: PartitionFiles) -> int:
+    """What a log had reached when its checkpoints were written, if both say so: neither has a checksum. -1: unknown."""
+    ends = []
+    for name in (offset_checkpoint.RECOVERY_POINT, offset_checkpoint.HIGH_WATERMARK):
+        try:
+            entry = text_files.offsets(log_dir / name).get((files.topic, files.index))
+        except (text_files.Damage, OSError):
+            entry = None
+        ends.append(-1 if entry is None else entry.offset)
+    return min(ends)
 
 
 def _whole_snapshot(path: Path) -> None:

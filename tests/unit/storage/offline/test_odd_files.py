@@ -273,3 +273,17 @@ def test_a_partition_that_is_repaired_in_place_is_served_to_its_end(log_dir: Pat
     damage_end_of(log_dir, "plain-0", 0)
     assert run("repair", "--in-place", log_dir / "plain-0").exit_code == 1
     assert ends(log_dir) == (0, 240, 0)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_offsets_of_lost_batches_at_the_end_are_not_given_out_again(
+    log_dir: Path, tmp_path: Path, in_place: bool
+) -> None:
+    """A consumer that has got them would pass over what comes in their place."""
+    damage_end_of(log_dir, "plain-0", 217)
+    if in_place:
+        assert run("repair", "--in-place", log_dir / "plain-0").exit_code == 1
+        assert ends(log_dir) == (0, 240, 0)
+    else:
+        assert len(repaired(log_dir, tmp_path / "repaired").dropped) == 1
+        assert ends(tmp_path / "repaired") == (0, 240, 0)

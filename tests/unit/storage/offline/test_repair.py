@@ -174,7 +174,7 @@ def test_a_log_without_an_intact_batch_keeps_its_place(log_dir: Path, tmp_path: 
         log.write_bytes(os.urandom(500))
     result = repaired(log_dir / "trimmed-0", tmp_path / "repaired")
     assert result.partitions[0].kept_batches == 0
-    assert [path.name for path in (tmp_path / "repaired" / "trimmed-0").glob("*.log")] == [f"{45:020}.log"]
+    assert [path.name for path in (tmp_path / "repaired" / "trimmed-0").glob("*.log")] == [f"{60:020}.log"]
 
 
 def test_the_command_and_its_reports(log_dir: Path, tmp_path: Path) -> None:
