@@ -13,7 +13,7 @@ from typing import Protocol
 
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 #: As many take some five milliseconds to replay.
 _RECORDS_PER_TURN = 500
@@ -57,31 +57,68 @@ async def load(
     Raises KafkaError when the partition cannot be read and ProtocolError for a damaged or unreadable record; in both
     cases the replayer's state is of no use.
     """
-    offset = writer.log_start_offset(topic, partition)
-    summary = LoadSummary(end_offset=offset)
-    turn_count = 0
-    log_end_offset = writer.log_end_offset(topic, partition)
-    while offset < log_end_offset:
-        if offset >= writer.high_watermark(topic, partition):
-            await asyncio.sleep(_COMMIT_INTERVAL_S)
-            continue
+    return await _Load(writer, topic, partition, replayer, max_read_bytes).run()
+
+
+class _Load:
+    """One load. `_offset` is the next one to be replayed."""
+
+    def __init__(
+        self, writer: PartitionWriter, topic: str, partition: int, replayer: Replayer, max_read_bytes: int
+    ) -> None:
+        self._writer = writer
+        self._place = topic, partition
+        self._replayer = replayer
+        self._max_read_bytes = max_read_bytes
+        self._offset = writer.log_start_offset(topic, partition)
+        self._summary = LoadSummary(end_offset=self._offset)
+        self._turn_count = 0
+
+    async def run(self) -> LoadSummary:
+        end_offset = self._log_end_offset()
+        # What was appended and could not be written is off the log again.
+        while self._offset < (end_offset := min(end_offset, self._log_end_offset())):
+            committed = min(end_offset, self._writer.high_watermark(*self._place))
+            if self._offset < committed:
+                await self._replay_some(committed)
+            else:
+                await asyncio.sleep(_COMMIT_INTERVAL_S)
+        return self._summary
+
+    def _log_end_offset(self) -> int:
+        return self._writer.log_end_offset(*self._place)
+
+    async def _replay_some(self, committed: int) -> None:
+        """Replay what one read finds, where all below `committed` is committed."""
+        # The first answer may be empty because what was read was cut or replaced meanwhile. Whatever ends the reading
+        # for good is raised.
+        data = await self._read() or await self._read()
+        if data:
+            await self._replay(data)
+        else:
+            # Compacted away, but not what is behind it: nothing beyond `committed` was looked for.
+            self._offset = committed
+        self._summary.end_offset = self._offset
+
+    async def _read(self) -> bytes:
         try:
-            data = await writer.read(topic, partition, offset, max_read_bytes)
+            return await self._writer.read(*self._place, self._offset, self._max_read_bytes)
         except KafkaError as failure:
-            raise KafkaError(failure.code, _explained(failure, offset)) from failure
+            raise KafkaError(failure.code, _explained(failure, self._offset)) from failure
+
+    async def _replay(self, data: bytes) -> None:
+        from_offset = self._offset
         for batch in record_batch.parse(data):
-            _replay_batch(batch, offset, replayer)
-            offset = batch.last_offset + 1
-            summary.record_count += len(batch.records)
-            turn_count += len(batch.records)
-            if turn_count >= _RECORDS_PER_TURN:
-                turn_count = 0
+            _replay_batch(batch, self._offset, self._replayer)
+            self._offset = batch.last_offset + 1
+            self._summary.record_count += len(batch.records)
+            self._turn_count += len(batch.records)
+            if self._turn_count >= _RECORDS_PER_TURN:
+                self._turn_count = 0
                 await asyncio.sleep(0)
-        if offset <= summary.end_offset:
-            break  # the rest has been compacted away
-        summary.bytes_count += len(data)
-        summary.end_offset = offset
-    return summary
+        if self._offset <= from_offset:
+            raise ProtocolError(f"{len(data)} bytes from offset {from_offset} on hold no batch")
+        self._summary.bytes_count += len(data)
 
 
 def _explained(failure: KafkaError, offset: int) -> str:

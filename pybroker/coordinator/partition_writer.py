@@ -32,7 +32,8 @@ class PartitionWriter(Protocol):
         ...
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds `offset`, at least one; b"" at the end of the log."""
+        """Whole batches below the high watermark, from the one that holds `offset` or the next one there is, at least
+        one. b"" when there is none, be it compacted away, or when what was read was cut or replaced meanwhile."""
         ...
 
     def log_start_offset(self, topic: str, partition: int) -> int: ...

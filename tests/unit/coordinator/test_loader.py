@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import virtual_time
 from memory_writer import MemoryWriter
 
 from pybroker.coordinator.loader import load
 from pybroker.native import crc32c
 from pybroker.protocol import record_batch
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+
+BATCH = record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c)
 
 
 class Holed(MemoryWriter):
@@ -20,7 +23,7 @@ class Holed(MemoryWriter):
         super().__init__()
         self.code = code
         for _ in range(2):
-            self.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
+            self.put("t", 0, BATCH)
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         if offset > 0:
@@ -43,12 +46,12 @@ def test_what_is_not_committed_yet_is_waited_for() -> None:
     async def run() -> None:
         writer, replayed = MemoryWriter(), Replayed()
         for _ in range(3):
-            writer.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
+            writer.put("t", 0, BATCH)
         writer.committed = 2
         loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
         await asyncio.sleep(0.05)
         assert not loading.done()
-        writer.put("t", 0, record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c))
+        writer.put("t", 0, BATCH)
         writer.committed = 3
         async with asyncio.timeout(60):
             summary = await loading
@@ -56,6 +59,88 @@ def test_what_is_not_committed_yet_is_waited_for() -> None:
         assert (summary.record_count, summary.end_offset) == (3, 3)
 
     asyncio.run(run())
+
+
+def test_what_lies_behind_a_hole_and_is_not_committed_yet_is_waited_for() -> None:
+    """All that is committed has been compacted away, so a read finds nothing. At the rest it did not look."""
+
+    async def run() -> None:
+        writer, replayed = MemoryWriter(), Replayed()
+        for _ in range(3):
+            writer.put("t", 0, BATCH)
+        del writer.logs["t", 0][:2]
+        writer.committed = 2
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        await asyncio.sleep(1)
+        assert not loading.done()
+        writer.committed = 3
+        assert (await loading).end_offset == 3
+        assert replayed.offsets == [2]
+
+    virtual_time.run(run())
+
+
+def test_a_log_whose_end_has_been_compacted_away_is_loaded() -> None:
+    async def run() -> None:
+        writer, replayed = MemoryWriter(), Replayed()
+        for _ in range(3):
+            writer.put("t", 0, BATCH)
+        del writer.logs["t", 0][1:]
+        assert (await load(writer, "t", 0, replayed, 1000)).end_offset == 3
+        assert replayed.offsets == [0]
+
+    virtual_time.run(run())
+
+
+def test_a_read_that_came_too_late_once_is_repeated() -> None:
+    """What it was to read was replaced under it: nothing of it is gone."""
+
+    class Late(MemoryWriter):
+        read_count = 0
+
+        async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+            self.read_count += 1
+            return b"" if self.read_count == 1 else await super().read(topic, partition, offset, max_bytes)
+
+    async def run() -> None:
+        writer, replayed = Late(), Replayed()
+        writer.put("t", 0, BATCH)
+        await load(writer, "t", 0, replayed, 1000)
+        assert replayed.offsets == [0]
+
+    virtual_time.run(run())
+
+
+def test_what_could_not_be_written_is_not_waited_for() -> None:
+    """A failed write takes what was appended off the log."""
+
+    async def run() -> None:
+        writer, replayed = MemoryWriter(), Replayed()
+        for _ in range(2):
+            writer.put("t", 0, BATCH)
+        writer.committed = 1
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        await asyncio.sleep(1)
+        assert not loading.done()
+        writer.ends["t", 0] = 1
+        async with asyncio.timeout(60):
+            assert (await loading).end_offset == 1
+
+    virtual_time.run(run())
+
+
+def test_bytes_without_a_whole_batch_are_no_end() -> None:
+    class Short(MemoryWriter):
+        async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+            return (await super().read(topic, partition, offset, max_bytes))[:-1]
+
+    async def run() -> None:
+        writer = Short()
+        writer.put("t", 0, BATCH)
+        with pytest.raises(ProtocolError, match="from offset 0 on hold no batch"):
+            await load(writer, "t", 0, Replayed(), 1000)
+
+    virtual_time.run(run())
 
 
 @pytest.mark.parametrize(
