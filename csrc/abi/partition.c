@@ -303,10 +303,11 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit
         return result > 0 ? -(int64_t)result - KAFKA_CODE_BASE : result;
     if (slice.segment == NULL)
         return 0;
-    if ((uint64_t)slice.length > capacity)
-        result = -E2BIG; /* one batch larger than the buffer */
-    else
-        result = pb_tail_read(slice.segment, slice.file, out, (size_t)slice.length, slice.position);
+    if ((uint64_t)slice.length > capacity) { /* one batch larger than the buffer; nothing is wrong with the files */
+        pb_segment_release(slice.segment);
+        return -E2BIG;
+    }
+    result = pb_tail_read(slice.segment, slice.file, out, (size_t)slice.length, slice.position);
     result = pb_partition_report_slice(partition, &slice, result);
     pb_segment_release(slice.segment);
     if (result == -ENOENT)

@@ -396,7 +396,8 @@ class NativePartition:
         check(lib.pb_partition_append_marker(self.handle, batch, len(batch), transaction_version, ticket))
 
     def read(self, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
-        """Whole batches from `offset`, below the high watermark, or all there are; b"" at the end. Blocking."""
+        """Whole batches from `offset`, below the high watermark, or all there are; b"" when there are none, or the log
+        was cut under the read. E2BIG: the first one is larger than `max_bytes`. Blocking."""
         out = _new_uncleared("uint8_t[]", max_bytes)
         limit = lib.PB_READ_TO_LOG_END if to_log_end else lib.PB_READ_TO_HIGH_WATERMARK
         length = lib.pb_partition_read(self.handle, offset, limit, out, max_bytes)

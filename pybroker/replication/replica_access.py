@@ -30,6 +30,8 @@ _FOLLOWERS_INTERVAL_S = 0.05
 
 #: The timestamp that asks for it.
 _LATEST = -1
+#: No batch is larger, as its length is an int of Java's.
+_LARGEST_BATCH_BYTES = 2**31 - 1
 
 #: Takes the base offset of what was appended, or -1 and why it was not.
 AppendCallback = Callable[[int, KafkaError | None], None]
@@ -111,12 +113,16 @@ class ReplicaAccess:
 
     async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
         """See `PartitionWriter`."""
-        log = self._leader(topic, partition)
-        smallest = log.config.get_int("max.message.bytes")
-        try:
-            return await log.run(log.native.read, offset, max(max_bytes, smallest))
-        except NativeError as error:
-            raise kafka_error(error) from error
+        while True:
+            log = self._leader(topic, partition)
+            max_bytes = max(max_bytes, log.config.get_int("max.message.bytes"))
+            try:
+                return await log.run(log.native.read, offset, max_bytes)
+            except NativeError as error:
+                # A batch that was appended when more was allowed.
+                if error.errno != errno.E2BIG or max_bytes >= _LARGEST_BATCH_BYTES:
+                    raise kafka_error(error) from error
+            max_bytes = min(2 * max_bytes, _LARGEST_BATCH_BYTES)
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         """See `PartitionWriter`."""

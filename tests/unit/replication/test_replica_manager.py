@@ -17,7 +17,7 @@ from controller_double import Channel
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import MetadataImage, Provenance
-from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
+from pybroker.native.broker import EVENT_APPENDED, EVENT_OFFLINE, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.fetcher import FOLLOWER_CHECKPOINT, FetcherOptions
 from pybroker.native.partition import NativePartition
@@ -82,7 +82,8 @@ class Setup:
         self.follower = Follower(self.replicas)
         self.replicas.add_follower(self.follower)
         self.image = empty_image("cluster")
-        asyncio.get_running_loop().add_reader(self.native.event_fd, self._on_events)
+        self.offline_events: list[Any] = []
+        asyncio.get_running_loop().add_reader(self.native.event_fd, self.take_events)
 
     def _replication(self) -> Replication:
         def refuse(options: FetcherOptions) -> Any:
@@ -91,10 +92,12 @@ class Setup:
         isr = IsrManager(NODE_ID, AlterPartitionManager(NODE_ID, Channel()), lambda: self.config)
         return Replication(isr, ReplicaFetcherManager(NODE_ID, "PLAINTEXT", lambda: self.config, refuse))
 
-    def _on_events(self) -> None:
+    def take_events(self) -> None:
         for event in self.native.take_events():
             if event[0] == EVENT_APPENDED:
                 self.replicas.on_appended(event[2], event[3], event[1])
+            elif event[0] == EVENT_OFFLINE:
+                self.offline_events.append(event)
 
     async def publish(self, *records: Any) -> None:
         """Every record takes an offset."""
@@ -178,6 +181,24 @@ def test_a_partition_led_here_takes_and_gives_records(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as failure:
                 await made.append(bytes(2 << 20))
             assert failure.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+    asyncio.run(run())
+
+
+def test_a_batch_from_when_larger_ones_were_allowed_is_read(tmp_path: Path) -> None:
+    """And nobody takes a buffer that is too small for a disk that fails."""
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            large = bytes(500_000)
+            assert await made.append(large) == 0
+            limit = m.ConfigRecord(resource_type=2, resource_name="t", name="max.message.bytes", value="1000")
+            await made.publish(limit)
+            (batch,) = record_batch.parse(await made.replicas.read("t", 0, 0, 1))
+            assert batch.records[0].value == large
+            made.take_events()
+            assert made.offline_events == []
 
     asyncio.run(run())
 
