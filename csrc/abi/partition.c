@@ -312,7 +312,11 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit
     pb_segment_release(slice.segment);
     if (result == -ENOENT)
         return 0; /* the log was cut there */
-    return result < 0 ? result : whole_batches(out, slice.length);
+    if (result < 0)
+        return result;
+    /* Where a batch is known to begin nobody has looked at its header yet. Nothing would say that there is nothing. */
+    int64_t length = whole_batches(out, slice.length);
+    return length > 0 ? length : -(int64_t)PB_KAFKA_CORRUPT_MESSAGE - KAFKA_CODE_BASE;
 }
 
 int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,

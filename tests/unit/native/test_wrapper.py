@@ -24,6 +24,7 @@ from pybroker.native.partition import (
     partition_states,
 )
 from pybroker.protocol import record_batch
+from pybroker.protocol.error_codes import ErrorCode
 from pybroker.protocol.record_batch import Record
 
 CONFIG = PartitionConfig(
@@ -187,6 +188,28 @@ def test_more_segments_than_guessed(broker: NativeBroker, tmp_path: Path) -> Non
         wait_for_appends(broker, 1)
         partition.roll()
     assert [each.base_offset for each in partition.segments()] == list(range(21))
+    partition.resign(0)
+    partition.close(clean=False)
+
+
+def test_a_read_that_meets_no_batch_does_not_say_that_there_is_nothing(broker: NativeBroker, tmp_path: Path) -> None:
+    """Where the read before has ended a batch is known to begin, and nobody looks at its header before it is read."""
+    partition = open_partition(broker, tmp_path / "t-0")
+    partition.lead(0)
+    partition.append(batch(b"first"), 0)
+    wait_for_appends(broker, 1)
+    first_bytes = len(partition.read(0, 1 << 20))
+    partition.append(batch(b"second"), 1)
+    wait_for_appends(broker, 1)
+    with open(tmp_path / "t-0" / "00000000000000000000.log", "r+b") as file:
+        file.seek(first_bytes + 8)
+        file.write(bytes(4))  # no batch is as short as that
+    with pytest.raises(NativeError) as failure:
+        partition.read(1, 1 << 20)
+    assert failure.value.code == ErrorCode.CORRUPT_MESSAGE
+    with pytest.raises(NativeError) as failure:
+        partition.read(0, first_bytes - 1)
+    assert failure.value.errno == errno.E2BIG
     partition.resign(0)
     partition.close(clean=False)
 
