@@ -1,5 +1,9 @@
 """Reads a coordinator's partition from its beginning and hands the records on.
 
+A record counts when it is committed, so the last of the log may have to wait for followers: a new leader does not know
+yet what its predecessor has committed, and may never, without enough replicas in sync. After a while what waits is
+shown, so that the rest can be served; it is replayed as it is committed.
+
 Runs on the asyncio loop thread and lets the loop go round every so many records, so that loading a large partition
 delays nobody else for long.
 """
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from pybroker.coordinator.partition_writer import PartitionWriter
@@ -36,6 +41,14 @@ class Replayer(Protocol):
         """The transaction of that producer has ended."""
         ...
 
+    def show_uncommitted(self, key: bytes, value: bytes | None) -> None:
+        """A record that is in the log and will be replayed, unless another leader takes it back."""
+        ...
+
+    def on_committed_replayed(self) -> None:
+        """All that is committed was replayed, all that is not was shown, and it takes its time."""
+        ...
+
 
 @dataclass(slots=True)
 class LoadSummary:
@@ -47,24 +60,33 @@ class LoadSummary:
 
 
 async def load(
-    writer: PartitionWriter, topic: str, partition: int, replayer: Replayer, max_read_bytes: int
+    writer: PartitionWriter,
+    topic: str,
+    partition: int,
+    replayer: Replayer,
+    max_read_bytes: int,
+    patience_ms: int,
 ) -> LoadSummary:
-    """Replay the partition from its log start offset to where its log ends now.
-
-    A new leader does not know yet that the last of it is committed. It is not replayed before, so the followers have to
-    fetch it first.
+    """Replay the partition from its log start offset to where its log ends now, and return when all of that is
+    committed. `patience_ms` is how long that may take before the replayer is told of it.
 
     Raises KafkaError when the partition cannot be read and ProtocolError for a damaged or unreadable record; in both
     cases the replayer's state is of no use.
     """
-    return await _Load(writer, topic, partition, replayer, max_read_bytes).run()
+    return await _Load(writer, topic, partition, replayer, max_read_bytes, patience_ms).run()
 
 
 class _Load:
     """One load. `_offset` is the next one to be replayed."""
 
     def __init__(
-        self, writer: PartitionWriter, topic: str, partition: int, replayer: Replayer, max_read_bytes: int
+        self,
+        writer: PartitionWriter,
+        topic: str,
+        partition: int,
+        replayer: Replayer,
+        max_read_bytes: int,
+        patience_ms: int,
     ) -> None:
         self._writer = writer
         self._place = topic, partition
@@ -73,6 +95,10 @@ class _Load:
         self._offset = writer.log_start_offset(topic, partition)
         self._summary = LoadSummary(end_offset=self._offset)
         self._turn_count = 0
+        self._patience_s = patience_ms / 1000
+        #: When what is not committed is shown; None before anything was waited for.
+        self._deadline_s: float | None = None
+        self._is_shown = False
 
     async def run(self) -> LoadSummary:
         end_offset = self._log_end_offset()
@@ -82,29 +108,51 @@ class _Load:
             if self._offset < committed:
                 await self._replay_some(committed)
             else:
-                await asyncio.sleep(_COMMIT_INTERVAL_S)
+                await self._wait(end_offset)
         return self._summary
 
     def _log_end_offset(self) -> int:
         return self._writer.log_end_offset(*self._place)
 
+    async def _wait(self, end_offset: int) -> None:
+        """Everything is replayed that is committed so far."""
+        now_s = asyncio.get_running_loop().time()
+        if self._deadline_s is None:
+            self._deadline_s = now_s + self._patience_s
+        if not self._is_shown and now_s >= self._deadline_s:
+            self._is_shown = True
+            await self._show_uncommitted(end_offset)
+            self._replayer.on_committed_replayed()
+        await asyncio.sleep(_COMMIT_INTERVAL_S)
+
+    async def _show_uncommitted(self, end_offset: int) -> None:
+        offset = self._offset
+        while offset < end_offset and (data := await self._read(offset, to_log_end=True)):
+            from_offset = offset
+            for batch in record_batch.parse(data):
+                if not batch.is_control:
+                    _show_batch(batch, from_offset, self._replayer)
+                offset = batch.last_offset + 1
+                await self._count(batch)
+            _check_progress(data, from_offset, offset)
+
     async def _replay_some(self, committed: int) -> None:
         """Replay what one read finds, where all below `committed` is committed."""
-        # The first answer may be empty because what was read was cut or replaced meanwhile. Whatever ends the reading
-        # for good is raised.
-        data = await self._read() or await self._read()
-        if data:
+        if data := await self._read(self._offset):
             await self._replay(data)
         else:
             # Compacted away, but not what is behind it: nothing beyond `committed` was looked for.
             self._offset = committed
         self._summary.end_offset = self._offset
 
-    async def _read(self) -> bytes:
+    async def _read(self, offset: int, *, to_log_end: bool = False) -> bytes:
+        read = partial(self._writer.read, *self._place, offset, self._max_read_bytes, to_log_end=to_log_end)
         try:
-            return await self._writer.read(*self._place, self._offset, self._max_read_bytes)
+            # The first answer may be empty because what was read was cut or replaced meanwhile. Whatever ends the
+            # reading for good is raised.
+            return await read() or await read()
         except KafkaError as failure:
-            raise KafkaError(failure.code, _explained(failure, self._offset)) from failure
+            raise KafkaError(failure.code, _explained(failure, offset)) from failure
 
     async def _replay(self, data: bytes) -> None:
         from_offset = self._offset
@@ -112,13 +160,20 @@ class _Load:
             _replay_batch(batch, self._offset, self._replayer)
             self._offset = batch.last_offset + 1
             self._summary.record_count += len(batch.records)
-            self._turn_count += len(batch.records)
-            if self._turn_count >= _RECORDS_PER_TURN:
-                self._turn_count = 0
-                await asyncio.sleep(0)
-        if self._offset <= from_offset:
-            raise ProtocolError(f"{len(data)} bytes from offset {from_offset} on hold no batch")
+            await self._count(batch)
+        _check_progress(data, from_offset, self._offset)
         self._summary.bytes_count += len(data)
+
+    async def _count(self, batch: record_batch.RecordBatch) -> None:
+        self._turn_count += len(batch.records)
+        if self._turn_count >= _RECORDS_PER_TURN:
+            self._turn_count = 0
+            await asyncio.sleep(0)
+
+
+def _check_progress(data: bytes, from_offset: int, offset: int) -> None:
+    if offset <= from_offset:
+        raise ProtocolError(f"{len(data)} bytes from offset {from_offset} on hold no batch")
 
 
 def _explained(failure: KafkaError, offset: int) -> str:
@@ -128,6 +183,12 @@ def _explained(failure: KafkaError, offset: int) -> str:
             "is intact, and start it again"
         )
     return f"it cannot be read at offset {offset}: {failure.code.name}, {failure}"
+
+
+def _show_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
+    for record in batch.records:
+        if record.offset >= from_offset and record.key is not None:
+            replayer.show_uncommitted(record.key, record.value)
 
 
 def _replay_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:

@@ -31,9 +31,10 @@ class PartitionWriter(Protocol):
         nothing."""
         ...
 
-    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches below the high watermark, from the one that holds `offset` or the next one there is, at least
-        one. b"" when there is none, be it compacted away, or when what was read was cut or replaced meanwhile."""
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
+        """Whole batches below the high watermark, or all there are, from the one that holds `offset` or the next one
+        there is, at least one. b"" when there is none, be it compacted away, or when what was read was cut or replaced
+        meanwhile."""
         ...
 
     def log_start_offset(self, topic: str, partition: int) -> int: ...

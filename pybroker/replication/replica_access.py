@@ -111,13 +111,13 @@ class ReplicaAccess:
         if done is not None:
             done(offset, None if error == 0 else kafka_error(NativeError(error)))
 
-    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
         """See `PartitionWriter`."""
         while True:
             log = self._leader(topic, partition)
             max_bytes = max(max_bytes, log.config.get_int("max.message.bytes"))
             try:
-                return await log.run(log.native.read, offset, max_bytes)
+                return await log.run(log.native.read, offset, max_bytes, to_log_end=to_log_end)
             except NativeError as error:
                 # A batch that was appended when more was allowed.
                 if error.errno != errno.E2BIG or max_bytes >= _LARGEST_BATCH_BYTES:

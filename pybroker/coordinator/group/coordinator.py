@@ -2,7 +2,8 @@
 
 It owns one `Shard` per partition that this broker leads, from election to resignation, gives requests to the state
 machines, appends what they make and fires their timers (one loop timer for all). Requests for a shard that is not here
-get NOT_COORDINATOR, for one that is being loaded COORDINATOR_LOAD_IN_PROGRESS, both as `KafkaError`.
+get NOT_COORDINATOR, for one that is being loaded COORDINATOR_LOAD_IN_PROGRESS, both as `KafkaError`. What only reads is
+served as soon as the shard is readable.
 
 Methods that answer at once return the answer; those that may have to wait return an asyncio future. Where the answer
 depends on records, `Committed` says when they are decided.
@@ -163,9 +164,14 @@ class GroupCoordinator:
         one = self._shards.get(partition)
         if one is None or one.status is ShardStatus.FAILED:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if one.status is ShardStatus.LOADING:
+        if one.status is not ShardStatus.ACTIVE:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return one
+
+    def _readable_shard(self, group_id: str) -> Shard:
+        partition = group_partition(group_id, self._partition_count)
+        one = self._shards.get(partition)
+        return one if one is not None and one.status is ShardStatus.READABLE else self._loaded_shard(partition)
 
     async def end_transaction(
         self, partition: int, producer_id: int, committed: bool, append_marker: Callable[[], Awaitable[None]]
@@ -178,9 +184,9 @@ class GroupCoordinator:
         if one.status is ShardStatus.ACTIVE:
             one.replay_end_transaction(producer_id, committed)
 
-    def _active(self) -> Iterator[Shard]:
+    def _active(self, *others: ShardStatus) -> Iterator[Shard]:
         for one in list(self._shards.values()):
-            if one.status is ShardStatus.ACTIVE:
+            if one.status is ShardStatus.ACTIVE or one.status in others:
                 yield one
 
     # ---- membership ----------------------------------------------------------------------------------------------
@@ -250,15 +256,17 @@ class GroupCoordinator:
         self, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
     ) -> list[offsets.FetchedOffset]:
         """Committed offsets of some partitions of one topic."""
-        return offsets.fetch(self._shard(group_id).state, group_id, topic, topic_id, partitions, require_stable)
+        return offsets.fetch(
+            self._readable_shard(group_id).state, group_id, topic, topic_id, partitions, require_stable
+        )
 
     def fetch_all_offsets(self, group_id: str, require_stable: bool) -> dict[str, list[offsets.FetchedOffset]]:
         """All committed offsets of a group, by topic."""
-        return offsets.fetch_all(self._shard(group_id).state, group_id, require_stable)
+        return offsets.fetch_all(self._readable_shard(group_id).state, group_id, require_stable)
 
-    def check_active(self, group_id: str) -> None:
-        """KafkaError when the group's shard is not active."""
-        self._shard(group_id)
+    def check_readable(self, group_id: str) -> None:
+        """KafkaError when nothing can be read of the group's shard."""
+        self._readable_shard(group_id)
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, list[int]]]
@@ -273,7 +281,7 @@ class GroupCoordinator:
     # ---- administration ------------------------------------------------------------------------------------------
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[m.ListGroupsResponse.ListedGroup]:
-        """Groups of all active shards; names of states and types count without case, none means all.
+        """Groups of all readable shards; names of states and types count without case, none means all.
 
         Raises COORDINATOR_LOAD_IN_PROGRESS while any shard is being loaded: the list would not be whole.
         """
@@ -282,12 +290,14 @@ class GroupCoordinator:
         wanted_states = frozenset(name.strip().lower() for name in states)
         wanted_types = frozenset(name.strip().lower() for name in types)
         return [
-            group for one in self._active() for group in describe.list_groups(one.state, wanted_states, wanted_types)
+            group
+            for one in self._active(ShardStatus.READABLE)
+            for group in describe.list_groups(one.state, wanted_states, wanted_types)
         ]
 
     def describe_group(self, group_id: str, api_version: int) -> m.DescribeGroupsResponse.DescribedGroup:
-        """One group with its members; KafkaError when its shard is not active."""
-        return describe.describe_group(self._shard(group_id).state, group_id, api_version)
+        """One group with its members; KafkaError when its shard is not readable."""
+        return describe.describe_group(self._readable_shard(group_id).state, group_id, api_version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Delete groups that have no members, with their offsets; a result for each."""
@@ -331,10 +341,10 @@ class GroupCoordinator:
         return names, await committed
 
     async def statistics(self, most_offsets: int) -> GroupStatistics:
-        """Groups and offsets of all active shards; of the offsets themselves no more than `most_offsets`. The loop goes
-        round between shards."""
+        """Groups and offsets of all readable shards; of the offsets themselves no more than `most_offsets`. The loop
+        goes round between shards."""
         found = GroupStatistics(most_offsets)
-        for one in self._active():
+        for one in self._active(ShardStatus.READABLE):
             if one.state.groups or one.state.offsets.group_ids():
                 found.add(one.state)
                 await asyncio.sleep(0)

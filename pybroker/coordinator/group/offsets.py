@@ -146,11 +146,18 @@ def _fetched(
     entry: OffsetEntry | None,
     require_stable: bool,
 ) -> FetchedOffset:
-    if require_stable and state.offsets.is_pending(group_id, topic, partition):
+    if require_stable and not _is_stable(state, group_id, topic, partition):
         return FetchedOffset(partition, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
     if entry is None or not entry.is_of_topic(topic_id):
         return FetchedOffset(partition, -1, -1, "", ErrorCode.NONE)
     return FetchedOffset(partition, entry.offset, entry.leader_epoch, entry.metadata, ErrorCode.NONE)
+
+
+def _is_stable(state: ShardState, group_id: str, topic: str, partition: int) -> bool:
+    """Whether what is committed is known to be the last word. A transaction may have been told that its offset is, by
+    the leader before: whoever reads exactly once must not go on from the one before that."""
+    key = (group_id, topic, partition)
+    return key not in state.uncommitted and not state.offsets.is_pending(*key)
 
 
 # ---- delete ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from enum import Enum
 
 from pybroker.coordinator.appender import PartitionAppender
 from pybroker.coordinator.group import removal, replay
+from pybroker.coordinator.group.records import OffsetChange
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import Clock, ShardState
 from pybroker.coordinator.loader import load
@@ -19,9 +20,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class ShardStatus(Enum):
-    """LOADING becomes ACTIVE or FAILED; all become CLOSED, which is final."""
+    """LOADING becomes ACTIVE or FAILED, by READABLE if the last of its log is not committed for long: then what is
+    committed can be read, and nothing be changed, as that would have to wait behind it. All become CLOSED, which is
+    final."""
 
     LOADING = "loading"
+    READABLE = "readable"
     ACTIVE = "active"
     FAILED = "failed"
     CLOSED = "closed"
@@ -86,7 +90,13 @@ class Shard:
         started_ms = self.state.clock.monotonic_ms()
         try:
             summary = await load(
-                self._writer, OFFSETS_TOPIC, self.partition, self, self.state.settings.offsets_load_buffer_bytes
+                self._writer,
+                OFFSETS_TOPIC,
+                self.partition,
+                self,
+                self.state.settings.offsets_load_buffer_bytes,
+                # What takes longer than any commit may take is not under way as it should be.
+                self.state.settings.offsets_commit_timeout_ms,
             )
         except (KafkaError, ProtocolError) as error:
             self.status = ShardStatus.FAILED
@@ -106,6 +116,7 @@ class Shard:
             )
             return
         self.status = ShardStatus.ACTIVE
+        self.state.uncommitted.clear()
         # A new offsets topic has fifty empty partitions: no news.
         _LOG.log(
             logging.INFO if summary.record_count > 0 else logging.DEBUG,
@@ -128,6 +139,20 @@ class Shard:
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         self.state.offsets.end_transaction(producer_id, committed)
+
+    def show_uncommitted(self, key: bytes, value: bytes | None) -> None:
+        change = replay.decode(key, value)
+        if isinstance(change, OffsetChange):
+            self.state.uncommitted.add((change.group_id, change.topic, change.partition))
+
+    def on_committed_replayed(self) -> None:
+        self.status = ShardStatus.READABLE
+        _LOG.warning(
+            "%s-%d: the last of its log is not committed, for want of replicas in sync or by a slow one; until it is, "
+            "committed offsets can be fetched, and nothing else is done for its groups",
+            OFFSETS_TOPIC,
+            self.partition,
+        )
 
     def _replay_change(self, change: replay.Change, offset: int) -> None:
         replay.apply(self.state, change, offset)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.member import ClassicGroupMember
-from pybroker.coordinator.group.offset_store import OffsetStore
+from pybroker.coordinator.group.offset_store import OffsetStore, PartitionKey
 from pybroker.coordinator.group.settings import GroupSettings
 from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.timer import TimerQueue
@@ -37,9 +37,10 @@ class ShardState:
 
     Deterministic: time comes from `clock`, the random part of member ids from `new_suffix`. `in_flight_commits` counts
     offset commits per group that are appended but not yet committed; expiry keeps its hands off such a group.
+    `uncommitted` has the offsets that an earlier leader's records change which are not known to be committed.
     """
 
-    __slots__ = ("clock", "groups", "in_flight_commits", "new_suffix", "offsets", "settings", "timers")
+    __slots__ = ("clock", "groups", "in_flight_commits", "new_suffix", "offsets", "settings", "timers", "uncommitted")
 
     def __init__(self, settings: GroupSettings, clock: Clock, new_suffix: Callable[[], str] = random_suffix) -> None:
         self.settings = settings
@@ -49,6 +50,7 @@ class ShardState:
         self.offsets = OffsetStore()
         self.timers = TimerQueue()
         self.in_flight_commits: dict[str, int] = {}
+        self.uncommitted: set[PartitionKey] = set()
 
     def transition(self, group: ClassicGroup, target: GroupState) -> None:
         group.transition_to(target, self.clock.wall_ms())

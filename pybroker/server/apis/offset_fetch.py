@@ -41,7 +41,7 @@ def _one_group(broker: BrokerServices, version: int, request: m.OffsetFetchReque
         if request.topics is None:
             fetched = list(broker.groups.fetch_all_offsets(request.group_id, request.require_stable).items())
         else:
-            broker.groups.check_active(request.group_id)
+            broker.groups.check_readable(request.group_id)
             fetched = [
                 (
                     topic.name,
@@ -102,7 +102,7 @@ def _group(
         if request.topics is None:
             response.topics = _all_topics(broker, image, request.group_id, by_id, require_stable)
         else:
-            broker.groups.check_active(request.group_id)
+            broker.groups.check_readable(request.group_id)
             response.topics = [
                 _topic(broker, image, request.group_id, topic, by_id, require_stable) for topic in request.topics
             ]

@@ -68,12 +68,12 @@ class MemoryWriter:
         if self._parked is not None:
             self.release()
 
-    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
         found: list[bytes] = []
         size_bytes = 0
         for batch in self.logs.get((topic, partition), []):
             (base_offset,) = struct.unpack_from(">q", batch, 0)
-            if base_offset >= self.committed:
+            if base_offset >= self.committed and not to_log_end:
                 break
             (last_offset_delta,) = struct.unpack_from(">i", batch, 23)
             if base_offset + last_offset_delta < offset:

@@ -13,6 +13,7 @@ from pybroker.native import crc32c
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
+PATIENCE_MS = 5_000
 BATCH = record_batch.build_plain(0, [(b"k", b"v")], timestamp_ms=1, checksum=crc32c)
 
 
@@ -25,7 +26,7 @@ class Holed(MemoryWriter):
         for _ in range(2):
             self.put("t", 0, BATCH)
 
-    async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    async def read(self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False) -> bytes:
         if offset > 0:
             raise KafkaError(self.code, "words of the data plane")
         return await super().read(topic, partition, offset, 1)
@@ -34,12 +35,20 @@ class Holed(MemoryWriter):
 class Replayed:
     def __init__(self) -> None:
         self.offsets: list[int] = []
+        self.shown: list[tuple[bytes, bytes | None]] = []
+        self.told_count = 0
 
     def replay_record(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
         self.offsets.append(offset)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         raise AssertionError("there is no transaction")
+
+    def show_uncommitted(self, key: bytes, value: bytes | None) -> None:
+        self.shown.append((key, value))
+
+    def on_committed_replayed(self) -> None:
+        self.told_count += 1
 
 
 def test_what_is_not_committed_yet_is_waited_for() -> None:
@@ -48,7 +57,7 @@ def test_what_is_not_committed_yet_is_waited_for() -> None:
         for _ in range(3):
             writer.put("t", 0, BATCH)
         writer.committed = 2
-        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000, PATIENCE_MS))
         await asyncio.sleep(0.05)
         assert not loading.done()
         writer.put("t", 0, BATCH)
@@ -61,6 +70,33 @@ def test_what_is_not_committed_yet_is_waited_for() -> None:
     asyncio.run(run())
 
 
+def test_what_waits_for_long_is_shown_and_replayed_when_it_is_committed() -> None:
+    async def run() -> None:
+        writer, replayed = MemoryWriter(), Replayed()
+        writer.put("t", 0, BATCH)
+        for value in (b"w", None):
+            writer.put("t", 0, record_batch.build_plain(0, [(b"k", value)], timestamp_ms=1, checksum=crc32c))
+        marker = record_batch.Record(b"\0\0\0\1", b"\0\0\0\0\0\0")
+        writer.put("t", 0, record_batch.build(0, 0, [marker], timestamp_ms=1, control=True))
+        writer.committed = 1
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1, PATIENCE_MS))
+        await asyncio.sleep(PATIENCE_MS / 1000 - 1)
+        assert (replayed.offsets, replayed.told_count) == ([0], 0)
+        await asyncio.sleep(2)
+        assert (replayed.offsets, replayed.told_count) == ([0], 1)
+        assert replayed.shown == [(b"k", b"w"), (b"k", None)]
+        writer.committed = 2
+        await asyncio.sleep(10)
+        assert (replayed.offsets, replayed.told_count) == ([0, 1], 1)
+        assert not loading.done()
+        writer.ends["t", 0] = 3
+        writer.committed = 3
+        assert (await loading).record_count == 3
+        assert replayed.offsets == [0, 1, 2]
+
+    virtual_time.run(run())
+
+
 def test_what_lies_behind_a_hole_and_is_not_committed_yet_is_waited_for() -> None:
     """All that is committed has been compacted away, so a read finds nothing. At the rest it did not look."""
 
@@ -70,7 +106,7 @@ def test_what_lies_behind_a_hole_and_is_not_committed_yet_is_waited_for() -> Non
             writer.put("t", 0, BATCH)
         del writer.logs["t", 0][:2]
         writer.committed = 2
-        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000, PATIENCE_MS))
         await asyncio.sleep(1)
         assert not loading.done()
         writer.committed = 3
@@ -86,7 +122,7 @@ def test_a_log_whose_end_has_been_compacted_away_is_loaded() -> None:
         for _ in range(3):
             writer.put("t", 0, BATCH)
         del writer.logs["t", 0][1:]
-        assert (await load(writer, "t", 0, replayed, 1000)).end_offset == 3
+        assert (await load(writer, "t", 0, replayed, 1000, PATIENCE_MS)).end_offset == 3
         assert replayed.offsets == [0]
 
     virtual_time.run(run())
@@ -98,14 +134,16 @@ def test_a_read_that_came_too_late_once_is_repeated() -> None:
     class Late(MemoryWriter):
         read_count = 0
 
-        async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        async def read(
+            self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False
+        ) -> bytes:
             self.read_count += 1
             return b"" if self.read_count == 1 else await super().read(topic, partition, offset, max_bytes)
 
     async def run() -> None:
         writer, replayed = Late(), Replayed()
         writer.put("t", 0, BATCH)
-        await load(writer, "t", 0, replayed, 1000)
+        await load(writer, "t", 0, replayed, 1000, PATIENCE_MS)
         assert replayed.offsets == [0]
 
     virtual_time.run(run())
@@ -119,7 +157,7 @@ def test_what_could_not_be_written_is_not_waited_for() -> None:
         for _ in range(2):
             writer.put("t", 0, BATCH)
         writer.committed = 1
-        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000))
+        loading = asyncio.create_task(load(writer, "t", 0, replayed, 1000, PATIENCE_MS))
         await asyncio.sleep(1)
         assert not loading.done()
         writer.ends["t", 0] = 1
@@ -131,14 +169,16 @@ def test_what_could_not_be_written_is_not_waited_for() -> None:
 
 def test_bytes_without_a_whole_batch_are_no_end() -> None:
     class Short(MemoryWriter):
-        async def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+        async def read(
+            self, topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool = False
+        ) -> bytes:
             return (await super().read(topic, partition, offset, max_bytes))[:-1]
 
     async def run() -> None:
         writer = Short()
         writer.put("t", 0, BATCH)
         with pytest.raises(ProtocolError, match="from offset 0 on hold no batch"):
-            await load(writer, "t", 0, Replayed(), 1000)
+            await load(writer, "t", 0, Replayed(), 1000, PATIENCE_MS)
 
     virtual_time.run(run())
 
@@ -153,6 +193,6 @@ def test_bytes_without_a_whole_batch_are_no_end() -> None:
 def test_what_cannot_be_read_is_named(code: ErrorCode, text: str) -> None:
     replayed = Replayed()
     with pytest.raises(KafkaError, match=text) as raised:
-        asyncio.run(load(Holed(code), "t", 0, replayed, 1000))
+        asyncio.run(load(Holed(code), "t", 0, replayed, 1000, PATIENCE_MS))
     assert raised.value.code is code
     assert replayed.offsets == [0]

@@ -732,7 +732,7 @@ def test_an_offsets_topic_that_was_made_anew_has_none_of_the_old_groups() -> Non
 
 
 def test_publisher_loads_again_what_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+    async def fail(topic: str, partition: int, offset: int, max_bytes: int, *, to_log_end: bool) -> bytes:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     async def test() -> None:

@@ -1,0 +1,61 @@
+"""What is served, and what has to wait, while a partition of `__consumer_offsets` is loaded, and when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import scenario
+from broker_double import BrokerDouble
+from test_coordinator import IMAGE, commit_error, committed_offsets, run, started
+
+from pybroker.coordinator.group.settings import OFFSETS_TOPIC
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+
+def test_committed_offsets_can_be_fetched_while_what_is_behind_them_is_not_committed() -> None:
+    """As under min.insync.replicas, or behind a follower in the ISR that does not fetch."""
+
+    async def test() -> None:
+        first = await started()
+        await first.call("a", 8, 9, scenario.commit("g", partitions=[(0, 10, 1, ""), (1, 11, 1, "")]))
+        committed = first.writer.ends[OFFSETS_TOPIC, 0]
+        await first.call("a", 8, 9, scenario.commit("g", partitions=[(1, 21, 1, ""), (2, 22, 1, "")]))
+        await first.groups.stop()
+        first.writer.committed = committed
+
+        second = BrokerDouble(IMAGE, first.writer, offsets_commit_timeout_ms=5_000)
+        second.groups.start()
+        second.groups.on_election(0, 2)
+        fetch = scenario.fetch("g", [(scenario.TOPIC, [0, 1, 2])])
+        await asyncio.sleep(4)
+        early = await second.call("a", 9, 8, fetch)
+        assert early.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it is about to be committed"
+        await asyncio.sleep(2)
+
+        async def fetched(**fields: bool) -> list[tuple[int, int]]:
+            answer = await second.call("a", 9, 8, scenario.fetch("g", [(scenario.TOPIC, [0, 1, 2])], **fields))
+            return [(each.committed_offset, each.error_code) for each in answer.groups[0].topics[0].partitions]
+
+        assert await fetched() == [(10, 0), (11, 0), (-1, 0)], "what is not committed is not told"
+        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert await fetched(require_stable=True) == [(10, 0), unstable, unstable]
+        assert committed_offsets(second) == {0: 10, 1: 11}
+        assert [each.group_id for each in second.groups.list_groups([], [])] == ["g"]
+        assert second.groups.describe_group("g", 6).group_state == "Empty"
+        assert (await second.groups.statistics(10)).offset_count == 2
+        # What would be behind it in the log has to wait.
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert commit_error(await second.call("a", 8, 9, scenario.commit("g"))) == loading
+        assert (await second.call("a", 11, 9, scenario.join("g"))).error_code == loading
+        deleted = await second.call("a", 42, 2, m.DeleteGroupsRequest(groups_names=["g"]))
+        assert deleted.results[0].error_code == loading
+        assert (await second.call("a", 12, 4, scenario.heartbeat("g", 1, "x"))).error_code == ErrorCode.NONE
+
+        first.writer.committed = 2**63 - 1
+        await asyncio.sleep(1)
+        assert await fetched(require_stable=True) == [(10, 0), (21, 0), (22, 0)]
+        assert commit_error(await second.call("a", 8, 9, scenario.commit("g"))) == 0
+        await second.groups.stop()
+
+    run(test())
