@@ -107,13 +107,6 @@ class PartitionAppender:
             self._loop.call_soon(self._start)
         return self._wait_for(batch)
 
-    async def drained(self) -> None:
-        """Return when everything submitted so far is decided, or the clients have been told that it takes too long."""
-        if self._queue:
-            await self._wait_for(self._queue[-1])
-        elif self._in_flight is not None:
-            await self._wait_for(self._in_flight)
-
     def _wait_for(self, batch: PendingBatch) -> asyncio.Future[ErrorCode]:
         # Each waiter has a future of its own: a request that is cancelled must not cancel the others' wait.
         waiter: asyncio.Future[ErrorCode] = self._loop.create_future()

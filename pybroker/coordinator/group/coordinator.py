@@ -300,7 +300,8 @@ class GroupCoordinator:
         return describe.describe_group(self._readable_shard(group_id).state, group_id, api_version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
-        """Delete groups that have no members, with their offsets; a result for each."""
+        """Delete groups that have no members, with their offsets; a result for each. COORDINATOR_NOT_AVAILABLE: it took
+        too long, and may be tried again."""
         results: dict[str, ErrorCode] = {}
         closed: dict[int, list[ClassicGroup]] = {}
         for group_id in group_ids:
@@ -314,31 +315,41 @@ class GroupCoordinator:
             results[group_id], group = removal.close_for_delete(one.state, group_id)
             if group is not None:
                 closed.setdefault(one.partition, []).append(group)
+        deciding: list[tuple[list[ClassicGroup], Committed]] = []
+        deadline_s = self._now_s() + self._settings.offsets_commit_timeout_ms / 1000
         try:
-            while closed:
-                names, error = await self._delete_closed(closed)
-                results.update(dict.fromkeys(names, error))
+            for partition, groups in list(closed.items()):
+                error = await self._commits_landed(partition, groups, deadline_s)
+                results.update({group.group_id: error for group in groups})
+                if error is ErrorCode.NONE:
+                    one = self._shards[partition]
+                    committed = self._run(one, removal.delete_closed(one.state, closed.pop(partition)))
+                    assert committed is not None, "a closed group has a tombstone at least"
+                    deciding.append((groups, committed))
         finally:
-            # The request may be cancelled while it waits.
+            # There was no time, or the request was cancelled.
             for groups in closed.values():
                 removal.reopen(groups)
+        for groups, committed in deciding:
+            error = await committed
+            results.update({group.group_id: error for group in groups})
         return results
 
-    async def _delete_closed(self, closed: dict[int, list[ClassicGroup]]) -> tuple[list[str], ErrorCode]:
-        """Delete the closed groups of one partition and take them out of `closed`."""
-        partition, groups = next(iter(closed.items()))
-        names = [group.group_id for group in groups]
+    async def _commits_landed(self, partition: int, groups: list[ClassicGroup], deadline_s: float) -> ErrorCode:
+        """Wait until no commit of the groups is in flight: one that lands after the tombstones would outlive its
+        group. As in Kafka no longer than a write may take."""
         one = self._shards.get(partition)
-        # A commit that lands after the tombstones would outlive its group, however long it takes.
-        while one is not None and any(name in one.state.in_flight_commits for name in names):
-            await one.appender.drained()
-            await asyncio.sleep(_COMMITS_INTERVAL_S)  # whatever goes wrong with them, others are served
-        del closed[partition]
-        if one is None or self._shards.get(partition) is not one:
-            return names, ErrorCode.NOT_COORDINATOR
-        committed = self._run(one, removal.delete_closed(one.state, groups))
-        assert committed is not None, "a closed group has a tombstone at least"
-        return names, await committed
+        while one is not None and self._shards.get(partition) is one:
+            if not any(group.group_id in one.state.in_flight_commits for group in groups):
+                return ErrorCode.NONE
+            if self._now_s() >= deadline_s:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await asyncio.sleep(_COMMITS_INTERVAL_S)
+        return ErrorCode.NOT_COORDINATOR
+
+    def _now_s(self) -> float:
+        assert self._loop is not None
+        return self._loop.time()
 
     async def statistics(self, most_offsets: int) -> GroupStatistics:
         """Groups and offsets of all readable shards; of the offsets themselves no more than `most_offsets`. The loop

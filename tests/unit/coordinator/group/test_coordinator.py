@@ -554,7 +554,7 @@ def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
         broker.writer.hold()
         late = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(7, 5, 1, "")])))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
         deleting = asyncio.create_task(broker.call("a", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
         assert commit_error(await late) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         await asyncio.sleep(0.01)

@@ -1,0 +1,61 @@
+"""DeleteGroups beside commits that are under way: what it waits for, how long, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import scenario
+from broker_double import settle
+from test_coordinator import commit_error, committed_offsets, run, started
+
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+
+
+def test_delete_does_not_wait_for_ever_for_a_commit_in_flight() -> None:
+    """It is told to try again after offsets.commit.timeout.ms, and the group is as it was."""
+
+    async def test() -> None:
+        broker = await started(offsets_commit_timeout_ms=5_000)
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        await broker.call("a", 8, 9, scenario.commit("h"))
+        broker.writer.hold()
+        racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g", partitions=[(5, 5, 1, "")])))
+        await settle()
+        began_s = asyncio.get_running_loop().time()
+        deleted = await broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g", "h", "no such group"]))
+        assert asyncio.get_running_loop().time() - began_s < 6
+        not_available = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert {each.group_id: each.error_code for each in deleted.results} == {
+            "g": not_available,
+            "h": not_available,
+            "no such group": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        broker.writer.release()
+        assert commit_error(await racing) == not_available
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=[(1, 1, 1, "")]))) == 0
+        assert committed_offsets(broker) == {0: 42, 1: 1, 5: 5}
+        assert committed_offsets(broker, "h") == {0: 42}
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_delete_ends_at_once_when_the_partition_moves_away() -> None:
+    async def test() -> None:
+        broker = await started()
+        await broker.call("a", 8, 9, scenario.commit("g"))
+        broker.writer.hold()
+        racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
+        await settle()
+        deleting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=["g"])))
+        await settle()
+        resigning = asyncio.create_task(broker.groups.on_resignation(0))
+        assert (await deleting).results[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert not racing.done()
+        broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert commit_error(await racing) == ErrorCode.NOT_COORDINATOR
+        await resigning
+        await broker.groups.stop()
+
+    run(test())
