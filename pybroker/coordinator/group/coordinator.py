@@ -303,7 +303,8 @@ class GroupCoordinator:
         """Delete groups that have no members, with their offsets; a result for each. COORDINATOR_NOT_AVAILABLE: it took
         too long, and may be tried again."""
         results: dict[str, ErrorCode] = {}
-        closed: dict[int, list[ClassicGroup]] = {}
+        #: By shard: when a partition comes back its groups are others, and may have members.
+        closed: dict[Shard, list[ClassicGroup]] = {}
         for group_id in group_ids:
             if group_id in results:
                 continue
@@ -314,16 +315,15 @@ class GroupCoordinator:
                 continue
             results[group_id], group = removal.close_for_delete(one.state, group_id)
             if group is not None:
-                closed.setdefault(one.partition, []).append(group)
+                closed.setdefault(one, []).append(group)
         deciding: list[tuple[list[ClassicGroup], Committed]] = []
         deadline_s = self._now_s() + self._settings.offsets_commit_timeout_ms / 1000
         try:
-            for partition, groups in list(closed.items()):
-                error = await self._commits_landed(partition, groups, deadline_s)
+            for one, groups in list(closed.items()):
+                error = await self._commits_landed(one, groups, deadline_s)
                 results.update({group.group_id: error for group in groups})
                 if error is ErrorCode.NONE:
-                    one = self._shards[partition]
-                    committed = self._run(one, removal.delete_closed(one.state, closed.pop(partition)))
+                    committed = self._run(one, removal.delete_closed(one.state, closed.pop(one)))
                     assert committed is not None, "a closed group has a tombstone at least"
                     deciding.append((groups, committed))
         finally:
@@ -335,11 +335,10 @@ class GroupCoordinator:
             results.update({group.group_id: error for group in groups})
         return results
 
-    async def _commits_landed(self, partition: int, groups: list[ClassicGroup], deadline_s: float) -> ErrorCode:
+    async def _commits_landed(self, one: Shard, groups: list[ClassicGroup], deadline_s: float) -> ErrorCode:
         """Wait until no commit of the groups is in flight: one that lands after the tombstones would outlive its
         group. As in Kafka no longer than a write may take."""
-        one = self._shards.get(partition)
-        while one is not None and self._shards.get(partition) is one:
+        while self._shards.get(one.partition) is one:
             if not any(group.group_id in one.state.in_flight_commits for group in groups):
                 return ErrorCode.NONE
             if self._now_s() >= deadline_s:

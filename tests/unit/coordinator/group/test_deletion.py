@@ -8,6 +8,7 @@ import scenario
 from broker_double import settle
 from test_coordinator import commit_error, committed_offsets, run, started
 
+from pybroker.coordinator.group.partition import group_partition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -56,6 +57,37 @@ def test_delete_ends_at_once_when_the_partition_moves_away() -> None:
         broker.writer.fail_held(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert commit_error(await racing) == ErrorCode.NOT_COORDINATOR
         await resigning
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_delete_leaves_the_groups_of_a_partition_that_has_moved_away_and_back() -> None:
+    """While it waits for a commit in another partition. What is loaded again is not what was found without members."""
+
+    async def test() -> None:
+        broker = await started(offsets_topic_partition_count=2)
+        broker.groups.on_election(1, 1)
+        await settle()
+        first, second = (next(f"g{n}" for n in range(9) if group_partition(f"g{n}", 2) == index) for index in range(2))
+        for group in (first, second):
+            assert commit_error(await broker.call("a", 8, 9, scenario.commit(group))) == 0
+        broker.writer.hold()
+        racing = asyncio.create_task(broker.call("a", 8, 9, scenario.commit(first)))
+        await settle()
+        deleting = asyncio.create_task(broker.call("b", 42, 2, m.DeleteGroupsRequest(groups_names=[first, second])))
+        await settle()
+        await broker.groups.on_resignation(1)
+        broker.groups.on_election(1, 3)
+        await settle()
+        assert broker.groups.is_active(1)
+        broker.writer.release()
+        assert commit_error(await racing) == 0
+        assert {each.group_id: each.error_code for each in (await deleting).results} == {
+            first: 0,
+            second: ErrorCode.NOT_COORDINATOR,
+        }
+        assert committed_offsets(broker, second) == {0: 42}
         await broker.groups.stop()
 
     run(test())
