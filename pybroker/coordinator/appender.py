@@ -8,6 +8,7 @@ of a loop turn starts at the end of that turn: requests that arrived together sh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections import deque
@@ -32,14 +33,19 @@ class WallClock(Protocol):
 class PendingBatch:
     """Records that will be, or are being, appended together, and who waits for them."""
 
-    __slots__ = ("outcomes", "record_count", "records_bytes", "waiters")
+    __slots__ = ("max_bytes", "outcomes", "record_count", "records_bytes", "waiters")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.outcomes: list[Outcome] = []
         self.record_count = 0
         self.records_bytes = 0
         #: In the order in which they came, with the loop's time at which each is told that it takes too long.
         self.waiters: deque[tuple[float, asyncio.Future[ErrorCode]]] = deque()
+
+    def has_room(self, records_bytes: int) -> bool:
+        """Whether records of that size may go with those that are here."""
+        return self.records_bytes + records_bytes + BATCH_OVERHEAD_BYTES <= self.max_bytes
 
     def answer(self, error: ErrorCode, until_s: float = math.inf) -> None:
         """Tell those who wait, and have waited long enough by `until_s`."""
@@ -66,7 +72,6 @@ class PartitionAppender:
         clock: WallClock,
         replay: Callable[[Any, int], None],
         *,
-        max_batch_bytes: int,
         timeout_ms: int,
     ) -> None:
         self._writer = writer
@@ -75,7 +80,8 @@ class PartitionAppender:
         self._leader_epoch = leader_epoch
         self._clock = clock
         self._replay = replay
-        self._max_batch_bytes = max_batch_bytes
+        #: As it was when it was asked for last. 0: no two outcomes share a batch.
+        self._max_batch_bytes = 0
         self._timeout_s = timeout_ms / 1000
         self._queue: deque[PendingBatch] = deque()
         self._is_starting = False
@@ -88,6 +94,13 @@ class PartitionAppender:
         """The partition's leader, which is still this broker, has another epoch."""
         self._leader_epoch = leader_epoch
 
+    def max_batch_bytes(self) -> int:
+        """How large a batch may be that is begun now: the topic may be altered at any time."""
+        # Where it cannot be asked, nothing can be appended either: that is told to those who wait for it.
+        with contextlib.suppress(KafkaError):
+            self._max_batch_bytes = self._writer.max_batch_bytes(self._topic, self._partition)
+        return self._max_batch_bytes
+
     def submit(self, outcome: Outcome) -> asyncio.Future[ErrorCode]:
         """Append the outcome's records, of which there is at least one, in one batch, after all submitted before.
 
@@ -96,8 +109,8 @@ class PartitionAppender:
         records = outcome.records
         size_bytes = sum(map(record_bytes, records))
         batch = self._queue[-1] if self._queue else None
-        if batch is None or batch.records_bytes + size_bytes + BATCH_OVERHEAD_BYTES > self._max_batch_bytes:
-            batch = PendingBatch()
+        if batch is None or not batch.has_room(size_bytes):
+            batch = PendingBatch(self.max_batch_bytes())
             self._queue.append(batch)
         batch.outcomes.append(outcome)
         batch.record_count += len(records)

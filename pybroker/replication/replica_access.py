@@ -75,7 +75,7 @@ class ReplicaAccess:
     def append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
         """See `PartitionWriter`."""
         log = self._leader(topic, partition)
-        if len(batch) > log.config.get_int("max.message.bytes"):
+        if len(batch) > self.max_batch_bytes(topic, partition):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         self._append(partial(log.native.append, batch), done)
 
@@ -115,7 +115,7 @@ class ReplicaAccess:
         """See `PartitionWriter`."""
         while True:
             log = self._leader(topic, partition)
-            max_bytes = max(max_bytes, log.config.get_int("max.message.bytes"))
+            max_bytes = max(max_bytes, self.max_batch_bytes(topic, partition))
             try:
                 return await log.run(log.native.read, offset, max_bytes, to_log_end=to_log_end)
             except NativeError as error:
@@ -123,6 +123,10 @@ class ReplicaAccess:
                 if error.errno != errno.E2BIG or max_bytes >= _LARGEST_BATCH_BYTES:
                     raise kafka_error(error) from error
             max_bytes = min(2 * max_bytes, _LARGEST_BATCH_BYTES)
+
+    def max_batch_bytes(self, topic: str, partition: int) -> int:
+        """See `PartitionWriter`."""
+        return self._leader(topic, partition).config.get_int("max.message.bytes")
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         """See `PartitionWriter`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from pybroker.coordinator.group.join import Join, join
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
-from pybroker.coordinator.group.shard_state import SESSION, Clock, ShardState, random_suffix
+from pybroker.coordinator.group.shard_state import SESSION, Clock, random_suffix
 from pybroker.coordinator.group.statistics import GroupStatistics
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import NOTHING, Outcome, Part
@@ -145,8 +145,7 @@ class GroupCoordinator:
         """Remove all offsets of deleted topics, given by name and id."""
         topics = dict(deleted)
         for one in self._active():
-            made = partial(removal.forget_topics, one.state, topics)
-            await self._append_for_groups(one, one.state.offsets.group_ids(), made)
+            await self._append_for_groups(one, one.state.offsets.group_ids(), partial(_forgotten, one, topics))
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that the group lives in."""
@@ -424,7 +423,7 @@ class GroupCoordinator:
     async def expire_offsets(self) -> None:
         """Look once at all groups for offsets and groups whose time is over."""
         for one in self._active():
-            await self._append_for_groups(one, list(one.state.groups), partial(_expired, one.state))
+            await self._append_for_groups(one, list(one.state.groups), partial(_expired, one))
 
     async def _append_for_groups(self, one: Shard, group_ids: list[str], make: Callable[[str], Part]) -> None:
         """Append what `make` has for each group until there is no more; waits for the log, and lets the loop go round,
@@ -458,6 +457,12 @@ class GroupCoordinator:
         return [name for name, part in unfinished.items() if part is None or part.result() is ErrorCode.NONE]
 
 
-def _expired(state: ShardState, group_id: str) -> Part:
-    group = state.groups.get(group_id)
-    return Part(NOTHING, is_last=True) if group is None else removal.expire_group(state, group)
+def _expired(one: Shard, group_id: str) -> Part:
+    group = one.state.groups.get(group_id)
+    if group is None:
+        return Part(NOTHING, is_last=True)
+    return removal.expire_group(one.state, group, one.appender.max_batch_bytes())
+
+
+def _forgotten(one: Shard, topics: Mapping[str, bytes], group_id: str) -> Part:
+    return removal.forget_topics(one.state, topics, group_id, one.appender.max_batch_bytes())

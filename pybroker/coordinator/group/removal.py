@@ -38,21 +38,21 @@ def delete_closed(state: ShardState, groups: Iterable[ClassicGroup]) -> Outcome:
     return Outcome(made, _reopen_on_error(closed)) if made else NOTHING
 
 
-def expire_group(state: ShardState, group: ClassicGroup) -> Part:
+def expire_group(state: ShardState, group: ClassicGroup, max_batch_bytes: int) -> Part:
     """Tombstones for what is past its retention; that of the group itself, which is then closed, comes last of all."""
     if group.state is GroupState.DEAD:
         return Part(NOTHING, is_last=True)
-    made, is_last = first_batch(offsets.expired(state, group), state.settings.max_batch_bytes)
+    made, is_last = first_batch(offsets.expired(state, group), max_batch_bytes)
     ends_group = bool(made) and isinstance(made[-1].change, records.GroupChange)
     return Part(Outcome(made, _reopen_on_error([_close(group)]) if ends_group else None), is_last)
 
 
-def forget_topics(state: ShardState, deleted: Mapping[str, bytes], group_id: str) -> Part:
+def forget_topics(state: ShardState, deleted: Mapping[str, bytes], group_id: str, max_batch_bytes: int) -> Part:
     """Tombstones for a group's offsets of deleted topics (name to id), once no commit of the group is in flight: it may
     be one for a new topic of that name."""
     if group_id in state.in_flight_commits:
         return Part(NOTHING, is_last=False)
-    made, is_last = first_batch(offsets.topics_deleted(state, group_id, deleted), state.settings.max_batch_bytes)
+    made, is_last = first_batch(offsets.topics_deleted(state, group_id, deleted), max_batch_bytes)
     return Part(Outcome(made), is_last)
 
 

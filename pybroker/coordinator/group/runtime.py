@@ -54,7 +54,6 @@ class Shard:
             leader_epoch,
             clock,
             self._replay_change,
-            max_batch_bytes=settings.max_batch_bytes,
             timeout_ms=settings.offsets_commit_timeout_ms,
         )
         self._writer = writer

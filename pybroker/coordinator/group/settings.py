@@ -25,7 +25,6 @@ class GroupSettings(Value):
     offsets_commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
     offsets_load_buffer_bytes: int = 5 * 1024 * 1024  # offsets.load.buffer.size
     offsets_topic_partition_count: int = 50  # offsets.topic.num.partitions
-    max_batch_bytes: int = 1_048_588  # message.max.bytes
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> GroupSettings:
@@ -41,5 +40,4 @@ class GroupSettings(Value):
             offsets_commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
             offsets_load_buffer_bytes=config.get_int("offsets.load.buffer.size"),
             offsets_topic_partition_count=config.get_int("offsets.topic.num.partitions"),
-            max_batch_bytes=config.get_int("message.max.bytes"),
         )

@@ -18,6 +18,7 @@ class MemoryWriter:
         self.ends: dict[tuple[str, int], int] = {}
         self.fail_with: ErrorCode | None = None
         self.append_count = 0
+        self.max_message_bytes = 1_048_588
         #: No high watermark is above it.
         self.committed = 2**63 - 1
         self._parked: list[tuple[str, int, bytes, AppendCallback]] | None = None
@@ -39,6 +40,8 @@ class MemoryWriter:
             done(-1, KafkaError(error))
 
     def append(self, topic: str, partition: int, batch: bytes, done: AppendCallback) -> None:
+        if len(batch) > self.max_message_bytes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         if self._parked is not None:
             self._parked.append((topic, partition, batch, done))
         elif self.fail_with is not None:
@@ -83,6 +86,9 @@ class MemoryWriter:
                 break
             found.append(batch)
         return b"".join(found)
+
+    def max_batch_bytes(self, topic: str, partition: int) -> int:
+        return self.max_message_bytes
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         return 0

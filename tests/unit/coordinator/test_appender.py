@@ -14,7 +14,7 @@ from virtual_time import run
 from pybroker.coordinator.appender import PartitionAppender
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import record_batch
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 
 
 class Setup:
@@ -22,6 +22,7 @@ class Setup:
 
     def __init__(self, *, timeout_ms: int = 5_000) -> None:
         self.writer = MemoryWriter()
+        self.writer.max_message_bytes = 1_000
         self.replayed: list[tuple[Any, int]] = []
         self.appender = PartitionAppender(
             self.writer,
@@ -30,7 +31,6 @@ class Setup:
             7,
             SystemClock(),
             lambda change, offset: self.replayed.append((change, offset)),
-            max_batch_bytes=1_000,
             timeout_ms=timeout_ms,
         )
 
@@ -59,6 +59,34 @@ def test_what_comes_in_one_turn_or_gathers_shares_a_batch() -> None:
         assert [len(batch) for batch in made.batches()] == [4, 1, 1, 2]
         assert [change for change, _ in made.replayed] == list("abcdefg")
         await made.appender.closed()
+
+    run(test())
+
+
+def test_batches_are_as_large_as_the_topic_allows_now() -> None:
+    async def test() -> None:
+        made = Setup()
+        for max_message_bytes, batch_count in ((1_000, 2), (2_000, 1), (400, 4)):
+            made.writer.max_message_bytes = max_message_bytes
+            before_count = made.writer.append_count
+            waiting = [made.submit("a", value=b"x" * 250) for _ in range(4)]
+            assert await asyncio.gather(*waiting) == [ErrorCode.NONE] * 4
+            assert made.writer.append_count - before_count == batch_count
+
+    run(test())
+
+
+def test_a_partition_that_is_led_no_more_is_told_as_the_reason() -> None:
+    class Gone(MemoryWriter):
+        def max_batch_bytes(self, topic: str, partition: int) -> int:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    async def test() -> None:
+        writer = Gone()
+        writer.fail_with = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        appender = PartitionAppender(writer, "t", 0, 1, SystemClock(), lambda *_: None, timeout_ms=5_000)
+        outcome = Outcome([CoordinatorRecord(b"k", b"v")])
+        assert await asyncio.gather(*(appender.submit(outcome) for _ in range(2))) == [ErrorCode.NOT_COORDINATOR] * 2
 
     run(test())
 

@@ -20,6 +20,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 TOPIC_ID = bytes(range(16))
+MAX_BATCH_BYTES = 1_048_588
 NO_ERROR = ErrorCode.NONE
 
 

@@ -87,7 +87,8 @@ def test_what_gathers_during_an_append_goes_next() -> None:
 
 def test_large_requests_are_split_over_batches_but_never_in_themselves() -> None:
     async def test() -> None:
-        broker = await started(max_batch_bytes=4_096)
+        broker = await started()
+        broker.writer.max_message_bytes = 4_096  # the topic's: the broker's message.max.bytes says nothing here
         partitions = [(index, index, 1, "x" * 20) for index in range(30)]
         answers = await asyncio.gather(
             *(broker.call("a", 8, 9, scenario.commit(f"g{n}", partitions=partitions)) for n in range(10))
@@ -330,7 +331,8 @@ def test_groups_expire_by_themselves() -> None:
 
 async def with_many_offsets(**settings: Any) -> BrokerDouble:
     """Offset 1 of a hundred partitions is committed in group g: more than fit into a batch."""
-    broker = await started(max_batch_bytes=2000, **settings)
+    broker = await started(**settings)
+    broker.writer.max_message_bytes = 2000
     for first in range(0, 100, 10):
         partitions = [(index, 1, 1, "") for index in range(first, first + 10)]
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
@@ -571,7 +573,7 @@ def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
 def test_groups_expire_in_spite_of_a_failure_before(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail_once(state: ShardState, group: ClassicGroup) -> Part:
+    def fail_once(state: ShardState, group: ClassicGroup, max_batch_bytes: int) -> Part:
         monkeypatch.undo()
         raise RuntimeError("a defect")
 

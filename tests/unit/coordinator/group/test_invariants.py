@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from machine import Machine, Reply, persisted, subscription
+from machine import MAX_BATCH_BYTES, Machine, Reply, persisted, subscription
 
 from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.state import GroupState
@@ -119,7 +119,7 @@ class Driver:
     def expire(self) -> None:
         if self.rng.random() < 0.2:
             for group in list(self.machine.state.groups.values()):
-                self.machine.submit(removal.expire_group(self.machine.state, group).outcome)
+                self.machine.submit(removal.expire_group(self.machine.state, group, MAX_BATCH_BYTES).outcome)
 
     # ---- what the log does -----------------------------------------------------------------------------------------
 

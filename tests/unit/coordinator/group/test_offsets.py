@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from machine import TOPIC_ID, Machine, persisted
+from machine import MAX_BATCH_BYTES, TOPIC_ID, Machine, persisted
 
 from pybroker.coordinator.group import offsets, records, removal, replay
 from pybroker.coordinator.group.offset_store import OffsetEntry
@@ -16,7 +16,7 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 def expire(machine: Machine) -> None:
     for group in list(machine.state.groups.values()):
-        machine.submit(removal.expire_group(machine.state, group).outcome)
+        machine.submit(removal.expire_group(machine.state, group, MAX_BATCH_BYTES).outcome)
 
 
 def test_a_commit_is_visible_once_it_is_committed() -> None:
@@ -150,8 +150,8 @@ def test_group_stays_when_its_removal_cannot_be_stored() -> None:
 def test_offsets_of_a_deleted_topic_go_but_not_those_of_its_successor() -> None:
     machine = Machine()
     machine.commit("g", 5)
-    assert removal.forget_topics(machine.state, {"events": b"\1" * 16}, "g").outcome.records == []
-    machine.submit(removal.forget_topics(machine.state, {"events": TOPIC_ID}, "g").outcome)
+    assert removal.forget_topics(machine.state, {"events": b"\1" * 16}, "g", MAX_BATCH_BYTES).outcome.records == []
+    machine.submit(removal.forget_topics(machine.state, {"events": TOPIC_ID}, "g", MAX_BATCH_BYTES).outcome)
     assert machine.committed("g") is None
 
 
