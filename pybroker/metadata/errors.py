@@ -9,5 +9,9 @@ class MetadataError(Exception):
     """
 
 
+class DamagedBatch(MetadataError):
+    """Bytes that are no batch, or not the one that was written. What they came from may have a better copy."""
+
+
 class MetadataLogError(Exception):
     """An append to the metadata log failed: it is not durable, and the log takes no more until a restart."""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.errors import DamagedBatch, MetadataError
 from pybroker.protocol import messages as m
 from pybroker.protocol import metadata_records, record_batch
 from pybroker.protocol.errors import ProtocolError
@@ -80,11 +80,13 @@ def encode_control_batch(base_offset: int, epoch: int, time_ms: int, records: Se
 
 
 def decode_batch(data: bytes, where: str) -> MetadataBatch:
-    """The one batch in `data`, whose CRC is known to be good. MetadataError names `where` (a file) and the offset."""
-    offset = -1
+    """The one batch in `data`. MetadataError names `where` (a file) and the offset; DamagedBatch: it is none."""
     try:
         (batch,) = record_batch.parse(data)
-        offset = batch.base_offset
+    except ProtocolError as error:
+        raise DamagedBatch(f"{where}: {error}") from error
+    offset = batch.base_offset
+    try:
         if len(batch.records) != batch.last_offset_delta + 1:
             raise MetadataError(f"{len(batch.records)} records for {batch.last_offset_delta + 1} offsets")
         records: list[VersionedRecord | ControlRecord] = []

@@ -3,7 +3,8 @@
 A task on the asyncio loop. It finds the active controller by asking: who does not lead answers with who does. Only
 what the quorum has committed is replayed, and a metadata transaction (KIP-868) only when it has ended. A record of a
 type or version that is not known here ends it (`MetadataError`): to skip it would let this broker's state drift from
-the cluster's in silence. Whatever else goes wrong with one controller is tried again with the next.
+the cluster's in silence. Whatever else goes wrong with one controller, damaged bytes included, is tried again with the
+next.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Pure. A batch counts once the quorum has committed it, which is when the high watermark has passed it; until then
 another leader may take it back (KIP-595). What counts is handed on once and forgotten. Fails with `MetadataError` for
-bytes that cannot be read, and with `QuorumError` when committed records are taken back.
+records that are not known, with `ProtocolError` for bytes that were damaged on their way and may be fetched again, and
+with `QuorumError` when committed records are taken back.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from pybroker.metadata.errors import DamagedBatch
 from pybroker.metadata.log_files import SnapshotId
 from pybroker.metadata.records import MetadataBatch, decode_batch
+from pybroker.protocol.errors import ProtocolError
 from pybroker.quorum.errors import QuorumError
 
 _LENGTH_END = 12
@@ -83,14 +86,19 @@ class ObserverLog:
 
 
 def split_batches(data: bytes, where: str) -> Iterator[MetadataBatch]:
-    """The whole batches in `data`; one that is cut short at the end ends them. MetadataError names `where`."""
+    """The whole batches in `data`; one that is cut short at the end ends them. MetadataError and ProtocolError name
+    `where`; the batches before have been given out."""
     position = 0
     while len(data) - position >= _LENGTH_END:
         (length,) = struct.unpack_from(">i", data, position + 8)
         size = length + _LENGTH_END
         if size < _MIN_BATCH_BYTES:
-            raise QuorumError(f"{where} has sent a batch of metadata that claims {size} bytes, less than its header")
+            raise ProtocolError(f"{where} has sent a batch of metadata that claims {size} bytes, less than its header")
         if size > len(data) - position:
             return
-        yield decode_batch(data[position : position + size], where)
+        try:
+            batch = decode_batch(data[position : position + size], where)
+        except DamagedBatch as error:
+            raise ProtocolError(str(error)) from error
+        yield batch
         position += size

@@ -208,6 +208,39 @@ def test_a_record_that_is_not_known_ends_it() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("place", [8, 16, 17, 60, -1], ids=["length", "magic", "crc", "count", "record"])
+def test_bytes_that_were_damaged_on_their_way_are_fetched_again(place: int) -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            quorum.append(topic("two"))
+            quorum.append(topic("three"))
+            whole = members[0].on[m.FetchRequest]
+            damaged_count = 0
+
+            async def damage_once(request: m.FetchRequest) -> m.FetchResponse:
+                nonlocal damaged_count
+                answer: m.FetchResponse = await whole(request)
+                row = answer.responses[0].partitions[0]
+                if row.records and damaged_count == 0:
+                    damaged_count += 1
+                    data = bytearray(row.records)
+                    second = 12 + int.from_bytes(data[8:12], "big")
+                    third = second + 12 + int.from_bytes(data[second + 8 : second + 12], "big")
+                    data[second + place if place >= 0 else third - 1] ^= 0x80
+                    row.records = bytes(data)
+                return answer
+
+            members[0].on[m.FetchRequest] = damage_once
+            async with following(members) as follower:
+                image = await follower.until_topic("three")
+                assert list(image.topics.by_name) == ["one", "two", "three"]
+                assert damaged_count == 1
+
+    asyncio.run(run())
+
+
 def test_controllers_of_another_cluster_end_it() -> None:
     async def run() -> None:
         async with controllers() as members:

@@ -9,6 +9,7 @@ from pybroker.metadata.log_files import SnapshotId
 from pybroker.metadata.records import VersionedRecord, encode_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import Record
 from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.observer_log import ObserverLog, split_batches
@@ -85,5 +86,5 @@ def test_what_cannot_be_read_is_named() -> None:
     unknown = record_batch.build(0, 1, [Record(None, bytes([1, 99, 0]))], timestamp_ms=0)
     with pytest.raises(MetadataError, match=r"controller 1: the record at offset 0 .* type 99 .*unknown"):
         list(split_batches(unknown, WHERE))
-    with pytest.raises(QuorumError, match="claims 20 bytes, less than its header"):
+    with pytest.raises(ProtocolError, match="claims 20 bytes, less than its header"):
         list(split_batches(bytes(8) + (8).to_bytes(4, "big") + bytes(8), WHERE))
