@@ -18,6 +18,7 @@ from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer, replacing_delta
 from pybroker.metadata.log_files import SnapshotId
+from pybroker.metadata.records import SNAPSHOT_FOOTER, ControlRecord, MetadataBatch
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError
 from pybroker.protocol.uuids import METADATA_TOPIC_ID, uuid_to_text
@@ -197,10 +198,15 @@ class MetadataFetcher:
             return
         where = f"the controllers' snapshot {snapshot.file_name}"
         replayer = BatchReplayer(empty_image(self._settings.cluster_id))
+        is_whole = False
         for batch in split_batches(data, where):
             replayer.replay(batch)
+            is_whole = _is_end(batch)
             # A large one takes its time, and heartbeats must go out meanwhile.
             await asyncio.sleep(0)
+        if not is_whole:
+            # What it lacks would count for deleted, and logs here be deleted with it.
+            raise ProtocolError(f"{where} has {len(data)} bytes and no end")
         image = replayer.finish(snapshot.end_offset, snapshot.epoch)
         logger.info("%s loaded, %d bytes", where, len(data))
         self._replayer = None
@@ -217,10 +223,16 @@ class MetadataFetcher:
                 self._snapshot_request(snapshot, len(data)), self._settings.request_timeout_s
             )
             self._check(address, answer.error_code)
-            partition = answer.topics[0].partitions[0]
+            partition = _snapshot_of(answer)
             if partition.error_code in _GONE or partition.error_code in _WHO_LEADS:
                 return None
             self._check(address, partition.error_code)
+            found = SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+            if found != snapshot or partition.position != len(data):
+                raise ProtocolError(
+                    f"FetchSnapshot of {snapshot.file_name} from {len(data)} on was answered with {found.file_name} "
+                    f"from {partition.position} on"
+                )
             data += partition.unaligned_records
             if len(data) >= partition.size:
                 return bytes(data)
@@ -271,3 +283,17 @@ def _partition_of(answer: Any) -> Any:
             if topic.topic_id == METADATA_TOPIC_ID and partition.partition_index == 0:
                 return partition
     raise ProtocolError(f"the answer to Fetch says nothing of topic {uuid_to_text(METADATA_TOPIC_ID)}")
+
+
+def _snapshot_of(answer: Any) -> Any:
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if topic.name == _METADATA_TOPIC and partition.index == 0:
+                return partition
+    raise ProtocolError(f"the answer to FetchSnapshot says nothing of {_METADATA_TOPIC}")
+
+
+def _is_end(batch: MetadataBatch) -> bool:
+    """Whether a snapshot ends with this batch (KIP-630)."""
+    last = batch.records[-1] if batch.records else None
+    return isinstance(last, ControlRecord) and last.type == SNAPSHOT_FOOTER

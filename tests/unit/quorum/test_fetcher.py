@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,13 @@ from scripted_controller import TIMEOUT_S, Quorum, ScriptedController, controlle
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MetadataImage
-from pybroker.metadata.records import VersionedRecord, encode_batch
+from pybroker.metadata.records import (
+    SNAPSHOT_FOOTER,
+    ControlRecord,
+    VersionedRecord,
+    encode_batch,
+    encode_control_batch,
+)
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode
@@ -22,6 +28,7 @@ from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 
+FOOTER = ControlRecord(SNAPSHOT_FOOTER, m.SnapshotFooterRecord())
 SETTINGS = FetcherSettings(5, "cluster", b"d" * 16, 10.0, 0.001, 1 << 20, 100)
 
 
@@ -150,46 +157,123 @@ def test_a_transaction_counts_when_it_has_ended() -> None:
     asyncio.run(run())
 
 
+class Snapshots:
+    """A controller's snapshot 50-3 of twenty topics, which it points to, and its answers to FetchSnapshot. `spoil` has
+    functions that change one answer each, the first one the first."""
+
+    def __init__(self, quorum: Quorum, member: ScriptedController) -> None:
+        records = [VersionedRecord(topic(f"topic-{number}"), 0) for number in range(20)]
+        self.data = encode_batch(0, 3, 1000, records[:10]) + encode_batch(10, 3, 1000, records[10:])
+        self.data += encode_control_batch(20, 3, 1000, [FOOTER])
+        self.spoil: list[Callable[[Any], None]] = []
+        self._follow = member.on[m.FetchRequest]
+        member.on[m.FetchRequest] = self._point
+        member.on[m.FetchSnapshotRequest] = self._fetch
+        quorum.end_offset = 50
+        quorum.append(topic("after"))
+
+    def _point(self, request: m.FetchRequest) -> Any:
+        if request.topics[0].partitions[0].fetch_offset >= 50:
+            return self._follow(request)
+        row = m.FetchResponse.PartitionData(partition_index=0, high_watermark=51)
+        row.snapshot_id = m.FetchResponse.SnapshotId(end_offset=50, epoch=3)
+        return response(row)
+
+    def _fetch(self, request: m.FetchSnapshotRequest) -> m.FetchSnapshotResponse:
+        wanted = request.topics[0].partitions[0]
+        assert (wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch) == (50, 3)
+        row = m.FetchSnapshotResponse.PartitionSnapshot(
+            index=0,
+            snapshot_id=m.FetchSnapshotResponse.SnapshotId(end_offset=50, epoch=3),
+            size=len(self.data),
+            position=wanted.position,
+            unaligned_records=self.data[wanted.position : wanted.position + request.max_bytes],
+        )
+        answer = m.FetchSnapshotResponse(
+            topics=[m.FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[row])]
+        )
+        if self.spoil:
+            self.spoil.pop(0)(answer)
+        return answer
+
+
 def test_a_snapshot_takes_the_place_of_what_was_known() -> None:
     async def run() -> None:
         async with controllers() as members:
             quorum = Quorum(*members)
-            records = [VersionedRecord(topic(f"topic-{number}"), 0) for number in range(20)]
-            snapshot = encode_batch(0, 3, 1000, records[:10]) + encode_batch(10, 3, 1000, records[10:])
-
-            def fetch_snapshot(request: m.FetchSnapshotRequest) -> m.FetchSnapshotResponse:
-                wanted = request.topics[0].partitions[0]
-                assert (wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch) == (50, 3)
-                part = snapshot[wanted.position : wanted.position + request.max_bytes]
-                row = m.FetchSnapshotResponse.PartitionSnapshot(
-                    index=0, size=len(snapshot), position=wanted.position, unaligned_records=part
-                )
-                return m.FetchSnapshotResponse(
-                    topics=[m.FetchSnapshotResponse.TopicSnapshot(name="__cluster_metadata", partitions=[row])]
-                )
-
             quorum.append(topic("old"), topic("topic-1"))
-            members[0].on[m.FetchSnapshotRequest] = fetch_snapshot
             async with following(members) as follower:
                 await follower.until_topic("old")
-                follow = members[0].on[m.FetchRequest]
-
-                def point_to_snapshot(request: m.FetchRequest) -> Any:
-                    if request.topics[0].partitions[0].fetch_offset >= 50:
-                        return follow(request)
-                    row = m.FetchResponse.PartitionData(partition_index=0, high_watermark=51)
-                    row.snapshot_id = m.FetchResponse.SnapshotId(end_offset=50, epoch=3)
-                    return response(row)
-
-                members[0].on[m.FetchRequest] = point_to_snapshot
-                quorum.end_offset = 50
-                quorum.append(topic("after"))
+                Snapshots(quorum, members[0])
                 image = await follower.until_topic("after")
                 assert "old" not in image.topics.by_name
                 assert len(image.topics.by_name) == 21
                 changed = {key: value for delta, _ in follower.published for key, value in delta.topics_changed.items()}
                 assert changed[topic("old").topic_id] is None
                 assert len(members[0].seen_of(m.FetchSnapshotRequest)) > 5, "in parts"
+
+    asyncio.run(run())
+
+
+def _says_nothing(answer: Any) -> None:
+    answer.topics = []
+
+
+def _is_empty(answer: Any) -> None:
+    row = answer.topics[0].partitions[0]
+    row.size, row.unaligned_records = 0, b""
+
+
+def _ends_early(answer: Any) -> None:
+    """After the first of three batches, as if that were all."""
+    row = answer.topics[0].partitions[0]
+    row.unaligned_records = encode_batch(0, 3, 1000, [VersionedRecord(topic("topic-0"), 0)])
+    row.size = len(row.unaligned_records)
+
+
+def _is_another(answer: Any) -> None:
+    """Whole, but older."""
+    row = answer.topics[0].partitions[0]
+    row.snapshot_id.end_offset = 49
+    row.unaligned_records = encode_control_batch(0, 3, 1000, [FOOTER])
+    row.size = len(row.unaligned_records)
+
+
+def _is_elsewhere(answer: Any) -> None:
+    """The end, where the beginning was asked for."""
+    row = answer.topics[0].partitions[0]
+    row.unaligned_records = encode_control_batch(20, 3, 1000, [FOOTER])
+    row.position = row.size - len(row.unaligned_records)
+    row.size = len(row.unaligned_records)
+
+
+def _is_damaged(answer: Any) -> None:
+    row = answer.topics[0].partitions[0]
+    row.unaligned_records = bytes([*row.unaligned_records[:-1], row.unaligned_records[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_says_nothing, _is_empty, _ends_early, _is_another, _is_elsewhere, _is_damaged],
+    ids=lambda each: each.__name__,
+)
+def test_a_snapshot_that_is_not_the_whole_one_changes_nothing_and_is_fetched_again(
+    spoil: Callable[[Any], None],
+) -> None:
+    """What it lacks would count for deleted."""
+
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("topic-1"))
+            async with following(members) as follower:
+                await follower.until_topic("topic-1")
+                snapshots = Snapshots(quorum, members[0])
+                snapshots.spoil.append(spoil)
+                image = await follower.until_topic("after")
+                assert not snapshots.spoil
+                assert len(image.topics.by_name) == 21
+                assert all("topic-1" in each.topics.by_name for _, each in follower.published)
 
     asyncio.run(run())
 
