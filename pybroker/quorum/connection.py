@@ -43,7 +43,11 @@ class QuorumConnection:
     async def open(cls, address: Address, client_id: str, timeout_s: float) -> Self:
         """Connect, and learn what the controller serves."""
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(*address)
+            try:
+                reader, writer = await asyncio.open_connection(*address)
+            except (OverflowError, ValueError) as error:
+                # A controller may name any as the leader's.
+                raise ProtocolError(f"{address[0]}:{address[1]} is no address: {error}") from error
             connection = cls(address, reader, writer, client_id)
             try:
                 await connection._agree()

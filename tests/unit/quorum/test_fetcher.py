@@ -325,6 +325,27 @@ def test_bytes_that_were_damaged_on_their_way_are_fetched_again(place: int) -> N
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("address", [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("no..name", 9093), ("x" * 70, 9093)])
+def test_a_leader_whose_address_is_none_is_asked_for_again(address: tuple[str, int]) -> None:
+    async def run() -> None:
+        async with controllers() as members:
+            quorum = Quorum(*members)
+            quorum.append(topic("one"))
+            whole = members[0].on[m.FetchRequest]
+
+            async def misname_once(request: m.FetchRequest) -> m.FetchResponse:
+                answer: m.FetchResponse = await whole(request)
+                if answer.node_endpoints and len(members[0].seen) == 1:
+                    answer.node_endpoints[0].host, answer.node_endpoints[0].port = address
+                return answer
+
+            members[0].on[m.FetchRequest] = misname_once
+            async with following(members) as follower:
+                await follower.until_topic("one")
+
+    asyncio.run(run())
+
+
 def test_controllers_of_another_cluster_end_it() -> None:
     async def run() -> None:
         async with controllers() as members:
