@@ -41,6 +41,8 @@ _FORWARD_TIMEOUT_S = 60.0
 _REPLICATION_TIMEOUT_S = 30.0
 #: Of a session: so long the data plane stands in for a control loop that says nothing.
 _STAND_IN_FRACTION = 2 / 3
+#: Between looks whether this broker is registered again.
+_REGISTRATION_INTERVAL_S = 0.2
 #: So long an answer is held back for its effect to arrive here.
 _EFFECT_TIMEOUT_S = 1.0
 
@@ -176,6 +178,11 @@ class QuorumController:
         wrong = misplaced(self.image, self.node_id, directories)
         for request in assign_requests(wrong, self.node_id, self.broker_epoch):
             answer = await self._until_available(self._replication, request)
+            while answer.error_code == ErrorCode.STALE_BROKER_EPOCH:
+                # This broker is being registered again. What it has said counts no less for that.
+                await asyncio.sleep(_REGISTRATION_INTERVAL_S)
+                request.broker_epoch = self.broker_epoch
+                answer = await self._until_available(self._replication, request)
             if answer.error_code != ErrorCode.NONE:
                 logger.error("the controllers did not note in which log dirs replicas lie: error %d", answer.error_code)
 

@@ -591,6 +591,33 @@ def test_replicas_that_lie_elsewhere_than_the_metadata_says_are_told() -> None:
     asyncio.run(run())
 
 
+def test_where_replicas_lie_is_told_again_after_another_registration() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            topic_id = b"t" * 16
+            partition = m.PartitionRecord(
+                topic_id=topic_id, partition_id=0, replicas=[NODE_ID], isr=[NODE_ID], leader=-1, directories=[FIRST]
+            )
+            cluster.quorum.append(m.TopicRecord(name="t", topic_id=topic_id))
+            cluster.quorum.append(partition, version=1)
+            first = await broker.join()
+
+            def assign(request: m.AssignReplicasToDirsRequest) -> m.AssignReplicasToDirsResponse:
+                if request.broker_epoch == first:
+                    if len(cluster.member.seen_of(m.AssignReplicasToDirsRequest)) == 1:
+                        cluster.heartbeat_error = ErrorCode.STALE_BROKER_EPOCH
+                    return m.AssignReplicasToDirsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+                return m.AssignReplicasToDirsResponse()
+
+            cluster.member.on[m.AssignReplicasToDirsRequest] = assign
+            await broker.controller.assign_directories({(topic_id, 0): SECOND})
+            last = cluster.member.seen_of(m.AssignReplicasToDirsRequest)[-1]
+            assert last.broker_epoch == cluster.broker_epoch > first
+            assert last.directories[0].id == SECOND
+
+    asyncio.run(run())
+
+
 def _is_heartbeat(request: Any) -> bool:
     return isinstance(request, m.BrokerHeartbeatRequest)
 
