@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from machine import MAX_BATCH_BYTES, TOPIC_ID, Machine, persisted
 
@@ -191,3 +193,12 @@ def test_group_partition_is_javas() -> None:
     assert java_string_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
     assert group_partition("polygenelubricants", 50) == 0
     assert group_partition("Aa", 50) == 12
+
+
+def test_long_names_of_groups_are_not_remembered() -> None:
+    """Whoever asks for groups of ever new names, 32 KiB long, must not fill the broker's memory with them."""
+    name = "g" * 32_000
+    reference_count = sys.getrefcount(name)
+    assert group_partition(name, 50) == abs(java_string_hash(name)) % 50
+    assert name.encode() in records.offset_tombstone(name, "events", 0).key
+    assert sys.getrefcount(name) == reference_count
