@@ -142,9 +142,13 @@ class GroupCoordinator:
             del self._closing[partition]
 
     async def on_topics_deleted(self, deleted: Iterable[tuple[str, bytes]]) -> None:
-        """Remove all offsets of deleted topics, given by name and id."""
+        """Remove all offsets of deleted topics, given by name and id; what is being loaded may have some."""
         topics = dict(deleted)
-        for one in self._active():
+        await asyncio.gather(*(self._forget(one, topics) for one in self._shards.values()))
+
+    async def _forget(self, one: Shard, topics: Mapping[str, bytes]) -> None:
+        await one.loaded()
+        if one.status is ShardStatus.ACTIVE:
             await self._append_for_groups(one, one.state.offsets.group_ids(), partial(_forgotten, one, topics))
 
     def partition_for(self, group_id: str) -> int:

@@ -77,10 +77,14 @@ class Shard:
             removal.unload(self.state)
         self.status = ShardStatus.CLOSED
 
-    async def closed(self) -> None:
-        """Return when neither a load nor an append is under way."""
+    async def loaded(self) -> None:
+        """Return when no load is under way, however it ended."""
         if self._load_task is not None:
             await asyncio.wait([self._load_task])
+
+    async def closed(self) -> None:
+        """Return when neither a load nor an append is under way."""
+        await self.loaded()
         await self.appender.closed()
 
     async def _load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard]) -> None:

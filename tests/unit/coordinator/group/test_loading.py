@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import scenario
-from broker_double import BrokerDouble
-from test_coordinator import IMAGE, commit_error, committed_offsets, run, started
+from broker_double import BrokerDouble, settle
+from test_coordinator import IMAGE, TOPIC_ID, commit_error, committed_offsets, run, started, with_many_offsets
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
@@ -56,6 +56,26 @@ def test_committed_offsets_can_be_fetched_while_what_is_behind_them_is_not_commi
         await asyncio.sleep(1)
         assert await fetched(require_stable=True) == [(10, 0), (21, 0), (22, 0)]
         assert commit_error(await second.call("a", 8, 9, scenario.commit("g"))) == 0
+        await second.groups.stop()
+
+    run(test())
+
+
+def test_offsets_of_a_topic_that_is_deleted_during_a_load_go_after_it() -> None:
+    async def test() -> None:
+        first = await with_many_offsets()
+        await first.groups.stop()
+        first.writer.committed = 0
+        second = BrokerDouble(IMAGE, first.writer)
+        second.groups.start()
+        second.groups.on_election(0, 2)
+        removing = asyncio.create_task(second.groups.on_topics_deleted([(scenario.TOPIC, TOPIC_ID)]))
+        await settle()
+        assert not second.groups.is_active(0)
+        first.writer.committed = 2**63 - 1
+        await removing
+        await asyncio.sleep(1)
+        assert committed_offsets(second) == {}
         await second.groups.stop()
 
     run(test())
