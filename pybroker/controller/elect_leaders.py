@@ -28,7 +28,9 @@ def elect_leaders(state: ControllerState, request: m.ElectLeadersRequest) -> Con
     if request.topic_partitions is None:
         wanted = {name: list(topic.partitions) for name, topic in topics.items()}
     else:
-        wanted = {each.topic: each.partitions for each in request.topic_partitions}
+        wanted = {}
+        for each in request.topic_partitions:
+            wanted.setdefault(each.topic, []).extend(each.partitions)
     answer = m.ElectLeadersResponse()
     changes: dict[tuple[bytes, int], m.PartitionChangeRecord] = {}
     for name, indexes in wanted.items():

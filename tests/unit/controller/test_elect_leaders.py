@@ -67,6 +67,14 @@ def test_an_unclean_election_makes_this_broker_the_leader(make_state: State, aft
         assert (elected.eligible_leader_replicas, elected.last_known_elr) == ((), ())
 
 
+def test_a_topic_that_is_named_twice_has_all_its_partitions_looked_at(make_state: State, after: After) -> None:
+    state = _with_partitions(make_state(), after, {}, {})
+    topics = [m.ElectLeadersRequest.TopicPartitions(topic="left", partitions=[index]) for index in (0, 1)]
+    result = elect_leaders(state, m.ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=topics))
+    assert _codes(result.response) == {"left": {0: E.NONE, 1: E.NONE}}
+    assert len(result.records) == 2
+
+
 def test_a_log_dir_out_of_service_elects_nobody(make_state: State, after: After) -> None:
     lost = {"replicas": [1], "isr": [1], "directories": [LOST]}
     state = _with_partitions(make_state(), after, lost)
