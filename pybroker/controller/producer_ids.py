@@ -39,6 +39,10 @@ class ProducerIdManager:
                 response = await self._allocate(known_id)
                 if response.error_code != ErrorCode.NONE:
                     raise KafkaError(ErrorCode(response.error_code), "no block of producer ids could be allocated")
+                if response.producer_id_len <= 0:
+                    raise KafkaError(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, "the controller gave an empty block of producer ids"
+                    )
                 self._passed_id = known_id
                 self._next = response.producer_id_start
                 self._end = self._next + response.producer_id_len

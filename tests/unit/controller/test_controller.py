@@ -19,7 +19,7 @@ from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 
 _ticks = itertools.count(1_000_000)
 
@@ -83,6 +83,22 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     before = asyncio.run(first())
     assert before.cluster.brokers[1].fenced
     asyncio.run(second(before))
+
+
+def test_an_empty_block_of_producer_ids_is_not_asked_for_again_and_again() -> None:
+    asked_count = 0
+
+    async def allocate(known_id: int) -> m.AllocateProducerIdsResponse:
+        nonlocal asked_count
+        asked_count += 1
+        assert asked_count == 1
+        return m.AllocateProducerIdsResponse(producer_id_start=7)
+
+    async def run() -> None:
+        with pytest.raises(KafkaError, match="an empty block"):
+            await ProducerIdManager(allocate, lambda: -1).next_producer_id()
+
+    asyncio.run(run())
 
 
 def test_no_producer_gets_an_id_that_the_logs_know(tmp_path: Path) -> None:
