@@ -111,12 +111,12 @@ class BrokerLifecycle:
                 f"broker {self._settings.node_id} could not register: {error}. Are the controllers running? "
                 "initial.broker.registration.timeout.ms bounds how long they are waited for"
             ) from error
+        await self._fetcher.until(lambda image: _epoch_of(image, self._settings.node_id) >= self.broker_epoch)
 
     async def _register(self, previous_epoch: int) -> None:
         node_id, epoch = self._settings.node_id, await self._accepted(self._request(previous_epoch))
         # Nothing that waits for a grant may take one of the epoch before for it.
         self.broker_epoch, self._granted, self._may_stop = epoch, None, False
-        await self._fetcher.until(lambda image: _epoch_of(image, node_id) >= epoch)
         logger.info("registered with the quorum as broker %d under epoch %d", node_id, epoch, extra=event("fencing"))
 
     async def _accepted(self, request: m.BrokerRegistrationRequest) -> int:
@@ -199,6 +199,7 @@ class BrokerLifecycle:
         if answer.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             logger.warning("the controllers do not know broker epoch %d any more; this broker registers again", epoch)
             self.is_fenced = True
+            # The metadata may come later, or never: heartbeats go on, or nobody would know that this broker stops.
             await self._register(epoch)
         elif answer.error_code != ErrorCode.NONE:
             logger.warning("a heartbeat was answered with error %d", answer.error_code)
@@ -244,7 +245,11 @@ class BrokerLifecycle:
     async def unfence(self) -> None:
         """Ask to be unfenced; return when the published metadata says that this broker is."""
         await self._ask_for(_Wish(False, False, self._wish.offline, self._wish.cordoned), lambda: not self.is_fenced)
-        await self._fetcher.until(lambda image: _is_unfenced(image, self._settings.node_id))
+        node_id = self._settings.node_id
+        # Under this registration, and not one before.
+        await self._fetcher.until(
+            lambda image: _epoch_of(image, node_id) >= self.broker_epoch and _is_unfenced(image, node_id)
+        )
 
     async def change_directories(self, in_service: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
         """Tell which log dirs are in service, and which of them get no new partitions; return when that has arrived."""

@@ -286,6 +286,26 @@ def test_a_broker_that_is_not_known_any_more_registers_again_under_its_last_epoc
     asyncio.run(run())
 
 
+def test_a_broker_that_registers_again_can_stop_before_the_metadata_say_so() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            first = await broker.join()
+
+            def accept(request: m.BrokerRegistrationRequest) -> m.BrokerRegistrationResponse:
+                cluster.broker_epoch, cluster.heartbeat_error = 1000, ErrorCode.NONE
+                return m.BrokerRegistrationResponse(broker_epoch=1000)
+
+            cluster.member.on[m.BrokerRegistrationRequest] = accept
+            cluster.heartbeat_error = ErrorCode.STALE_BROKER_EPOCH
+            await cluster.member.until(lambda: cluster.broker_epoch == 1000)
+            await broker.controller.begin_shutdown()
+            assert broker.controller.broker_epoch == cluster.last_heartbeat.broker_epoch == 1000
+            assert cluster.last_heartbeat.want_shut_down
+            assert broker.controller.image.cluster.brokers[NODE_ID].epoch == first
+
+    asyncio.run(run())
+
+
 def test_a_broker_that_was_fenced_for_a_while_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
