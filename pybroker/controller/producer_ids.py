@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode, KafkaError, known_code
 
 
 class ProducerIdManager:
@@ -38,7 +38,7 @@ class ProducerIdManager:
                 known_id = self._known_id()
                 response = await self._allocate(known_id)
                 if response.error_code != ErrorCode.NONE:
-                    raise KafkaError(ErrorCode(response.error_code), "no block of producer ids could be allocated")
+                    raise KafkaError(known_code(response.error_code), "no block of producer ids could be allocated")
                 if response.producer_id_len <= 0:
                     raise KafkaError(
                         ErrorCode.UNKNOWN_SERVER_ERROR, "the controller gave an empty block of producer ids"

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError, known_code
 from pybroker.values import Value
 
 _PRINCIPAL_VERSION = 0
@@ -41,7 +41,7 @@ def wrap(request: m.Message, version: int, origin: Origin) -> m.EnvelopeRequest:
 def unwrap(request: m.Message, version: int, answer: m.EnvelopeResponse) -> Any:
     """The response in it. KafkaError with the controller's code when there is none; ProtocolError for garbage."""
     if answer.error_code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(answer.error_code), "the active controller did not take the forwarded request")
+        raise KafkaError(known_code(answer.error_code), "the active controller did not take the forwarded request")
     api_key = request.API_KEY
     assert api_key is not None
     data = answer.response_data or b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "code_name", "is_retriable"]
+__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "code_name", "is_retriable", "known_code"]
 
 
 class ProtocolError(ValueError):
@@ -25,6 +25,14 @@ class KafkaError(Exception):
 def is_retriable(code: ErrorCode) -> bool:
     """Whether Kafka's clients try again on this code without being told to."""
     return code in RETRIABLE
+
+
+def known_code(code: int) -> ErrorCode:
+    """The code that another node has answered. As in Kafka, UNKNOWN_SERVER_ERROR for one of a newer version."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def code_name(code: int) -> str:

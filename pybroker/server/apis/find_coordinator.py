@@ -13,7 +13,7 @@ from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, code_name
 from pybroker.server.add_partitions_to_txn_manager import TRANSACTION_STATE_TOPIC
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
@@ -103,7 +103,7 @@ async def _create_offsets_topic(broker: BrokerServices) -> str | None:
     for result in response.topics:
         # Two clients may have asked at the same time.
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            code = ErrorCode(result.error_code).name
+            code = code_name(result.error_code)
             why = f"{OFFSETS_TOPIC} cannot be created from the offsets.topic.* settings: {code} {result.error_message}"
             if why not in broker.told:
                 broker.told.add(why)

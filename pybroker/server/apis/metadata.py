@@ -8,7 +8,7 @@ from pybroker.controller.topic_names import check_name
 from pybroker.metadata.cache import Variant, error_row
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, known_code
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
@@ -82,7 +82,7 @@ async def _create(broker: BrokerServices, names: list[str]) -> dict[str, ErrorCo
     for result in response.topics:
         # Someone else has created it in the meantime: it is there, and an answer that asks to try again is right.
         exists = result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-        errors[result.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode(result.error_code)
+        errors[result.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else known_code(result.error_code)
     return errors
 
 

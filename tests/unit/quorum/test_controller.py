@@ -12,6 +12,7 @@ import pytest
 from scripted_controller import TIMEOUT_S, Quorum, ScriptedController, controllers
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import Endpoint, MetadataImage
@@ -19,7 +20,7 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.quorum.channel import QuorumChannel
 from pybroker.quorum.controller import QuorumController
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
@@ -506,6 +507,25 @@ def test_a_request_that_no_controller_takes_is_answered_with_the_reason(request_
             answer = await broker.controller.perform(request_, type(request_).MAX_VERSION, Origin())
             assert codes(answer) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
             answer.encode(type(request_).MAX_VERSION)
+
+    asyncio.run(run())
+
+
+def test_codes_of_newer_controllers_are_errors_that_clients_know() -> None:
+    newer_code = 999
+
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            cluster.member.on[m.EnvelopeRequest] = lambda _: m.EnvelopeResponse(error_code=newer_code)
+            request = m.CreateTopicsRequest(topics=[m.CreateTopicsRequest.CreatableTopic(name="t")])
+            answer = await broker.controller.perform(request, 7, Origin())
+            assert [each.error_code for each in answer.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+            refusal = m.AllocateProducerIdsResponse(error_code=newer_code)
+            cluster.member.on[m.AllocateProducerIdsRequest] = lambda _: refusal
+            with pytest.raises(KafkaError) as failure:
+                await ProducerIdManager(broker.controller.allocate_producer_ids, lambda: -1).next_producer_id()
+            assert failure.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
     asyncio.run(run())
 
