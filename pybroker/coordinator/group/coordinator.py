@@ -118,10 +118,14 @@ class GroupCoordinator:
         if present is not None and present.status is not ShardStatus.FAILED:
             present.take_epoch(leader_epoch)
             return
+        closing = self._closing.get(partition, [])
+        if present is not None:
+            present.unload()
+            closing = [*closing, present]
         fresh = Shard(partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix)
         self._shards[partition] = fresh
         # What a shard of before had queued may be appended still, and would be in that one's state alone.
-        fresh.begin_load(self._loaded, tuple(self._closing.get(partition, ())))
+        fresh.begin_load(self._loaded, tuple(closing))
 
     def on_resignation(self, partition: int) -> Coroutine[Any, Any, None]:
         """That partition is led elsewhere, or gone: forget it at once. What is returned ends when nothing of it is

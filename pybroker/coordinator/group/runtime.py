@@ -18,11 +18,14 @@ from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 _LOG = logging.getLogger(__name__)
 
+#: Between attempts to load what could not be read.
+_LOAD_INTERVAL_S = 5.0
+
 
 class ShardStatus(Enum):
     """LOADING becomes ACTIVE or FAILED, by READABLE if the last of its log is not committed for long: then what is
-    committed can be read, and nothing be changed, as that would have to wait behind it. All become CLOSED, which is
-    final."""
+    committed can be read, and nothing be changed, as that would have to wait behind it. FAILED becomes ACTIVE where
+    another attempt succeeds. All become CLOSED, which is final."""
 
     LOADING = "loading"
     READABLE = "readable"
@@ -90,6 +93,13 @@ class Shard:
     async def _load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard]) -> None:
         for each in after:
             await each.closed()
+        while not await self._load_once(on_loaded):
+            await asyncio.sleep(_LOAD_INTERVAL_S)
+            before = self.state
+            self.state = ShardState(before.settings, before.clock, before.new_suffix)
+
+    async def _load_once(self, on_loaded: Callable[[Shard], None]) -> bool:
+        """False when it may succeed later: for want of file handles, say, nobody closes the log and opens it again."""
         started_ms = self.state.clock.monotonic_ms()
         try:
             summary = await load(
@@ -102,22 +112,23 @@ class Shard:
                 self.state.settings.offsets_commit_timeout_ms,
             )
         except (KafkaError, ProtocolError) as error:
+            code = error.code if isinstance(error, KafkaError) else None
+            if self.status is not ShardStatus.FAILED:
+                _LOG.log(
+                    logging.INFO if code is ErrorCode.NOT_LEADER_OR_FOLLOWER else logging.ERROR,
+                    "%s-%d: its groups are not served, because it could not be loaded: %s",
+                    OFFSETS_TOPIC,
+                    self.partition,
+                    error,
+                )
             self.status = ShardStatus.FAILED
-            has_moved = isinstance(error, KafkaError) and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-            _LOG.log(
-                logging.INFO if has_moved else logging.ERROR,
-                "%s-%d: its groups are not served, because it could not be loaded: %s",
-                OFFSETS_TOPIC,
-                self.partition,
-                error,
-            )
-            return
+            return code is not ErrorCode.KAFKA_STORAGE_ERROR
         except Exception:  # noqa: BLE001 - a defect; the partition must not seem to be loading for ever
             self.status = ShardStatus.FAILED
             _LOG.exception(
                 "%s-%d: its groups are not served, because it could not be loaded", OFFSETS_TOPIC, self.partition
             )
-            return
+            return True
         self.status = ShardStatus.ACTIVE
         self.state.uncommitted.clear()
         # A new offsets topic has fifty empty partitions: no news.
@@ -132,6 +143,7 @@ class Shard:
             self.state.clock.monotonic_ms() - started_ms,
         )
         on_loaded(self)
+        return True
 
     # ---- what the log says -----------------------------------------------------------------------------------------
 

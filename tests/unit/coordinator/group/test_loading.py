@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 import scenario
 from broker_double import BrokerDouble, settle
 from test_coordinator import IMAGE, TOPIC_ID, commit_error, committed_offsets, run, started, with_many_offsets
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 
 
 def test_committed_offsets_can_be_fetched_while_what_is_behind_them_is_not_committed() -> None:
@@ -77,5 +79,44 @@ def test_offsets_of_a_topic_that_is_deleted_during_a_load_go_after_it() -> None:
         await asyncio.sleep(1)
         assert committed_offsets(second) == {}
         await second.groups.stop()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("code", "is_tried_again"), [(ErrorCode.KAFKA_STORAGE_ERROR, True), (ErrorCode.CORRUPT_MESSAGE, False)]
+)
+def test_a_read_that_fails_for_once_does_not_end_a_coordinator(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode, is_tried_again: bool
+) -> None:
+    """As without file handles for a moment: nobody takes the partition for offline, so nobody opens it again."""
+    read_count = 0
+
+    async def test() -> None:
+        before = await with_many_offsets()
+        await before.groups.stop()
+        broker = BrokerDouble(IMAGE, before.writer, offsets_load_buffer_bytes=1)
+        broker.groups.start()
+        read = broker.writer.read
+
+        async def fail_once(*place: Any, **limit: bool) -> bytes:
+            nonlocal read_count
+            read_count += 1
+            if read_count == 3:
+                raise KafkaError(code)
+            return await read(*place, **limit)
+
+        monkeypatch.setattr(broker.writer, "read", fail_once)
+        broker.groups.on_election(0, 1)
+        await settle()
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == ErrorCode.NOT_COORDINATOR
+        await asyncio.sleep(10)
+        assert broker.groups.is_active(0) == is_tried_again
+        if not is_tried_again:
+            # By another election it is.
+            broker.groups.on_election(0, 2)
+            await settle()
+        assert committed_offsets(broker) == dict.fromkeys(range(100), 1)
+        await broker.groups.stop()
 
     run(test())
