@@ -59,8 +59,8 @@ class PartitionAppender:
     """Appends outcomes to a partition in order, replays them and runs their callbacks.
 
     `replay(change, record_offset)` applies one committed change, whose (first) record has that offset. `timeout_ms`
-    bounds how long a client waits, also for its batch's turn: after it the client is told COORDINATOR_NOT_AVAILABLE,
-    while the append itself goes on, its effect being unknown.
+    bounds how long a client waits, also for its batch's turn: after it the client is told COORDINATOR_NOT_AVAILABLE.
+    An append under way goes on, its effect being unknown; what nobody waits for any more before its turn is given up.
     """
 
     def __init__(
@@ -153,6 +153,7 @@ class PartitionAppender:
                 self._append(batch)
             except Exception as failure:  # noqa: BLE001 - whatever it was: those who wait must be told
                 self._decide(batch, self._explained(batch, failure), -1)
+                self._in_flight = None
         if self._in_flight is None:
             for closer in self._closers:
                 if not closer.done():
@@ -175,11 +176,19 @@ class PartitionAppender:
             batch.answer(_TOO_LATE, now_s)
             if batch.waiters and self._timer is None:
                 self._timer = self._loop.call_at(batch.waiters[0][0], self._on_timer)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """An append under way may take for ever, as below min.insync.replicas. Clients try again and again, and what
+        they have tried before must not gather."""
+        while self._queue and not self._queue[0].waiters:
+            self._decide(self._queue.popleft(), _TOO_LATE, -1)
 
     def _appended(self, base_offset: int, failure: KafkaError | None) -> None:
         batch = self._in_flight
         assert batch is not None, "the writer calls back once"
         self._decide(batch, ErrorCode.NONE if failure is None else self._explained(batch, failure), base_offset)
+        self._in_flight = None
         self._go_on()
 
     def _explained(self, batch: PendingBatch, failure: Exception) -> ErrorCode:
@@ -202,7 +211,6 @@ class PartitionAppender:
                 self._partition,
                 base_offset,
             )
-        self._in_flight = None
         batch.answer(error)
 
     def _apply(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:

@@ -164,8 +164,32 @@ def test_how_long_clients_wait_counts_from_when_they_ask() -> None:
         assert not any(each.done() for each in last)
         made.writer.release()
         assert await asyncio.gather(*last) == [ErrorCode.NONE] * 2
-        assert [change for change, _ in made.replayed] == ["quick"] * 3 + ["late", "behind", "last", "with it"]
+        assert [change for change, _ in made.replayed] == ["quick"] * 3 + ["late", "last", "with it"]
         await made.appender.closed()
+
+    run(test())
+
+
+def test_what_clients_try_again_and_again_does_not_gather_behind_an_append_that_takes_for_ever() -> None:
+    """As below min.insync.replicas."""
+    told: list[ErrorCode] = []
+
+    def on_append(error: ErrorCode) -> Outcome:
+        told.append(error)
+        return NOTHING
+
+    async def test() -> None:
+        made = Setup(timeout_ms=4_500)
+        made.writer.hold()
+        assert await made.submit("first") is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for number in range(1_000):
+            made.appender.submit(Outcome([CoordinatorRecord(b"k", b"x" * 800, number)], on_append))
+            await asyncio.sleep(1)
+        assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 996
+        made.writer.release()
+        await made.appender.closed()
+        assert [change for change, _ in made.replayed] == ["first", 996, 997, 998, 999]
+        assert told[996:] == [ErrorCode.NONE] * 4
 
     run(test())
 
