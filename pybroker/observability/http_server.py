@@ -113,7 +113,10 @@ class HttpServer:
             return text_response(400, "this is no HTTP/1.1 request")
         if line[0] not in ("GET", "HEAD"):
             return text_response(405, "only GET and HEAD are answered")
-        target = urlsplit(line[1])
+        try:
+            target = urlsplit(line[1])
+        except ValueError:
+            return text_response(400, "the address asked for is none")
         handler = self._routes.get(target.path)
         if handler is None:
             return text_response(404, f"there is nothing here; paths: {', '.join(self._routes)}")

@@ -54,6 +54,12 @@ def test_a_defect_is_answered_and_logged(server: HttpServer, caplog: pytest.LogC
     assert ask(server, b"GET /defect?x=1 HTTP/1.1\r\n\r\n")[0] == 500
     assert "/defect could not be answered" in caplog.text
     assert ask(server, b"GET /echo HTTP/1.1\r\n\r\n")[0] == 200
+@pytest.mark.parametrize("target", [b"//[", b"http://[::1/echo", b"//a]b/echo"])
+def test_what_is_no_address_is_answered(server: HttpServer, caplog: pytest.LogCaptureFixture, target: bytes) -> None:
+    assert ask(server, b"GET " + target + b" HTTP/1.1\r\n\r\n")[0] == 400
+    assert caplog.text == ""
+
+
 
 
 def test_a_request_without_end_is_dropped(server: HttpServer) -> None:
