@@ -42,7 +42,7 @@ Handler = Callable[[Mapping[str, str]], Awaitable[Response]]
 
 
 class HttpServer:
-    """`start` binds and serves, `stop` ends it. `port` is the one that was bound."""
+    """`start` binds and serves, `stop` ends it. `port` is the one that was bound, `connection_count` who is served."""
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Handler]) -> None:
         """`routes` by path."""
@@ -51,7 +51,7 @@ class HttpServer:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_MAX_CONNECTIONS
         )
         self.port: int = self._socket.getsockname()[1]
-        self._connection_count = 0
+        self.connection_count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._started = threading.Event()
@@ -83,18 +83,21 @@ class HttpServer:
         server.close()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connection_count += 1
+        self.connection_count += 1
         try:
-            if self._connection_count > _MAX_CONNECTIONS:
+            if self.connection_count > _MAX_CONNECTIONS:
                 return
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 await self._answer(head, writer)
+                writer.close()
+                await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             logger.debug("a connection to the metrics endpoint ended early: %s", error)
         finally:
-            self._connection_count -= 1
-            writer.close()
+            self.connection_count -= 1
+            # To close it would keep what a client does not read, and its socket, for as long as the client likes.
+            writer.transport.abort()
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
