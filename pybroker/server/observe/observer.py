@@ -31,6 +31,8 @@ LISTENER_KEY = "pybroker.metrics.listener"
 _SNAPSHOT_TIMEOUT_S = 5.0
 _PAGE_CACHE_INTERVAL_S = 30.0
 _EVENTS_DEFAULT = 100
+#: Python makes no number of thousands of them.
+_MOST_DIGITS = 18
 _UNAVAILABLE = 503
 
 
@@ -129,8 +131,8 @@ class Observer:
         kind, limit, after = query.get("kind"), query.get("limit", ""), query.get("after", "")
         if kind is not None and kind not in KINDS:
             return text_response(400, f"kind={kind}: accepted are {', '.join(KINDS)}")
-        if not all(text.isdecimal() or not text for text in (limit, after)):
-            return text_response(400, "limit and after are whole numbers")
+        if not all((text.isdecimal() and len(text) <= _MOST_DIGITS) or not text for text in (limit, after)):
+            return text_response(400, f"limit and after are whole numbers of at most {_MOST_DIGITS} digits")
         found = self._observed.events.newest(int(limit or _EVENTS_DEFAULT), kind=kind, after=int(after or 0))
         body = json.dumps({"events": [each.as_dict() for each in found]})
         return Response(200, "application/json", body.encode() + b"\n")
