@@ -21,6 +21,13 @@ FORMATS = ("auto", "text", "json", "journal")
 _COLOURS = {logging.DEBUG: "\x1b[32m", logging.INFO: "\x1b[32m", logging.WARNING: "\x1b[33m"}
 _COLOUR_OF_ERRORS = "\x1b[31;1m"
 _COLOUR_ENDS = "\x1b[0m"
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
+
+
+def one_line(text: str) -> str:
+    """The text of a line without what would begin another one, or drive a terminal: a client chooses its own name, and
+    that of its group, and must not write lines of its own into the log with them."""
+    return text.translate(_CONTROLS)
 
 
 class TextFormatter(logging.Formatter):
@@ -35,7 +42,7 @@ class TextFormatter(logging.Formatter):
         level = f"{record.levelname.lower():<8}"
         if self._coloured:
             level = f"{_COLOURS.get(record.levelno, _COLOUR_OF_ERRORS)}{level}{_COLOUR_ENDS}"
-        return f"{time}Z [{level}] {record.message} [{record.name}]"
+        return f"{time}Z [{level}] {one_line(record.message)} [{record.name}]"
 
 
 def _utc(record: logging.LogRecord) -> datetime:

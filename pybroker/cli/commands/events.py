@@ -17,6 +17,7 @@ import click
 
 from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
 from pybroker.observability.event_log import KINDS
+from pybroker.observability.logging import one_line
 
 _DEFAULT_ADDRESS = "127.0.0.1:9404"
 _TIMEOUT_S = 10.0
@@ -75,4 +76,4 @@ def _fetch(address: str, kind: str | None, limit: int, after: int) -> list[dict[
 
 def _line(event: dict[str, Any]) -> str:
     at = datetime.fromtimestamp(event["time"]).astimezone().isoformat(sep=" ", timespec="milliseconds")
-    return f"{at}  {event['kind']:<12}  {event['text']}"
+    return f"{at}  {event['kind']:<12}  {one_line(event['text'])}"

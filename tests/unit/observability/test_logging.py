@@ -58,6 +58,15 @@ def test_text_lines_are_for_people() -> None:
     assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
 
 
+def test_a_client_writes_no_lines_of_its_own() -> None:
+    """Names of clients and groups, and the reasons that members give, are any text."""
+    line = record("group a\n2023-11-14T22:13:20.250Z [error   ] all is lost [pybroker]\r\x1b[2J\x9b\t\u00e9: empty")
+    text = TextFormatter(coloured=False).format(line)
+    assert text.splitlines() == [text]
+    assert r"group a\n2023-11-14T22:13:20.250Z [error   ] all is lost [pybroker]\r\x1b[2J\x9b" in text
+    assert "\t\u00e9: empty" in text
+
+
 def test_json_lines_have_events_and_exceptions() -> None:
     line = json.loads(JsonFormatter().format(record("a roll", **event("roll", partition="t-0", offset=5))))
     assert line.pop("time").endswith("+00:00")
