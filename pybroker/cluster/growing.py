@@ -22,6 +22,7 @@ from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.grown_settings import another_properties, broker_properties, controller_properties
 from pybroker.cluster.handover import to_quorum
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.properties import format_properties
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
@@ -242,8 +243,7 @@ def _write(
 
 
 def _text(properties: dict[str, str]) -> bytes:
-    lines = (f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items())
-    return ("\n".join(lines) + "\n").encode()
+    return format_properties(properties).encode()
 
 
 def keep_copy(source: Path, target: Path) -> None:

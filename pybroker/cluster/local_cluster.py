@@ -23,6 +23,7 @@ from pybroker.cluster.node_process import NodeProcess
 from pybroker.cluster.ports import free_port
 from pybroker.cluster.readiness import what_is_missing
 from pybroker.cluster.settings import node_properties
+from pybroker.config.properties import format_properties
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 
 READY_SECONDS = 120.0
@@ -269,7 +270,7 @@ class LocalCluster:
         path = self.node_directory(node.node_id) / "server.properties"
         path.parent.mkdir(parents=True, exist_ok=True)
         properties = node_properties(self.layout, node, self.log_dir(node.node_id).absolute())
-        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        path.write_text(format_properties(properties))
         return path
 
     def _format(self) -> None:

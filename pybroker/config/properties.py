@@ -1,14 +1,15 @@
-r"""Reads Java `.properties` text, the format of `server.properties`.
+r"""Reads and writes Java `.properties` text, the format of `server.properties`.
 
-Runs once at start on the main thread and keeps nothing. The grammar is the one `java.util.Properties.load` documents:
-`#` and `!` comments, `=`, `:` or white space between key and value, a backslash at the end of a line to go on with the
-next one, and the escapes `\t \n \r \f \uXXXX`. What can fail: an unfinished `\uXXXX` escape, text that is not UTF-8.
+Reading runs once at start on the main thread and keeps nothing. The grammar is the one that `java.util.Properties.load`
+documents: `#` and `!` comments, `=`, `:` or white space between key and value, a backslash at the end of a line to go
+on with the next one, and the escapes `\t \n \r \f \uXXXX`. What can fail: an unfinished `\uXXXX` escape, text that is
+not UTF-8.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pybroker.config.definition import ConfigError
@@ -16,6 +17,7 @@ from pybroker.values import Value
 
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\\": r"\\", **{char: f"\\{letter}" for letter, char in _ESCAPES.items()}}
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -118,3 +120,28 @@ def _unescape(text: str, where: str) -> str:
             out.append(_ESCAPES.get(char, char))
     # Java strings are UTF-16: two \u escapes may be the halves of one character.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """The text that these are read from. In ASCII: Java takes every other byte for a character of ISO 8859-1."""
+    return "".join(f"{_escape(key, ' =:#!')}={_escape_value(value)}\n" for key, value in properties.items())
+
+
+def _escape_value(value: str) -> str:
+    text = _escape(value)
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _escape(text: str, special: str = "") -> str:
+    out = []
+    for char in text:
+        if char in _ESCAPED:
+            out.append(_ESCAPED[char])
+        elif char in special:
+            out.append(f"\\{char}")
+        elif " " <= char <= "~":
+            out.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass").hex()
+            out += [f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)]
+    return "".join(out)

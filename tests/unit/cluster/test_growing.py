@@ -14,7 +14,7 @@ from pybroker.cluster import growing
 from pybroker.cluster.controller_dirs import ControllerNode
 from pybroker.cluster.growing import examine_growth, grow
 from pybroker.config.broker import BrokerConfig
-from pybroker.config.properties import read_properties
+from pybroker.config.properties import parse_properties, read_properties
 from pybroker.metadata.image import MetadataImage, QuorumImage, Voter
 from pybroker.metadata.log_files import PARTITION_DIRECTORY, SnapshotId, list_snapshots
 from pybroker.metadata.offline import replay
@@ -169,6 +169,21 @@ def test_settings_of_every_node(tmp_path: Path) -> None:
     another = as_dict(tmp_path / "out" / "another-broker.properties")
     assert (another["node.id"], another["log.dirs"], another["advertised.listeners"]) == ("", "", "")
     assert (another["process.roles"], another["controller.quorum.bootstrap.servers"]) == ("broker", bootstrap)
+
+
+def test_settings_of_any_text_stay_what_they_are(tmp_path: Path) -> None:
+    """Java reads the file of a controller, and of another broker, as ISO 8859-1."""
+    properties, config = make(
+        tmp_path / "\u00fcber", broker_rack="Z\\u00fcrich", ssl_keystore_key="-----BEGIN\\n  node.id=77\\nEND"
+    )
+    assert run(properties, "--output", str(tmp_path / "\u00fcber" / "out")).exit_code == 0
+    out = tmp_path / "\u00fcber" / "out"
+    broker = BrokerConfig.load(out / f"broker-{NODE}.properties")
+    assert (broker.node_id, broker.rack, broker.log_dirs) == (NODE, "Z\u00fcrich", config.log_dirs)
+    assert broker.static["ssl.keystore.key"] == config.static["ssl.keystore.key"]
+    text = (out / "controller-100" / "server.properties").read_text(encoding="latin-1")
+    read = {each.key: each.value for each in parse_properties(text, "as Java reads it")}
+    assert read["log.dirs"] == str(out / "controller-100" / "data")
 
 
 def test_the_metadata_log_of_before_is_kept_and_can_be_put_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pybroker.config.definition import ConfigError
-from pybroker.config.properties import Property, parse_properties, read_properties
+from pybroker.config.properties import Property, format_properties, parse_properties, read_properties
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -69,3 +69,21 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.properties").write_bytes(b"a=\xe9\n")
     with pytest.raises(ConfigError, match="byte 2 is not UTF-8"):
         read_properties(tmp_path / "latin.properties")
+
+
+def test_what_is_written_is_read_again_by_java_too() -> None:
+    """Java takes the bytes of a file for ISO 8859-1."""
+    properties = {
+        "a": "b",
+        "with space=and:#!": " leading and trailing ",
+        "#no comment": "-----BEGIN\n  KEY-----\r\n",
+        "path": "C:\\new\\\u00fc",
+        "rack": "Z\u00fcrich \u6771 \U0001f600",
+        "odd": "\t\f\x00\x7f\u2028",
+        "empty": "",
+        "listeners": "PLAINTEXT://[::1]:9092",
+    }
+    text = format_properties(properties)
+    assert text.isascii()
+    assert "listeners=PLAINTEXT://[::1]:9092\n" in text
+    assert dict(pairs(text.encode().decode("latin-1"))) == properties
