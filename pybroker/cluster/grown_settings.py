@@ -44,13 +44,12 @@ def broker_properties(config: BrokerConfig, bootstrap: str) -> dict[str, str]:
     own = {name.upper() for name in config.get_list("controller.listener.names")}
     for key in ("listeners", "advertised.listeners"):
         if key in kept:
-            kept[key] = ",".join(
-                item for item in split_list(kept[key]) if item.partition(":")[0].strip().upper() not in own
-            )
+            kept[key] = ",".join(item for item in split_list(kept[key]) if _name(item) not in own)
     if not kept.get("advertised.listeners", "-"):
         del kept["advertised.listeners"]
-    if _PROTOCOLS in kept and LISTENER not in kept[_PROTOCOLS].upper():
-        kept[_PROTOCOLS] += f",{LISTENER}:PLAINTEXT"
+    if _PROTOCOLS in kept:
+        others = [item for item in split_list(kept[_PROTOCOLS]) if _name(item) != LISTENER]
+        kept[_PROTOCOLS] = ",".join([*others, f"{LISTENER}:PLAINTEXT"])
     return {
         **kept,
         "process.roles": "broker",
@@ -59,6 +58,11 @@ def broker_properties(config: BrokerConfig, bootstrap: str) -> dict[str, str]:
         "controller.listener.names": LISTENER,
         "controller.quorum.bootstrap.servers": bootstrap,
     }
+
+
+def _name(item: str) -> str:
+    """Of the listener in an item of a list."""
+    return item.partition(":")[0].strip().upper()
 
 
 def another_properties(config: BrokerConfig, bootstrap: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pybroker.cluster import growing
 from pybroker.cluster.controller_dirs import ControllerNode
 from pybroker.cluster.growing import examine_growth, grow
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.listeners import parse_protocol_map
 from pybroker.config.properties import parse_properties, read_properties
 from pybroker.metadata.image import MetadataImage, QuorumImage, Voter
 from pybroker.metadata.log_files import PARTITION_DIRECTORY, SnapshotId, list_snapshots
@@ -184,6 +185,24 @@ def test_settings_of_any_text_stay_what_they_are(tmp_path: Path) -> None:
     text = (out / "controller-100" / "server.properties").read_text(encoding="latin-1")
     read = {each.key: each.value for each in parse_properties(text, "as Java reads it")}
     assert read["log.dirs"] == str(out / "controller-100" / "data")
+
+
+@pytest.mark.parametrize(
+    "protocols", ["PLAINTEXT:PLAINTEXT,OWN_CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"]
+)
+def test_the_controllers_are_reached_whatever_the_listeners_were(tmp_path: Path, protocols: str) -> None:
+    name = protocols.split(",")[1].partition(":")[0]
+    properties, _ = make(
+        tmp_path,
+        listeners=f"PLAINTEXT://b1:9092,{name}://127.0.0.1:9093",
+        controller_listener_names=name,
+        listener_security_protocol_map=protocols,
+    )
+    assert run(properties, "--output", str(tmp_path / "out")).exit_code == 0
+    for file in (f"broker-{NODE}.properties", "another-broker.properties"):
+        written_map = as_dict(tmp_path / "out" / file)["listener.security.protocol.map"]
+        assert parse_protocol_map(written_map)["CONTROLLER"] == "PLAINTEXT"
+    assert BrokerConfig.load(tmp_path / "out" / f"broker-{NODE}.properties").joins_quorum
 
 
 def test_the_metadata_log_of_before_is_kept_and_can_be_put_back(tmp_path: Path) -> None:
