@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pybroker.config.broker_keys import find_key
 from pybroker.config.support import Support, support_of
-from pybroker.config.topic import TOPIC_KEYS
+from pybroker.config.topic import TOPIC_KEYS, topic_value_text
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.metadata import client_quotas, features
 from pybroker.metadata.errors import MetadataError
@@ -265,7 +265,8 @@ def _not_served(what: str, why: str) -> Finding:
 def tiered(image: MetadataImage, partitions: Sequence[PartitionFiles]) -> Iterator[Finding]:
     """Topics with a part of their records elsewhere."""
     for topic in sorted({partition.topic for partition in partitions}):
-        if image.topic_config(topic).get(_TIERED) == "true":
+        # As it was written: Apache Kafka reads TRUE like true.
+        if topic_value_text(TOPIC_KEYS[_TIERED], image.topic_config(topic).get(_TIERED, "")) == "true":
             yield Finding(
                 Severity.ERROR,
                 "tiered",

@@ -146,12 +146,13 @@ def test_credentials_and_quotas_without_effect_here(tmp_path: Path) -> None:
     ]
 
 
-def test_a_tiered_topic(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["true", "TRUE", " True "])
+def test_a_tiered_topic(tmp_path: Path, value: str) -> None:
     topic_id = random_uuid()
     records = [
         VersionedRecord(m.TopicRecord(name="t", topic_id=topic_id), 0),
         VersionedRecord(
-            m.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true"), 0
+            m.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value=value), 0
         ),
     ]
     log_dir = make(tmp_path / "data", *records)
