@@ -48,7 +48,7 @@ def _content(properties: dict[Path, MetaProperties], found: list[Finding]) -> li
     if image is not None:
         more += metadata_checks.finalised(image)
         more += metadata_checks.roles(image, node_id)
-        more += metadata_checks.controller_listeners(image)
+        more += metadata_checks.controller_listeners(image, node_id)
         more += metadata_checks.registration(image, node_id, properties)
         more += metadata_checks.lost_replicas(image, node_id, properties)
         more += metadata_checks.dynamic_settings(image, node_id)

@@ -164,13 +164,13 @@ def registration(image: MetadataImage, node_id: int, properties: dict[Path, Meta
             )
 
 
-def controller_listeners(image: MetadataImage) -> Iterator[Finding]:
-    """Whether the controllers can be reached."""
+def controller_listeners(image: MetadataImage, node_id: int) -> Iterator[Finding]:
+    """Whether the controllers can be reached. The node itself, if it is one, need not reach itself."""
     names = {
         endpoint.name
         for controller in image.cluster.controllers.values()
         for endpoint in controller.endpoints
-        if endpoint.security_protocol != _PLAINTEXT
+        if controller.id != node_id and endpoint.security_protocol != _PLAINTEXT
     }
     for name in sorted(names):
         yield Finding(

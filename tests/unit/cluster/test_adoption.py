@@ -239,6 +239,16 @@ def test_messages_of_old_formats(tmp_path: Path, magic: int, expected: list[str]
 
 def test_a_segment_that_was_made_ahead_of_its_records(tmp_path: Path) -> None:
     log_dir = make(tmp_path / "data")
+def test_its_own_controller_need_not_be_reached(tmp_path: Path) -> None:
+    """Of a node that was broker and controller in one, pybroker takes both places."""
+    endpoint = m.RegisterControllerRecord.ControllerEndpoint(
+        name="SECURE", host="c", port=9093, security_protocol=SASL_SSL
+    )
+    controller = m.RegisterControllerRecord(controller_id=NODE, end_points=[endpoint])
+    own = Voter(NODE, DIRECTORY, (), (0, 1))
+    assert kinds(make(tmp_path / "data", VersionedRecord(controller, 0), voters=(own,))) == []
+
+
     (log_dir / "t-0").mkdir()
     (log_dir / "t-0" / f"{0:020d}.log").write_bytes(bytes(4096))
     assert kinds(log_dir) == []
