@@ -14,7 +14,7 @@ from pybroker.doctor.finding import Finding, Severity
 from pybroker.metadata import client_quotas, features
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import RESOURCE_BROKER, MetadataImage, is_online
-from pybroker.metadata.offline import Replayed, replay
+from pybroker.metadata.offline import Replayed, newest
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
@@ -41,8 +41,8 @@ def replayed(
     partitions: Sequence[PartitionFiles], properties: dict[Path, MetaProperties], found: list[Finding]
 ) -> Replayed | None:
     """What the metadata log says; None, and a finding, when there is none, or it cannot be followed."""
-    log = next((partition for partition in partitions if partition.is_metadata_log), None)
-    if log is None:
+    logs = [partition for partition in partitions if partition.is_metadata_log]
+    if not logs:
         found.append(
             Finding(
                 Severity.ERROR,
@@ -55,13 +55,14 @@ def replayed(
         )
         return None
     try:
-        return replay(log)
+        # Where metadata.log.dir has been changed, an old one lies beside that which is followed.
+        return newest(logs)
     except MetadataError as error:
         found.append(
             Finding(
                 Severity.ERROR,
                 "metadata",
-                str(log.path),
+                ", ".join(str(log.path) for log in logs),
                 str(error),
                 "this version of pybroker cannot follow what the cluster does",
                 "see `pybroker log check` for damage; else the cluster is newer than this pybroker",

@@ -19,7 +19,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
-from pybroker.metadata.offline import Replayed, replay
+from pybroker.metadata.offline import Replayed, newest
 from pybroker.storage import clean_shutdown
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.directory_lock import DirectoryLock
@@ -41,7 +41,7 @@ def examine_shrinking(config: BrokerConfig, controller_dirs: Sequence[Path]) -> 
     for path in config.log_dirs:
         found += log_dir_checks.unclean(path, Severity.ERROR)
     partitions = [partition for path in own for partition in LogDirFiles.of(path).partitions]
-    before = newest(controller_dirs)
+    before = _committed(controller_dirs)
     found += metadata_checks.coordinators(before.image, config.node_id, partitions)
     found += metadata_checks.finalised(before.image)
     found += metadata_checks.registration(before.image, config.node_id, own)
@@ -51,10 +51,9 @@ def examine_shrinking(config: BrokerConfig, controller_dirs: Sequence[Path]) -> 
     return found
 
 
-def newest(controller_dirs: Sequence[Path]) -> Replayed:
+def _committed(controller_dirs: Sequence[Path]) -> Replayed:
     """What that controller has which would be elected: of more than half of them it has all that was committed."""
-    logs = [replay(PartitionFiles.of(path / PARTITION_DIRECTORY)) for path in controller_dirs]
-    return max(logs, key=lambda each: (each.epoch, each.image.provenance.end_offset))
+    return newest(PartitionFiles.of(path / PARTITION_DIRECTORY) for path in controller_dirs)
 
 
 def _settings(config: BrokerConfig) -> Iterator[Finding]:
@@ -136,7 +135,7 @@ def shrink(config: BrokerConfig, controller_dirs: Sequence[Path], now_ms: int) -
         for path in dict.fromkeys([*log_dir_checks.of_broker(config), *controller_dirs]):
             stack.enter_context(DirectoryLock(path))
         identity = own_identity(config)
-        before = with_cluster_id(newest(controller_dirs), identity)
+        before = with_cluster_id(_committed(controller_dirs), identity)
         listener = config.controller_listener
         voter = voter_of(config.node_id, identity.directory_id, listener.name, listener.host, listener.port)
         target = directory / PARTITION_DIRECTORY

@@ -5,7 +5,7 @@ Blocks on file reads; writes nothing. What does not add up is told to the report
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pybroker.metadata import log_files, records
@@ -45,6 +45,11 @@ def replay(files: PartitionFiles) -> Replayed:
                 replayer.replay(batch)
                 epoch, end = batch.epoch, batch.next_offset
     return Replayed(replayer.finish(end, epoch), epoch)
+
+
+def newest(logs: Iterable[PartitionFiles]) -> Replayed:
+    """What the log says that goes furthest, as the election of a leader would have it. MetadataError as of `replay`."""
+    return max(map(replay, logs), key=lambda each: (each.epoch, each.image.provenance.end_offset))
 
 
 def read_snapshot(snapshot: MetadataSnapshot) -> MetadataImage:

@@ -193,6 +193,20 @@ def test_a_dir_without_the_metadata_log(tmp_path: Path) -> None:
     assert kinds(log_dir) == ["metadata"]
 
 
+def test_the_metadata_log_of_before_metadata_log_dir_was_changed(tmp_path: Path) -> None:
+    """Apache Kafka leaves it where it was."""
+    other_id = random_uuid()
+    both = registration([DIRECTORY, other_id])
+    levels = [feature("metadata.version", 30), feature("share.version", 1)]
+    old, present = make(tmp_path / "old", both), make(tmp_path / "present", both, *levels)
+    MetaProperties(NODE, "cluster", other_id).write(present)
+    metadata = present / PARTITION_DIRECTORY
+    (metadata / SnapshotId(10, 1).file_name).rename(metadata / SnapshotId(20, 1).file_name)
+    for log_dirs in ((old, present), (present, old)):
+        (found,) = examine_adoption(log_dirs)
+        assert (found.kind, found.subject) == ("feature", "share.version")
+
+
 def test_metadata_that_cannot_be_followed(tmp_path: Path) -> None:
     log_dir = make(tmp_path / "data")
     (snapshot,) = (log_dir / PARTITION_DIRECTORY).iterdir()
@@ -225,6 +239,16 @@ def test_controllers_that_cannot_be_reached(tmp_path: Path) -> None:
     assert (found.kind, found.subject) == ("controller-listener", "SECURE")
 
 
+def test_its_own_controller_need_not_be_reached(tmp_path: Path) -> None:
+    """Of a node that was broker and controller in one, pybroker takes both places."""
+    endpoint = m.RegisterControllerRecord.ControllerEndpoint(
+        name="SECURE", host="c", port=9093, security_protocol=SASL_SSL
+    )
+    controller = m.RegisterControllerRecord(controller_id=NODE, end_points=[endpoint])
+    own = Voter(NODE, DIRECTORY, (), (0, 1))
+    assert kinds(make(tmp_path / "data", VersionedRecord(controller, 0), voters=(own,))) == []
+
+
 @pytest.mark.parametrize(("magic", "expected"), [(0, ["message-format"]), (1, ["message-format"]), (2, [])])
 def test_messages_of_old_formats(tmp_path: Path, magic: int, expected: list[str]) -> None:
     log_dir = make(tmp_path / "data")
@@ -239,16 +263,6 @@ def test_messages_of_old_formats(tmp_path: Path, magic: int, expected: list[str]
 
 def test_a_segment_that_was_made_ahead_of_its_records(tmp_path: Path) -> None:
     log_dir = make(tmp_path / "data")
-def test_its_own_controller_need_not_be_reached(tmp_path: Path) -> None:
-    """Of a node that was broker and controller in one, pybroker takes both places."""
-    endpoint = m.RegisterControllerRecord.ControllerEndpoint(
-        name="SECURE", host="c", port=9093, security_protocol=SASL_SSL
-    )
-    controller = m.RegisterControllerRecord(controller_id=NODE, end_points=[endpoint])
-    own = Voter(NODE, DIRECTORY, (), (0, 1))
-    assert kinds(make(tmp_path / "data", VersionedRecord(controller, 0), voters=(own,))) == []
-
-
     (log_dir / "t-0").mkdir()
     (log_dir / "t-0" / f"{0:020d}.log").write_bytes(bytes(4096))
     assert kinds(log_dir) == []
