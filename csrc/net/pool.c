@@ -5,6 +5,8 @@
 
 #include "base/assert.h"
 
+#define ALIGNMENT 64
+
 void pb_pool_init(pb_pool *pool, int64_t budget_bytes)
 {
     PB_ASSERT(budget_bytes >= PB_CHUNK_UNIT_BYTES);
@@ -53,7 +55,7 @@ static pb_chunk *make_chunk(pb_pool *pool, uint32_t capacity)
     pb_chunk *chunk = malloc(sizeof *chunk);
     if (chunk == NULL)
         return NULL;
-    chunk->data = aligned_alloc(64, capacity);
+    chunk->data = aligned_alloc(ALIGNMENT, capacity);
     if (chunk->data == NULL) {
         free(chunk);
         return NULL;
@@ -106,6 +108,19 @@ pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chu
     return chunk;
 }
 
+pb_chunk *pb_pool_take_fitting(pb_pool *pool, uint32_t bytes)
+{
+    PB_ASSERT(bytes > 0 && bytes < PB_CHUNK_UNIT_BYTES);
+    uint32_t capacity = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    pb_chunk *chunk = make_chunk(pool, capacity);
+    if (chunk == NULL)
+        return NULL;
+    atomic_init(&chunk->references, 1);
+    chunk->overdraft = false;
+    atomic_fetch_add_explicit(&pool->used_bytes, capacity, memory_order_relaxed);
+    return chunk;
+}
+
 pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes)
 {
     if (pb_pool_used_bytes(pool) + bytes > pool->budget_bytes / 2)
@@ -151,7 +166,8 @@ void pb_chunk_release(pb_chunk *chunk)
         pool->overdrawn = false;
         pool->overdraft_bytes = 0;
     }
-    bool keep = units <= PB_POOL_CLASSES && pool->retained_bytes + chunk->capacity <= pool->budget_bytes / 2;
+    bool is_recycled = chunk->capacity % PB_CHUNK_UNIT_BYTES == 0 && units <= PB_POOL_CLASSES;
+    bool keep = is_recycled && pool->retained_bytes + chunk->capacity <= pool->budget_bytes / 2;
     if (keep) {
         chunk->next = pool->free[units - 1];
         pool->free[units - 1] = chunk;

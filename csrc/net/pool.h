@@ -51,6 +51,9 @@ pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes);
 /* The same for a caller that will release `smaller` once it has copied from it: an overdraft goes over to the larger
  * chunk. */
 pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller);
+/* A chunk no larger than `bytes`, which are less than a unit, also above the budget: for a caller that releases a
+ * larger one as soon as it has copied from it. NULL when memory is short. */
+pb_chunk *pb_pool_take_fitting(pb_pool *pool, uint32_t bytes);
 /* Count `bytes` of other memory against half of the budget: false when that is used up. Any thread; for copies that are
  * only an optimisation. */
 bool pb_pool_reserve(pb_pool *pool, int64_t bytes);

@@ -78,6 +78,18 @@ void pb_receive_unstarve(pb_connection *connection)
     atomic_fetch_sub_explicit(&connection->pool->starved, 1, memory_order_relaxed);
 }
 
+/* What is buffered and not yet parsed goes on in that chunk. */
+static void take_over(pb_connection *connection, pb_chunk *chunk)
+{
+    uint32_t have = connection->end - connection->start;
+    PB_ASSERT(have == 0 || connection->chunk != NULL);
+    if (have > 0)
+        memcpy(chunk->data, connection->chunk->data + connection->start, have);
+    drop_chunk(connection);
+    connection->chunk = chunk;
+    connection->end = have;
+}
+
 /* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
 static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
 {
@@ -87,13 +99,7 @@ static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool ov
         starve(connection);
         return false;
     }
-    uint32_t have = connection->end - connection->start;
-    PB_ASSERT(have == 0 || connection->chunk != NULL);
-    if (have > 0)
-        memcpy(chunk->data, connection->chunk->data + connection->start, have);
-    drop_chunk(connection);
-    connection->chunk = chunk;
-    connection->end = have;
+    take_over(connection, chunk);
     return true;
 }
 
@@ -140,6 +146,9 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
         room = frame - have;
     else if (have == 0 && need > GREEDY_BYTES)
         room = need;
+    /* What comes behind the frame would keep an overdraft from others, if the frame makes its client wait. */
+    if (connection->chunk->overdraft)
+        room = (frame > 0 ? frame : FRAME_HEADER_BYTES) - have;
     return room < RECEIVE_MAX_BYTES ? room : RECEIVE_MAX_BYTES;
 }
 
@@ -206,6 +215,24 @@ static bool take_frame(pb_connection *connection)
     return !connection->closing;
 }
 
+/* Who is not heard for a while keeps no more than what it has sent ahead, and of that, while memory is short, no more
+ * than it takes: others need the rest to be heard. */
+static void spare_muted(pb_connection *connection)
+{
+    uint32_t have = connection->end - connection->start;
+    const pb_chunk *chunk = connection->chunk;
+    if (chunk == NULL || !pb_timer_is_set(&connection->mute) || connection->socket.receive.active)
+        return;
+    if (have == 0) {
+        drop_chunk(connection);
+    } else if (have <= PB_CHUNK_UNIT_BYTES / 2 && chunk->capacity >= PB_CHUNK_UNIT_BYTES &&
+               pb_pool_is_tight(connection->pool)) {
+        pb_chunk *fitting = pb_pool_take_fitting(connection->pool, have);
+        if (fitting != NULL)
+            take_over(connection, fitting);
+    }
+}
+
 void pb_receive_frames(pb_connection *connection)
 {
     if (connection->delivering)
@@ -218,6 +245,7 @@ void pb_receive_frames(pb_connection *connection)
         connection->unfinished_since_ns = 0;
     else if (connection->unfinished_since_ns == 0)
         connection->unfinished_since_ns = connection->reactor->now_ns;
+    spare_muted(connection);
     pb_receive(connection);
 }
 
@@ -384,7 +412,7 @@ void pb_connection_sweep(pb_connection *connection)
     } else if (connection->socket.receive.active && is_empty &&
                (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(connection->pool))) {
         pb_connection_io(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
-    } else if (pb_timer_is_set(&connection->mute) && is_empty && !connection->socket.receive.active) {
-        drop_chunk(connection);
+    } else {
+        spare_muted(connection);
     }
 }

@@ -303,4 +303,34 @@ TEST(batches_that_were_rewritten_wait_for_followers_without_their_memory)
     }
 }
 
+/* Producers send ahead. Those over their quota are not heard for a while, and what they have sent waits with them. */
+TEST(throttled_clients_that_have_sent_ahead_leave_their_memory)
+{
+    static const pb_client_quota nobody = {.client_id_length = -1};
+    pb_client_quota quota = {.client_id = "mini", .client_id_length = 4, .produce_bytes_per_second = 1};
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        CHECK_INT(pb_broker_set_client_quotas(it.broker, &quota, 1, &nobody, 1, 1000), 0);
+        size_t length = mini_batch(batch, sizeof batch, 1, 1000);
+        pb_writer frame, frames;
+        mini_encode_produce(&frame, 1, PRODUCE_VERSION, 1, "t", 0, batch, length);
+        pb_writer_init(&frames, 1 << 20);
+        pb_write_raw(&frames, frame.data, frame.length);
+        pb_write_raw(&frames, frame.data, frame.length);
+        for (int i = 0; i < CONNECTIONS; i++)
+            mini_client_send_raw(&clients[i], frames.data, frames.length);
+        for (int i = 0; i < CONNECTIONS; i++) {
+            pb_produce_response produced;
+            mini_client_receive_produce(&clients[i], PRODUCE_VERSION, &produced);
+            CHECK_INT(answer_of(&produced)->error_code, 0);
+            CHECK(produced.throttle_time_ms > PATIENCE_S * 1000);
+        }
+        CHECK_INT(pb_broker_set_client_quotas(it.broker, &nobody, 0, &nobody, 1, 1000), 0);
+        produce("t", LARGE_BYTES / 2, 0);
+        pb_writer_free(&frames);
+        pb_writer_free(&frame);
+        finish();
+    }
+}
+
 CHECK_MAIN()
