@@ -118,6 +118,12 @@ void pb_request_taken(pb_broker *broker, uint64_t request)
     pb_slow_path_taken(request_of(request));
 }
 
+void pb_request_mute(pb_broker *broker, uint64_t request, int32_t ms)
+{
+    (void)broker;
+    pb_slow_path_mute(request_of(request), ms);
+}
+
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length)
 {
     (void)broker;

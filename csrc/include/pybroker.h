@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Raised with every change of this file; compared at import. */
-#define PB_ABI_VERSION 10
+#define PB_ABI_VERSION 11
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -143,6 +143,9 @@ int32_t pb_broker_take_events(pb_broker *broker, pb_event *out, int32_t capacity
 void pb_request_taken(pb_broker *broker, uint64_t request);
 /* Answer a request: `body` (copied) follows the response header, which C writes. The request is gone afterwards. */
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length);
+/* When the request is answered, nothing is taken from its connection for so long: its answer says that the client has
+ * to wait (KIP-219). Before the reply. */
+void pb_request_mute(pb_broker *broker, uint64_t request, int32_t ms);
 /* Close the request's connection instead of answering. */
 void pb_request_close(pb_broker *broker, uint64_t request);
 /* The peer's address in digits into `out` (46 bytes suffice). Before the reply. */

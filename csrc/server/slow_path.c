@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#define MS_NS 1000000LL
+
 static void answered(pb_task *task, pb_reactor *reactor)
 {
     pb_request *request = PB_CONTAINER(task, pb_request, task);
@@ -15,6 +17,10 @@ static void answered(pb_task *task, pb_reactor *reactor)
         else
             pb_request_abandon(request);
         return;
+    }
+    if (request->mute_ms > 0) {
+        pb_connection_mute(request->connection, request->home->reactor.now_ns + request->mute_ms * MS_NS);
+        pb_counter_add(&request->home->counters.quota_throttled, 1);
     }
     pb_request_begin_answer(request);
     pb_write_raw(&request->writer, request->reply, request->reply_length);
@@ -35,6 +41,11 @@ void pb_slow_path_handle(pb_request *request)
 void pb_slow_path_taken(pb_request *request)
 {
     (void)pb_request_leave_chunk(request);
+}
+
+void pb_slow_path_mute(pb_request *request, int32_t ms)
+{
+    request->mute_ms = ms;
 }
 
 void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close)

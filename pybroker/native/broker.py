@@ -164,8 +164,10 @@ class NativeBroker:
         """The body and the client id of a request have been copied: the memory in which they came is others' again."""
         lib.pb_request_taken(self.handle, request)
 
-    def reply(self, request: int, body: bytes) -> None:
-        """Answer a request with the encoded body of its response."""
+    def reply(self, request: int, body: bytes, throttle_ms: int = 0) -> None:
+        """Answer a request with the encoded body of its response, and do not hear its client for so long after that."""
+        if throttle_ms > 0:
+            lib.pb_request_mute(self.handle, request, throttle_ms)
         check(lib.pb_request_reply(self.handle, request, body, len(body)))
 
     def close_request(self, request: int) -> None:

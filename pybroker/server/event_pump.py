@@ -263,10 +263,12 @@ class EventPump:
     def _answer(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
         try:
             body = response if isinstance(response, bytes) else response.encode(context.api_version)
+            throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         except Exception as error:  # noqa: BLE001 - a defect, whatever it is: the request must come to an end
             self._close_for_defect(handle, context, error)
         else:
-            self._native.reply(handle, body)
+            # Who is told to wait is made to (KIP-219): older clients know nothing of it.
+            self._native.reply(handle, body, throttle_ms)
 
     def _fail(self, handle: int, context: RequestContext, error: Exception) -> None:
         if isinstance(error, KafkaError):

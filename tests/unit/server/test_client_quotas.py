@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
+from daemon_client import CLIENT_ID, config_for, connected, running
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.metadata.delta import MetadataDelta, empty_image
@@ -87,3 +90,28 @@ def test_quotas_that_cannot_be_set_are_told_of(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.ERROR, logger=client_quotas.__name__):
         _set(_quotas(native), empty_image("c"), "client-id", None, "producer_byte_rate", 1.0)
     assert "no memory" in caplog.text
+
+
+def test_a_client_of_before_kip_599_is_held_back_by_its_connection(tmp_path: Path) -> None:
+    """It is not refused, and may know nothing of throttle times."""
+    part, op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+    entry = m.AlterClientQuotasRequest.EntryData(
+        entity=[part(entity_type="client-id", entity_name=CLIENT_ID)],
+        ops=[op(key="controller_mutation_rate", value=0.001, remove=False)],
+    )
+    topic = m.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=20, replication_factor=1)
+    nothing = m.MetadataRequest(topics=[])
+
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon, connected(daemon) as client, connected(daemon) as other:
+            (row,) = (await other.call(m.AlterClientQuotasRequest(entries=[entry]), 1)).entries
+            assert row.error_code == 0
+            answer = await client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
+            assert (answer.topics[0].error_code, answer.throttle_time_ms > 3_600_000) == (0, True)
+            await client.send(nothing.API_KEY, 9, nothing.encode(9))
+            for _ in range(20):
+                await other.call(nothing, 9)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.reader.read(1), 0.1)
+
+    asyncio.run(run())

@@ -40,6 +40,7 @@ class FakeNative:
         self.event_fd, self._write_fd = os.pipe()
         self.events: list[RawEvent] = []
         self.replies: dict[int, bytes] = {}
+        self.throttled_ms: dict[int, int] = {}
         self.closed: list[int] = []
         self.host_lookup_count = 0
         self._kept: list[Any] = []
@@ -62,9 +63,11 @@ class FakeNative:
         taken, self.events = self.events, []
         return iter(taken)
 
-    def reply(self, handle: int, body: bytes) -> None:
+    def reply(self, handle: int, body: bytes, throttle_ms: int = 0) -> None:
         assert handle not in self.replies
         self.replies[handle] = body
+        if throttle_ms:
+            self.throttled_ms[handle] = throttle_ms
 
     def close_request(self, handle: int) -> None:
         self.closed.append(handle)
@@ -134,6 +137,20 @@ async def turns(count: int = 5) -> None:
 
 BODY = m.HeartbeatRequest(group_id="g", generation_id=3, member_id="m").encode(4)
 OK = m.HeartbeatResponse(error_code=0).encode(4)
+
+
+def test_who_is_told_to_wait_is_not_heard_meanwhile() -> None:
+    async def handler(_broker: Any, _context: RequestContext, request: Any) -> Any:
+        return m.HeartbeatResponse(throttle_time_ms=700 if request.generation_id == 3 else 0)
+
+    async def scenario(native: FakeNative, _pump: EventPump, _replicas: Replicas) -> None:
+        native.request(1, BODY)
+        native.request(2, m.HeartbeatRequest(group_id="g", generation_id=4, member_id="m").encode(4))
+        await turns()
+
+    native = pumped(handler, scenario)
+    assert native.throttled_ms == {1: 700}
+    assert set(native.replies) == {1, 2}
 
 
 def test_an_answer_that_is_ready_leaves_without_a_task() -> None:
