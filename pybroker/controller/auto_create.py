@@ -12,8 +12,9 @@ _DEFAULT = -1
 def auto_create_request(config: BrokerConfig, names: list[str], broker_count: int) -> m.CreateTopicsRequest:
     """A CreateTopics request for `names`: internal topics with the settings of their coordinator, others with defaults.
 
-    The replication factor of an internal topic is capped to `broker_count`: a lone broker can serve groups out of the
-    box.
+    The replication factor of an internal topic is capped to `broker_count` where the broker has no others beside it: a
+    lone broker can serve groups out of the box. Of a cluster those are just the first to have started, and the topic
+    would keep so few replicas: as in Kafka, it waits for the others.
     """
     return m.CreateTopicsRequest(topics=[_topic(config, name, broker_count) for name in names])
 
@@ -21,6 +22,9 @@ def auto_create_request(config: BrokerConfig, names: list[str], broker_count: in
 def _topic(config: BrokerConfig, name: str, broker_count: int) -> m.CreateTopicsRequest.CreatableTopic:
     if name != GROUP_METADATA_TOPIC:
         return m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=_DEFAULT, replication_factor=_DEFAULT)
+    factor = config.get_int("offsets.topic.replication.factor")
+    if not config.joins_quorum:
+        factor = max(1, min(factor, broker_count))
     # Old records of a key are worthless, and followers and readers need the batches as they were written.
     configs = {
         "cleanup.policy": "compact",
@@ -30,6 +34,6 @@ def _topic(config: BrokerConfig, name: str, broker_count: int) -> m.CreateTopics
     return m.CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=config.get_int("offsets.topic.num.partitions"),
-        replication_factor=max(1, min(config.get_int("offsets.topic.replication.factor"), broker_count)),
+        replication_factor=factor,
         configs=[m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )

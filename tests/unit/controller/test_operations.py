@@ -369,3 +369,9 @@ def test_auto_created_topics(make_state: State) -> None:
     result = create_topics(make_state(), request, 7)
     assert _codes(result.response.topics) == [E.NONE, E.NONE]
     assert {each.name: each.value for each in offsets.configs}["cleanup.policy"] == "compact"
+
+
+def test_the_offsets_topic_of_a_cluster_waits_for_its_replicas() -> None:
+    settings = ["node.id=1", "process.roles=broker", "controller.quorum.bootstrap.servers=c:9093"]
+    (topic,) = auto_create_request(BrokerConfig.load(None, settings), ["__consumer_offsets"], 1).topics
+    assert topic.replication_factor == 3
