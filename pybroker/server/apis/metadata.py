@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.controller.auto_create import auto_create_request
 from pybroker.controller.state import Refusal
-from pybroker.controller.topic_names import check_name
+from pybroker.controller.topic_names import SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, check_name
 from pybroker.metadata.cache import Variant, error_row
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
@@ -18,6 +18,10 @@ _EMPTY_MEANS_ALL_VERSION = 0
 _AUTO_CREATION_FLAG_VERSION = 4
 #: From this version on topics can be named by id (KIP-516).
 _TOPIC_ID_VERSION = 12
+
+#: What coordinators make with settings of their own that are on other brokers, or nowhere: a topic of that name with
+#: those of any other would lose what they keep in it.
+_NOT_OURS = frozenset({TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
 Row = m.MetadataResponse.MetadataResponseTopic
 
@@ -57,7 +61,9 @@ async def _by_name(broker: BrokerServices, names: list[str], may_create: bool) -
     missing = [name for name in names if name not in known]
     errors = {name: _unknown(name) for name in missing}
     if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
-        creatable = [name for name in missing if errors[name] is not ErrorCode.INVALID_TOPIC_EXCEPTION]
+        creatable = [
+            name for name in missing if errors[name] is not ErrorCode.INVALID_TOPIC_EXCEPTION and name not in _NOT_OURS
+        ]
         errors |= await _create(broker, creatable)
         known = broker.metadata.image.topics.by_name
     found = [known[name] for name in names if name in known]

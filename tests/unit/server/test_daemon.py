@@ -90,6 +90,9 @@ def test_topics_are_created_by_asking_and_are_served_at_once(tmp_path: Path) -> 
             for name, code in (
                 ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
                 ("..", ErrorCode.INVALID_TOPIC_EXCEPTION),
+                # Coordinators make them, which this broker has not.
+                ("__transaction_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                ("__share_group_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ):
                 assert (await client.make_topic(name)).error_code == code
             quiet = m.MetadataRequest(
