@@ -542,6 +542,10 @@ def list_offsets() -> Iterator[Step]:
         yield step(f"at {timestamp}, unknown topic", 11, "absent", 0, timestamp)
         yield step(f"at {timestamp}, client is ahead", 11, "v6", 0, timestamp, current_leader_epoch=9)
 
+    for version in (10, 11):
+        yield Step(f"metadata: by id, version {version}", version, by_id("v7"), reads=True)
+        yield Step(f"metadata: by unknown id, version {version}", version, by_id(bytes(15) + b"\x09"), reads=True)
+        yield Step(f"metadata: by nothing, version {version}", version, by_id(bytes(16)), reads=True)
 
 def delete_topics() -> Iterator[Step]:
     def by_id(*names: str) -> Callable[[Session], m.Message]:

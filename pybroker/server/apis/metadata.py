@@ -26,7 +26,9 @@ _NOT_OURS = frozenset({TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 Row = m.MetadataResponse.MetadataResponseTopic
 
 
-async def handle(broker: BrokerServices, context: RequestContext, request: m.MetadataRequest) -> bytes:
+async def handle(
+    broker: BrokerServices, context: RequestContext, request: m.MetadataRequest
+) -> m.MetadataResponse | bytes:
     version = context.api_version
     variant = Variant(
         version,
@@ -37,6 +39,8 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Met
     wanted = request.topics
     if wanted is None or (version == _EMPTY_MEANS_ALL_VERSION and not wanted):
         return broker.metadata_cache.all_topics(broker.metadata.image, variant)
+    if version < _TOPIC_ID_VERSION and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
+        return _refused(wanted)
     if any(topic.topic_id != ZERO_UUID for topic in wanted):
         found, rows = _by_id(broker, wanted)
     else:
@@ -44,6 +48,13 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Met
         may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
         found, rows = await _by_name(broker, list(dict.fromkeys(names)), may_create)
     return broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
+
+
+def _refused(wanted: list[m.MetadataRequest.MetadataRequestTopic]) -> m.MetadataResponse:
+    """As Kafka: no answer of those versions has room for a topic without a name."""
+    return m.MetadataResponse(
+        topics=[error_row(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id) for each in wanted]
+    )
 
 
 def _by_id(

@@ -108,6 +108,9 @@ def test_topics_are_created_by_asking_and_are_served_at_once(tmp_path: Path) -> 
                 ("made", 0),
                 (None, ErrorCode.UNKNOWN_TOPIC_ID),
             ]
+            for version in (10, 11):
+                refused = (await client.call(m.MetadataRequest(topics=[by_id, unknown]), version)).topics
+                assert [(each.name, each.error_code) for each in refused] == [("", ErrorCode.INVALID_REQUEST)] * 2
             none = await client.call(m.MetadataRequest(topics=[]), 1)
             assert none.topics == []
             assert len((await client.call(m.MetadataRequest(topics=[]), 0)).topics) == 1, "all, in version 0"
