@@ -26,14 +26,12 @@ def elect_leaders(state: ControllerState, request: m.ElectLeadersRequest) -> Con
     is_unclean = request.election_type == _UNCLEAN
     topics = state.image.topics.by_name
     if request.topic_partitions is None:
-        wanted = {name: list(topic.partitions) for name, topic in topics.items()}
+        wanted = [(name, list(topic.partitions)) for name, topic in topics.items()]
     else:
-        wanted = {}
-        for each in request.topic_partitions:
-            wanted.setdefault(each.topic, []).extend(each.partitions)
+        wanted = [(each.topic, each.partitions) for each in request.topic_partitions]
     answer = m.ElectLeadersResponse()
     changes: dict[tuple[bytes, int], m.PartitionChangeRecord] = {}
-    for name, indexes in wanted.items():
+    for name, indexes in wanted:
         row = _Topic(topic=name)
         for index in indexes:
             try:

@@ -50,6 +50,7 @@ def elections() -> Iterator[Step]:
         yield step(f"all, kind {kind}", 2, kind, None)
     yield step("nothing", 2, _PREFERRED, [])
     yield step("no partitions", 2, _PREFERRED, [(_TOPIC, [])])
+    yield step("twice", 2, _PREFERRED, [(_TOPIC, [0]), (_TOPIC, [1])])
     yield step("unknown kind", 2, 5, [(_TOPIC, [0])])
 
 

@@ -67,14 +67,6 @@ def test_an_unclean_election_makes_this_broker_the_leader(make_state: State, aft
         assert (elected.eligible_leader_replicas, elected.last_known_elr) == ((), ())
 
 
-def test_a_topic_that_is_named_twice_has_all_its_partitions_looked_at(make_state: State, after: After) -> None:
-    state = _with_partitions(make_state(), after, {}, {})
-    topics = [m.ElectLeadersRequest.TopicPartitions(topic="left", partitions=[index]) for index in (0, 1)]
-    result = elect_leaders(state, m.ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=topics))
-    assert _codes(result.response) == {"left": {0: E.NONE, 1: E.NONE}}
-    assert len(result.records) == 2
-
-
 def test_a_log_dir_out_of_service_elects_nobody(make_state: State, after: After) -> None:
     lost = {"replicas": [1], "isr": [1], "directories": [LOST]}
     state = _with_partitions(make_state(), after, lost)
@@ -99,3 +91,13 @@ def test_an_unknown_type_is_refused(wanted: dict[str, list[int]], make_state: St
     assert result.response.error_code == E.INVALID_REQUEST
     assert _codes(result.response) == {name: dict.fromkeys(rows, E.INVALID_REQUEST) for name, rows in wanted.items()}
     assert result.records == []
+
+
+def test_a_topic_that_a_request_repeats(make_state: State, after: After) -> None:
+    """As in Apache Kafka each time counts."""
+    state = _with_partitions(make_state(), after, {}, {})
+    topics = [m.ElectLeadersRequest.TopicPartitions(topic="left", partitions=[index]) for index in (0, 1)]
+    result = elect_leaders(state, m.ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=topics))
+    rows = [(each.topic, each.partition_result[0].partition_id) for each in result.response.replica_election_results]
+    assert rows == [("left", 0), ("left", 1)]
+    assert len(result.records) == 2
