@@ -19,9 +19,9 @@ async def handle(
     # As in Kafka, of a partition that the request repeats the last offset counts, and there is one row of it.
     wanted = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
     rows = await in_turns(_delete(broker, *key, offset, request.timeout_ms) for key, offset in wanted.items())
-    by_topic: dict[str, list[_Row]] = {topic.name: [] for topic in request.topics}
+    by_topic: dict[str, list[_Row]] = {}
     for (name, _), row in zip(wanted, rows, strict=True):
-        by_topic[name].append(row)
+        by_topic.setdefault(name, []).append(row)
     return m.DeleteRecordsResponse(
         topics=[
             m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
@@ -35,7 +35,9 @@ async def _delete(
 ) -> m.DeleteRecordsResponse.DeleteRecordsPartitionResult:
     try:
         if topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            known = broker.metadata.image.topics.by_name.get(topic)
+            is_there = known is not None and partition in known.partitions
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         low_watermark = await broker.replicas.delete_records(topic, partition, before_offset, timeout_ms)
     except KafkaError as failure:
         return _Row(partition_index=partition, low_watermark=_UNKNOWN, error_code=failure.code)

@@ -16,13 +16,15 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 def test_records_are_deleted_per_partition() -> None:
     async def run() -> None:
         services = await Services().start()
+        await services.create("__consumer_offsets")
         services.replicas.low_watermarks = {
             ("a", 0): 100,
             ("a", 1): KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE),
             ("b", 0): 7,
             ("__consumer_offsets", 0): 1,
         }
-        asked = {"a": {0: 5, 1: 6, 2: 7}, "__consumer_offsets": {0: 1}, "b": {0: 50}}
+        internal = {"__consumer_offsets": {0: 1, 1: 1}, "__transaction_state": {0: 1}}
+        asked = {"a": {0: 5, 1: 6, 2: 7}, **internal, "b": {0: 50}}
         topics = [
             m.DeleteRecordsRequest.DeleteRecordsTopic(
                 name=name,
@@ -44,6 +46,8 @@ def test_records_are_deleted_per_partition() -> None:
             ("a", 1): (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
             ("a", 2): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
             ("__consumer_offsets", 0): (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
+            ("__consumer_offsets", 1): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            ("__transaction_state", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
             ("b", 0): (0, 7),
         }
         assert services.replicas.timeouts_ms == {700}
@@ -163,7 +167,7 @@ def test_what_is_refused_at_once_costs_no_task() -> None:
         assert [[row.partition_index for row in topic.partitions] for topic in answers] == [list(range(count))] * 2
         assert [{row.error_code for row in topic.partitions} for topic in answers] == [
             {ErrorCode.INVALID_REQUEST},
-            {ErrorCode.INVALID_TOPIC_EXCEPTION},
+            {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
         ]
 
     asyncio.run(run())
