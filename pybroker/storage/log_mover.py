@@ -128,6 +128,10 @@ class LogMover:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of topic {key[0]} is too long for a move")
         await asyncio.shield(self._begin(log, target).begun)
 
+    def check_log_dir(self, log_dir: str) -> None:
+        """KafkaError unless logs can move there."""
+        self._find(log_dir)
+
     def _find(self, log_dir: str) -> LogDirectory:
         wanted = Path(log_dir).absolute()
         for directory in self._manager.live:

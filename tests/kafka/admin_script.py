@@ -485,6 +485,14 @@ def cluster() -> Iterator[Step]:
     for version in range(1, 6):
         yield Step(f"log dirs: version {version}", version, _always(log_dirs(version, everything=True)), reads=True)
     request = log_dirs(5, ("v4", [0, 1, 77]), ("absent", [0]))
+    def moves(*wanted: tuple[str, str, list[int]]) -> m.Message:
+        topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+        dirs = [
+            m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic(name=name, partitions=indexes)])
+            for path, name, indexes in wanted
+        ]
+        return m.AlterReplicaLogDirsRequest(dirs=dirs)
+
     yield Step("log dirs: some", 5, _always(request), reads=True)
     yield Step("log dirs: none", 5, _always(log_dirs(5)), reads=True)
     for kinds in ([], [TOPIC], [BROKER], [8], [16, 32], [1], [TOPIC, TOPIC]):
@@ -496,6 +504,8 @@ def cluster() -> Iterator[Step]:
             asked = m.DescribeQuorumRequest.PartitionData(partition_index=index)
             topics = [m.DescribeQuorumRequest.TopicData(topic_name=name, partitions=[asked])]
             request = m.DescribeQuorumRequest(topics=topics)
+    yield Step("moves: repeated", 2, _always(moves(("/nowhere", "v4", [0, 0]), ("/elsewhere", "v4", [0, 1]))))
+    yield Step("moves: nowhere", 2, _always(moves(("/nowhere", "absent", [0]), ("/nowhere", "v4", [77]))))
             yield Step(f"quorum: {name}-{index}, version {version}", version, _always(request), reads=True)
     yield Step("quorum: nothing", 2, _always(m.DescribeQuorumRequest()), reads=True)
 

@@ -15,12 +15,17 @@ _Partition = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.AlterReplicaLogDirsRequest
 ) -> m.AlterReplicaLogDirsResponse:
+    # As in Kafka, of a partition that the request repeats the last dir counts, and there is one row of it.
+    wanted = {
+        (topic.name, index): log_dir.path
+        for log_dir in request.dirs
+        for topic in log_dir.topics
+        for index in topic.partitions
+    }
     rows: dict[str, list[m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = defaultdict(list)
-    for log_dir in request.dirs:
-        for topic in log_dir.topics:
-            for index in topic.partitions:
-                code = await _move(broker, topic.name, index, log_dir.path)
-                rows[topic.name].append(_Partition(partition_index=index, error_code=code))
+    for (topic, index), path in wanted.items():
+        code = await _move(broker, topic, index, path)
+        rows[topic].append(_Partition(partition_index=index, error_code=code))
     return m.AlterReplicaLogDirsResponse(
         results=[_Topic(topic_name=name, partitions=partitions) for name, partitions in rows.items()]
     )
@@ -28,6 +33,7 @@ async def handle(
 
 async def _move(broker: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:
     try:
+        broker.mover.check_log_dir(path)
         broker.replicas.check_held(topic, index)
         await broker.mover.request((topic, index), path)
     except KafkaError as failure:
