@@ -105,6 +105,8 @@ def _edit_incrementally(state: ControllerState, resource: Any, current: Mapping[
 
 def _replace(state: ControllerState, resource: Any, current: Mapping[str, str]) -> Changes:
     configs = {each.name: each.value for each in resource.configs}
+    if len(configs) < len(resource.configs):
+        raise invalid_request("a setting can be given only once for a resource")
     if resource.resource_type == RESOURCE_TOPIC:
         return replace_topic(current, configs, state.config)
     return replace_broker(current, configs, state.config, per_broker=bool(resource.resource_name))

@@ -323,6 +323,9 @@ def replace_configs() -> Iterator[Step]:
 def describe_configs() -> Iterator[Step]:
     def step(name: str, *resources: tuple[int, str, list[str] | None], version: int = 4, synonyms: bool = True) -> Step:
         request = m.DescribeConfigsRequest(
+    configs = [m.AlterConfigsRequest.AlterableConfig(name="segment.ms", value=each) for each in ("60000", "70000")]
+    twice = m.AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="v2", configs=configs)
+    yield Step("replace: key twice", 2, _always(m.AlterConfigsRequest(resources=[twice])))
             resources=[
                 m.DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=kind, resource_name=resource, configuration_keys=keys

@@ -276,6 +276,9 @@ def test_alter_configs_replaces_everything(make_state: State, after: After) -> N
     assert _codes(result.response.responses) == [E.NONE]
     assert after(state, result).image.topic_config("a") == {"segment.ms": "200"}
     assert alter_configs(state, m.AlterConfigsRequest(resources=[resource], validate_only=True)).records == []
+    resource.configs = [m.AlterConfigsRequest.AlterableConfig(name="segment.ms", value=each) for each in ("1", "2")]
+    twice = alter_configs(state, m.AlterConfigsRequest(resources=[resource]))
+    assert (_codes(twice.response.responses), twice.records) == ([E.INVALID_REQUEST], [])
 
 
 def test_producer_id_blocks(make_state: State, after: After) -> None:
