@@ -28,6 +28,7 @@ from pybroker.storage.partition_log import PartitionLog
 #: Between looks whether the followers have done what their leader has.
 _FOLLOWERS_INTERVAL_S = 0.05
 
+_NO_EPOCH = -1
 #: The timestamp that asks for it.
 _LATEST = -1
 #: No batch is larger, as its length is an int of Java's.
@@ -150,10 +151,10 @@ class ReplicaAccess:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def check_epoch(self, topic: str, partition: int, leader_epoch: int) -> None:
-        """KafkaError unless this broker leads the partition at the epoch the client knows (-1: it knows none)."""
+        """KafkaError unless this broker leads the partition at the epoch the client knows; -1: it knows none."""
         self._leader(topic, partition)
         current = self._replicas[topic, partition].leader_epoch
-        if leader_epoch >= 0 and leader_epoch != current:
+        if leader_epoch not in (_NO_EPOCH, current):
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH if leader_epoch < current else ErrorCode.UNKNOWN_LEADER_EPOCH
             )

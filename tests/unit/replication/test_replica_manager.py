@@ -215,7 +215,9 @@ def test_leadership_comes_and_goes(tmp_path: Path) -> None:
                 await made.append()
             await made.elect(NODE_ID)
             made.replicas.check_epoch("t", 0, 2)
+            made.replicas.check_epoch("t", 0, -1)
             refused(lambda: made.replicas.check_epoch("t", 0, 1), ErrorCode.FENCED_LEADER_EPOCH)
+            refused(lambda: made.replicas.check_epoch("t", 0, -2), ErrorCode.FENCED_LEADER_EPOCH)
             refused(lambda: made.replicas.check_epoch("t", 0, 3), ErrorCode.UNKNOWN_LEADER_EPOCH)
             assert await made.append() == 0
             assert made.replicas.epoch_end("t", 0, 2) == (2, 1)
