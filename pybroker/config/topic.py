@@ -86,7 +86,9 @@ class TopicConfig(ConfigValues):
 def parse_topic_value(key: ConfigKey, text: str, where: str = "") -> ConfigValue:
     """The value of a topic key. Unlike in server.properties, a repeated element of a list counts once (KIP-1161)."""
     if key.type is ConfigType.LIST:
-        text = ",".join(dict.fromkeys(split_list(text)))
+        items = split_list(text)
+        # An empty element is none, however often it comes: the list that is left must not pass for an empty one.
+        text = ",".join(dict.fromkeys(items)) if all(items) else text
     return key.parse(text, where)
 
 

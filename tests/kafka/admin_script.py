@@ -176,6 +176,11 @@ def create_topics() -> Iterator[Step]:
     yield _create("bad config", 7, _topic("bad2", 1, 1, retention_ms="soon"))
     yield _create("null config", 7, _topic("bad3", 1, 1, retention_ms=None))
     yield _create("lag", 7, _topic("bad4", 1, 1, min_compaction_lag_ms="10", max_compaction_lag_ms="5"))
+    yield _create(
+        "empty elements",
+        7,
+        *(_topic(f"empty{n}", 1, 1, cleanup_policy=each) for n, each in enumerate(("", ",", "delete,"))),
+    )
     yield _create("gap", 7, _topic("bad5", -1, -1, {0: [1], 2: [1]}))
     yield _create("unknown broker", 7, _topic("bad6", -1, -1, {0: [77]}))
     yield _create("broker twice", 7, _topic("bad7", -1, -1, {0: [1, 1]}))

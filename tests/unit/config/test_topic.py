@@ -88,6 +88,9 @@ def test_cleanup_policy() -> None:
     assert (topic({}).compact, topic({}).delete) == (False, True)
     both = topic({"cleanup.policy": "compact, delete"})
     assert (both.compact, both.delete) == (True, True)
+    for text in (",", "delete,", ",,"):
+        assert topic({"cleanup.policy": text}).warnings, "an empty element is no empty list"
+    assert not topic({"cleanup.policy": "delete,delete"}).warnings
 
 
 def test_each_key_once_per_request() -> None:
