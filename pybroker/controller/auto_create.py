@@ -6,11 +6,10 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.controller.topic_names import GROUP_METADATA_TOPIC
 from pybroker.protocol import messages as m
 
-_DEFAULT = -1
-
 
 def auto_create_request(config: BrokerConfig, names: list[str], broker_count: int) -> m.CreateTopicsRequest:
-    """A CreateTopics request for `names`: internal topics with the settings of their coordinator, others with defaults.
+    """A CreateTopics request for `names`: internal topics with the settings of their coordinator, others with this
+    broker's defaults.
 
     The replication factor of an internal topic is capped to `broker_count` where the broker has no others beside it: a
     lone broker can serve groups out of the box. Of a cluster those are just the first to have started, and the topic
@@ -21,7 +20,12 @@ def auto_create_request(config: BrokerConfig, names: list[str], broker_count: in
 
 def _topic(config: BrokerConfig, name: str, broker_count: int) -> m.CreateTopicsRequest.CreatableTopic:
     if name != GROUP_METADATA_TOPIC:
-        return m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=_DEFAULT, replication_factor=_DEFAULT)
+        # Not the defaults of whoever creates it: controllers elsewhere may have others.
+        return m.CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=config.get_int("num.partitions"),
+            replication_factor=config.get_int("default.replication.factor"),
+        )
     factor = config.get_int("offsets.topic.replication.factor")
     if not config.joins_quorum:
         factor = max(1, min(factor, broker_count))

@@ -323,14 +323,14 @@ def replace_configs() -> Iterator[Step]:
     yield step("unknown topic", (TOPIC, "absent", {"segment.ms": "60000"}))
     yield step("all brokers", (BROKER, "", {"message.max.bytes": "800000", "min.insync.replicas": "1"}))
     yield step("another broker", (BROKER, "5", {"message.max.bytes": "800000"}))
+    configs = [m.AlterConfigsRequest.AlterableConfig(name="segment.ms", value=each) for each in ("60000", "70000")]
+    twice = m.AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="v2", configs=configs)
+    yield Step("replace: key twice", 2, _always(m.AlterConfigsRequest(resources=[twice])))
 
 
 def describe_configs() -> Iterator[Step]:
     def step(name: str, *resources: tuple[int, str, list[str] | None], version: int = 4, synonyms: bool = True) -> Step:
         request = m.DescribeConfigsRequest(
-    configs = [m.AlterConfigsRequest.AlterableConfig(name="segment.ms", value=each) for each in ("60000", "70000")]
-    twice = m.AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="v2", configs=configs)
-    yield Step("replace: key twice", 2, _always(m.AlterConfigsRequest(resources=[twice])))
             resources=[
                 m.DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=kind, resource_name=resource, configuration_keys=keys
@@ -389,6 +389,10 @@ def records() -> Iterator[Step]:
     yield Step("records: unknown", 2, _always(delete(("absent", 0, 0), ("v5", 77, 0))))
     yield Step("records: compacted", 2, producing(delete(("compacted", 0, 1)), compacted=3))
     yield Step("records: nothing", 2, _always(delete()))
+    internal = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+    yield Step("records: internal topics that are not there", 2, _always(delete(*((name, 0, 0) for name in internal))))
+    no_partitions = m.DeleteRecordsRequest(topics=[m.DeleteRecordsRequest.DeleteRecordsTopic(name="v4")])
+    yield Step("records: no partitions", 2, _always(no_partitions))
     for version in range(2, 5):
         for epoch in (0, 1, 5, -1):
             yield Step(f"epoch {epoch}, version {version}", version, _always(_epoch("v4", 0, epoch)), reads=True)
@@ -481,6 +485,14 @@ def cluster() -> Iterator[Step]:
         wanted = [m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=all) for name, all in topics]
         return m.DescribeLogDirsRequest(topics=None if everything else wanted)
 
+    def moves(*wanted: tuple[str, str, list[int]]) -> m.Message:
+        topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+        dirs = [
+            m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic(name=name, partitions=indexes)])
+            for path, name, indexes in wanted
+        ]
+        return m.AlterReplicaLogDirsRequest(dirs=dirs)
+
     for version in range(3):
         request: m.Message = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
         yield Step(f"cluster: version {version}", version, _always(request), reads=True)
@@ -490,16 +502,10 @@ def cluster() -> Iterator[Step]:
     for version in range(1, 6):
         yield Step(f"log dirs: version {version}", version, _always(log_dirs(version, everything=True)), reads=True)
     request = log_dirs(5, ("v4", [0, 1, 77]), ("absent", [0]))
-    def moves(*wanted: tuple[str, str, list[int]]) -> m.Message:
-        topic = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
-        dirs = [
-            m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[topic(name=name, partitions=indexes)])
-            for path, name, indexes in wanted
-        ]
-        return m.AlterReplicaLogDirsRequest(dirs=dirs)
-
     yield Step("log dirs: some", 5, _always(request), reads=True)
     yield Step("log dirs: none", 5, _always(log_dirs(5)), reads=True)
+    yield Step("moves: repeated", 2, _always(moves(("/nowhere", "v4", [0, 0]), ("/elsewhere", "v4", [0, 1]))))
+    yield Step("moves: nowhere", 2, _always(moves(("/nowhere", "absent", [0]), ("/nowhere", "v4", [77]))))
     for kinds in ([], [TOPIC], [BROKER], [8], [16, 32], [1], [TOPIC, TOPIC]):
         request = m.ListConfigResourcesRequest(resource_types=kinds)
         yield Step(f"resources: {kinds}", 1, _always(request), reads=True)
@@ -509,8 +515,6 @@ def cluster() -> Iterator[Step]:
             asked = m.DescribeQuorumRequest.PartitionData(partition_index=index)
             topics = [m.DescribeQuorumRequest.TopicData(topic_name=name, partitions=[asked])]
             request = m.DescribeQuorumRequest(topics=topics)
-    yield Step("moves: repeated", 2, _always(moves(("/nowhere", "v4", [0, 0]), ("/elsewhere", "v4", [0, 1]))))
-    yield Step("moves: nowhere", 2, _always(moves(("/nowhere", "absent", [0]), ("/nowhere", "v4", [77]))))
             yield Step(f"quorum: {name}-{index}, version {version}", version, _always(request), reads=True)
     yield Step("quorum: nothing", 2, _always(m.DescribeQuorumRequest()), reads=True)
 
@@ -538,6 +542,10 @@ def metadata() -> Iterator[Step]:
     operations = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
     yield step("all operations", 9, ["v7"], **operations)
     yield Step("metadata: by id", 12, by_id("v7", bytes(15) + b"\x09"), reads=True)
+    for version in (10, 11):
+        yield Step(f"metadata: by id, version {version}", version, by_id("v7"), reads=True)
+        yield Step(f"metadata: by unknown id, version {version}", version, by_id(bytes(15) + b"\x09"), reads=True)
+        yield Step(f"metadata: by nothing, version {version}", version, by_id(bytes(16)), reads=True)
 
 
 def list_offsets() -> Iterator[Step]:
@@ -561,10 +569,6 @@ def list_offsets() -> Iterator[Step]:
         yield step(f"at {timestamp}, unknown topic", 11, "absent", 0, timestamp)
         yield step(f"at {timestamp}, client is ahead", 11, "v6", 0, timestamp, current_leader_epoch=9)
 
-    for version in (10, 11):
-        yield Step(f"metadata: by id, version {version}", version, by_id("v7"), reads=True)
-        yield Step(f"metadata: by unknown id, version {version}", version, by_id(bytes(15) + b"\x09"), reads=True)
-        yield Step(f"metadata: by nothing, version {version}", version, by_id(bytes(16)), reads=True)
 
 def delete_topics() -> Iterator[Step]:
     def by_id(*names: str) -> Callable[[Session], m.Message]:

@@ -364,10 +364,10 @@ def test_registration_elects_the_eligible(make_state: State, after: After) -> No
 
 
 def test_auto_created_topics(make_state: State) -> None:
-    config = BrokerConfig.load(None, ["offsets.topic.num.partitions=7"])
+    config = BrokerConfig.load(None, ["offsets.topic.num.partitions=7", "num.partitions=4"])
     request = auto_create_request(config, ["plain", "__consumer_offsets"], 1)
     plain, offsets = request.topics
-    assert (plain.num_partitions, plain.replication_factor) == (-1, -1)
+    assert (plain.num_partitions, plain.replication_factor) == (4, 1)
     assert (offsets.num_partitions, offsets.replication_factor) == (7, 1)
     result = create_topics(make_state(), request, 7)
     assert _codes(result.response.topics) == [E.NONE, E.NONE]
