@@ -21,6 +21,8 @@ from pybroker.protocol.uuids import ZERO_UUID
 
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
+#: What a record has room for; who asks for as long a retention as there is means for ever.
+_LATEST_MS = 2**63 - 1
 
 
 class CommitTopic(NamedTuple):
@@ -61,7 +63,7 @@ def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, 
         )
 
     now_ms = state.clock.wall_ms()
-    expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+    expire_ms = -1 if request.retention_time_ms == -1 else min(now_ms + request.retention_time_ms, _LATEST_MS)
     made: list[CoordinatorRecord] = []
     for topic in topics:
         entries = _entries(topic, state.settings.offset_metadata_max_bytes, now_ms, expire_ms)

@@ -100,6 +100,14 @@ def test_offsets_of_a_live_group_expire_only_for_topics_it_does_not_read() -> No
     assert machine.committed("g", topic="other") is None
 
 
+def test_the_longest_retention_is_no_date_beyond_all_dates() -> None:
+    machine = Machine()
+    machine.commit("g", 5, retention_ms=2**63 - 1)
+    machine.advance(2 * WEEK_MS)
+    expire(machine)
+    assert machine.committed("g") == 5
+
+
 def test_retention_of_a_group_counts_from_when_it_became_empty() -> None:
     machine = Machine()
     generation, (member,) = machine.stable_group("g")
