@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.state import Refusal
-from pybroker.metadata.client_quotas import CONTROLLER_MUTATION_RATE, limits
+from pybroker.metadata.client_quotas import CONTROLLER_MUTATION_RATE, limit
 from pybroker.metadata.image import MetadataImage
 from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m
@@ -91,14 +91,13 @@ class MutationQuotas:
         if not image.client_quotas:
             return None
         user = origin.principal.partition(":")[2]
-        quotas = limits(image, user, CONTROLLER_MUTATION_RATE)
         client_id = origin.client_id or ""
-        limit = quotas.named.get(client_id, quotas.others)
-        if limit.value <= 0:
+        found = limit(image, user, client_id, CONTROLLER_MUTATION_RATE)
+        if found.value <= 0:
             return None
         windows = config.get_int("controller.quota.window.num") * config.get_int("controller.quota.window.size.seconds")
-        bucket = self._bucket((user, None if limit.is_shared else client_id))
-        return Mutations(bucket, limit.value, limit.value * windows, is_strict, self._clock_ms())
+        bucket = self._bucket((user, None if found.is_shared else client_id))
+        return Mutations(bucket, found.value, found.value * windows, is_strict, self._clock_ms())
 
     def _bucket(self, key: tuple[str, str | None]) -> Bucket:
         bucket = self._buckets.pop(key, None) or Bucket()

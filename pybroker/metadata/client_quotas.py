@@ -3,9 +3,10 @@ Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pybroker.metadata.image import MetadataImage, QuotaEntity, quota_entity
+from pybroker.metadata.image import MetadataImage, QuotaEntity
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -38,30 +39,48 @@ class Limits(NamedTuple):
     others: Limit
 
 
+def limit(image: MetadataImage, user: str, client_id: str, key: str) -> Limit:
+    """The quota of that key which holds for one client, however many there are for others. As in Kafka, a client
+    without client id has no quota but the user's."""
+    order = _order(user, client_id) if client_id else _order_of_user(user)
+    values = (image.client_quotas.get(entity, {}).get(key) for entity, _ in order)
+    return _first(zip(values, order, strict=True))
+
+
 def limits(image: MetadataImage, user: str, key: str) -> Limits:
-    """The quotas of that key which hold for the clients of `user`. As in Kafka, a client without client id has no quota
-    but the user's."""
+    """The same of all clients of `user`."""
     quotas = {entity: values[key] for entity, values in image.client_quotas.items() if key in values}
     names = {name for entity in quotas for kind, name in entity if kind == CLIENT_ID and name}
-    named = {name: _limit(quotas, _order(user, name)) for name in names}
-    of_user: list[tuple[dict[str, str | None], bool]] = [({USER: user}, True), ({USER: None}, True)]
-    return Limits(named | {"": _limit(quotas, of_user)}, _limit(quotas, _order(user, None)))
+
+    def find(order: _Order) -> Limit:
+        return _first((quotas.get(each[0]), each) for each in order)
+
+    named = {name: find(_order(user, name)) for name in names}
+    return Limits(named | {"": find(_order_of_user(user))}, find(_order(user, None)))
 
 
-def _order(user: str, client_id: str | None) -> list[tuple[dict[str, str | None], bool]]:
-    """Entities whose quota may hold for a client, the first one first, and whether it is shared. Without a name: of
-    client ids that are not named anywhere."""
-    found: list[tuple[dict[str, str | None], bool]] = []
+#: Entities whose quota may hold for a client, the first one first, and whether it is shared.
+_Order = Sequence[tuple[QuotaEntity, bool]]
+
+
+def _order(user: str, client_id: str | None) -> _Order:
+    """Of a client; without a name, of client ids that are not named anywhere. Entities are as `quota_entity` makes
+    them, of which there may be as many as clients."""
     names = (client_id, None) if client_id is not None else (None,)
+    found: list[tuple[QuotaEntity, bool]] = []
     for who in (user, None):
-        found += [({USER: who, CLIENT_ID: name}, False) for name in names]
-        found.append(({USER: who}, True))
-    return found + [({CLIENT_ID: name}, False) for name in names]
+        found += [(((CLIENT_ID, name), (USER, who)), False) for name in names]
+        found.append((((USER, who),), True))
+    return found + [(((CLIENT_ID, name),), False) for name in names]
 
 
-def _limit(quotas: dict[QuotaEntity, float], order: list[tuple[dict[str, str | None], bool]]) -> Limit:
-    for names, is_shared in order:
-        value = quotas.get(quota_entity(names))
+def _order_of_user(user: str) -> _Order:
+    return [(((USER, who),), True) for who in (user, None)]
+
+
+def _first(found: Iterable[tuple[float | None, tuple[QuotaEntity, bool]]]) -> Limit:
+    """Of the values of entities in their order the first one that there is."""
+    for value, (_, is_shared) in found:
         if value is not None:
             # What is no number is no bound.
             return Limit(value, is_shared) if value > 0 else Limit(0.0, False)

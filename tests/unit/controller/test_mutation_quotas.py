@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from pybroker.controller.delete_topics import delete_topics
 from pybroker.controller.mutation_quotas import MutationQuotas, Mutations
 from pybroker.controller.state import ControllerState, Refusal
 from pybroker.metadata.delta import empty_image
-from pybroker.metadata.image import MetadataImage, quota_entity
+from pybroker.metadata.image import MetadataImage, QuotaEntity, quota_entity
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 from pybroker.protocol.error_codes import ErrorCode as E
@@ -71,6 +72,20 @@ def test_who_has_no_quota() -> None:
     assert quotas.of(_image(), CONFIG, APP, True) is None
     assert quotas.of(_image(other=1.0), CONFIG, APP, True) is None
     assert quotas.of(_image(app=1.0), CONFIG, Origin(), True) is None
+
+
+class _Many(dict[QuotaEntity, Any]):
+    """As many quotas as there are clients: nobody has the time to go through them."""
+
+    def __iter__(self) -> Iterator[QuotaEntity]:
+        raise AssertionError("all quotas were looked at for one client")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+def test_a_quota_is_found_among_many() -> None:
+    image = _image(app=2.0)
+    assert _take(MutationQuotas(_Clock()), image.replace(client_quotas=_Many(dict(image.client_quotas))), 3) == 0
 
 
 def _state(make_state: Callable[..., ControllerState], mutations: Mutations | None) -> ControllerState:

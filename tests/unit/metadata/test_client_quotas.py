@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pybroker.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limit, limits, not_enforced
+from pybroker.metadata.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Limit, limit, limits, not_enforced
 from pybroker.metadata.image import MetadataImage, quota_entity
 
 ME, APP = "ANONYMOUS", "app"
@@ -34,7 +34,10 @@ def _image(entities: Iterable[dict[str, str | None]], key: str = PRODUCER_BYTE_R
 def test_each_quota_holds_when_those_before_it_are_not_set() -> None:
     for chosen in itertools.product((False, True), repeat=len(ORDER)):
         entities = [each for each, is_set in zip(ORDER, chosen, strict=True) if is_set]
-        found = limits(_image(names for names, _ in entities), ME, PRODUCER_BYTE_RATE)
+        image = _image(names for names, _ in entities)
+        found = limits(image, ME, PRODUCER_BYTE_RATE)
+        for name in (APP, "other", ""):
+            assert limit(image, ME, name, PRODUCER_BYTE_RATE) == found.named.get(name, found.others)
         assert found.named.get(APP, found.others) == (Limit(1.0, entities[0][1]) if entities else NONE)
         unnamed = [place for place, (names, _) in enumerate(entities) if names.get("client-id") != APP]
         expected = Limit(float(unnamed[0] + 1), entities[unnamed[0]][1]) if unnamed else NONE
