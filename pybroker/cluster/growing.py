@@ -188,12 +188,13 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
         before = replay(PartitionFiles.of(metadata_log))
         before = with_cluster_id(before, own_identity(config))
         image = to_quorum(before, [each.voter for each in controllers], config.get_int("min.insync.replicas"), now_ms)
-        output.parent.mkdir(parents=True, exist_ok=True)
+        _make_durably(output.parent)
         scratch = output.with_name(output.name + ".part")
         if scratch.exists():
             shutil.rmtree(scratch)
         _write(scratch, output, config, controllers, image, now_ms)
         keep_copy(metadata_log, scratch / _KEPT / PARTITION_DIRECTORY)
+        fsync_directory(scratch)
         os.rename(scratch, output)
         fsync_directory(output.parent)
         remove_metadata_log(metadata_log)
@@ -204,6 +205,14 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
         output / "another-broker.properties",
         output / _KEPT / PARTITION_DIRECTORY,
     )
+
+
+def _make_durably(directory: Path) -> None:
+    """Make it, and those above it that are not there."""
+    if not directory.exists():
+        _make_durably(directory.parent)
+        directory.mkdir()
+        fsync_directory(directory.parent)
 
 
 def own_identity(config: BrokerConfig) -> MetaProperties:
@@ -239,7 +248,6 @@ def _write(
         write_durably(path, _text(controller_properties(config, node, bootstrap, data)))
     write_durably(scratch / f"broker-{config.node_id}.properties", _text(broker_properties(config, bootstrap)))
     write_durably(scratch / "another-broker.properties", _text(another_properties(config, bootstrap)))
-    fsync_directory(scratch)
 
 
 def _text(properties: dict[str, str]) -> bytes:

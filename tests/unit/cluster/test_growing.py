@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,40 @@ def test_the_controllers_are_reached_whatever_the_listeners_were(tmp_path: Path,
         written_map = as_dict(tmp_path / "out" / file)["listener.security.protocol.map"]
         assert parse_protocol_map(written_map)["CONTROLLER"] == "PLAINTEXT"
     assert BrokerConfig.load(tmp_path / "out" / f"broker-{NODE}.properties").joins_quorum
+
+
+def note_syncs(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """What a power cut would leave of each directory: the names in it when it was synced last."""
+    found: dict[str, set[str]] = {}
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        fsync(descriptor)
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.isdir(path):
+            found[path] = set(os.listdir(path))
+
+    monkeypatch.setattr(os, "fsync", noting)
+    return found
+
+
+def test_all_is_on_the_disk_before_the_metadata_log_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, config = make(tmp_path)
+    synced = note_syncs(monkeypatch)
+    output = tmp_path / "new" / "dirs" / "out"
+    scratch = output.with_name("out.part")
+    looked: list[Path] = []
+
+    def look(_metadata_log: Path) -> None:
+        for root, directories, files in os.walk(tmp_path / "new"):
+            path = scratch / Path(root).relative_to(output) if Path(root).is_relative_to(output) else Path(root)
+            assert synced[str(path)] == {*directories, *files}, root
+            looked.append(path)
+        assert "new" in synced[str(tmp_path)]
+
+    monkeypatch.setattr(growing, "remove_metadata_log", look)
+    grow(config, nodes(*CONTROLLERS), output, 1)
+    assert scratch / "single" in looked
 
 
 def test_the_metadata_log_of_before_is_kept_and_can_be_put_back(tmp_path: Path) -> None:
