@@ -52,6 +52,8 @@ class HttpServer:
         )
         self.port: int = self._socket.getsockname()[1]
         self.connection_count = 0
+        #: Those whose request has not come yet, the oldest first.
+        self._silent: dict[asyncio.StreamWriter, None] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._started = threading.Event()
@@ -83,12 +85,15 @@ class HttpServer:
         server.close()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.connection_count >= _MAX_CONNECTIONS and not self._make_room():
+            writer.transport.abort()
+            return
         self.connection_count += 1
+        self._silent[writer] = None
         try:
-            if self.connection_count > _MAX_CONNECTIONS:
-                return
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.pop(writer, None)
                 await self._answer(head, writer)
                 writer.close()
                 await writer.wait_closed()
@@ -96,8 +101,19 @@ class HttpServer:
             logger.debug("a connection to the metrics endpoint ended early: %s", error)
         finally:
             self.connection_count -= 1
+            self._silent.pop(writer, None)
             # To close it would keep what a client does not read, and its socket, for as long as the client likes.
             writer.transport.abort()
+
+    def _make_room(self) -> bool:
+        """End the connection that has asked for nothing for longest: whoever holds them all must not keep a probe from
+        asking whether the broker is alive."""
+        oldest = next(iter(self._silent), None)
+        if oldest is None:
+            return False
+        del self._silent[oldest]
+        oldest.transport.abort()
+        return True
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
