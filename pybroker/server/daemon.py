@@ -356,12 +356,16 @@ class _ConfigPublisher:
     def _apply(self) -> None:
         config = self._services.config = self._config()
         self._native.limit_connections(config.get_int("max.connections"))
-        rate = config.get_int("leader.replication.throttled.rate")
-        self._native.limit_leader_replication(rate if rate < _UNLIMITED else 0)
-        rate = config.get_int("follower.replication.throttled.rate")
-        self._native.limit_follower_replication(rate if rate < _UNLIMITED else 0)
+        self._native.limit_leader_replication(_bound(config, "leader.replication.throttled.rate"))
+        self._native.limit_follower_replication(_bound(config, "follower.replication.throttled.rate"))
         for warning in config.warnings if config.dynamic_broker or config.dynamic_default else ():
             logger.warning("%s", warning)
+
+
+def _bound(config: BrokerConfig, key: str) -> int:
+    """Bytes per second for the data plane, where 0 is no bound; as a setting it is the least of all bounds."""
+    rate = config.get_int(key)
+    return max(1, rate) if rate < _UNLIMITED else 0
 
 
 async def _assign_directory(

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from daemon_client import Client, config_for, connected, running
 
 from pybroker.protocol import messages as m
@@ -125,3 +126,18 @@ def test_settings_outlive_a_restart(tmp_path: Path) -> None:
 
     asyncio.run(first())
     asyncio.run(second())
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_no_bytes_at_all_for_throttled_replicas_is_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
+            told: list[int] = []
+            monkeypatch.setattr(daemon.native, f"limit_{side}_replication", told.append)
+            for rate in ("0", "1000", None):
+                await alter(client, BROKER, str(daemon.config.node_id), f"{side}.replication.throttled.rate", rate)
+            assert told == [1, 1000, 0], "for the data plane 0 is none"
+
+    asyncio.run(run())
