@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 LISTENER_KEY = "pybroker.metrics.listener"
 _SNAPSHOT_TIMEOUT_S = 5.0
 _PAGE_CACHE_INTERVAL_S = 30.0
+_FILE_SYSTEM_TIMEOUT_S = 1.0
 _EVENTS_DEFAULT = 100
 #: Python makes no number of thousands of them.
 _MOST_DIGITS = 18
@@ -55,6 +56,7 @@ class Observer:
         self._page_cache: Mapping[Path, PageCache] = {}
         self._page_cache_due_s = 0.0
         self._looking: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[dict[Path, int]] | None = None
         self.address: tuple[str, int] | None = None
         #: Why it does not listen, if it should.
         self.refusal: str | None = None
@@ -106,9 +108,10 @@ class Observer:
         except TimeoutError:
             return text_response(_UNAVAILABLE, f"the control loop has not answered for {_SNAPSHOT_TIMEOUT_S:g} s")
         snapshot.delay_s = begun_s[0] - asked_s
-        answer = Response(200, CONTENT_TYPE, render(snapshot, self._page_cache).encode())
+        paths = {each.path: each.partition_paths for each in snapshot.directories if each.is_online}
+        free_bytes = await self._free_bytes(paths)
+        answer = Response(200, CONTENT_TYPE, render(snapshot, self._page_cache, free_bytes).encode())
         if time.monotonic() >= self._page_cache_due_s and (self._looking is None or self._looking.done()):
-            paths = {each.path: each.partition_paths for each in snapshot.directories if each.is_online}
             self._looking = asyncio.get_running_loop().create_task(self._look_at_page_cache(paths))
         return answer
 
@@ -118,6 +121,17 @@ class Observer:
         if self._made_collector is None:
             self._made_collector = Collector(self._observed)
         return self._made_collector
+
+    async def _free_bytes(self, directories: Iterable[Path]) -> Mapping[Path, int]:
+        """Nothing while a file system does not answer: it keeps a thread, and not this loop, which is asked for the
+        broker's health as well."""
+        from pybroker.server.observe.render import find_free_bytes
+
+        if self._measuring is None or self._measuring.done():
+            work = asyncio.to_thread(find_free_bytes, list(directories))
+            self._measuring = asyncio.get_running_loop().create_task(work)
+        done, _ = await asyncio.wait([self._measuring], timeout=_FILE_SYSTEM_TIMEOUT_S)
+        return self._measuring.result() if done else {}
 
     async def _look_at_page_cache(self, paths: Mapping[Path, list[Path]]) -> None:
         """For the next scrape: with thousands of logs it takes too long for this one."""

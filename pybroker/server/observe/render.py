@@ -1,7 +1,8 @@
-"""A snapshot as Prometheus' text. Pure but for what is asked of this process and its file systems. On any thread."""
+"""A snapshot as Prometheus' text. Pure but for what is asked of this process, and `find_free_bytes`. On any thread."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import time
@@ -27,14 +28,14 @@ _MICROSECONDS = 1e-6
 _APPEND_EDGES = [(power, float(2**power - 1)) for power in range(1, 13)]
 
 
-def render(snapshot: Snapshot, page_cache: Mapping[Path, PageCache]) -> str:
-    """All metrics of the catalogue that there are values for."""
+def render(snapshot: Snapshot, page_cache: Mapping[Path, PageCache], free_bytes: Mapping[Path, int]) -> str:
+    """All metrics of the catalogue that there are values for; `page_cache` and `free_bytes` are by log dir."""
     out = Exposition()
     _add_broker(out, snapshot)
     _add_clients(out, snapshot)
     _add_traffic(out, snapshot)
     _add_data_plane(out, snapshot)
-    _add_durability(out, snapshot, page_cache)
+    _add_durability(out, snapshot, page_cache, free_bytes)
     _add_partitions(out, snapshot)
     _add_cluster(out, snapshot)
     _add_replication(out, snapshot)
@@ -145,7 +146,9 @@ def _add_data_plane(out: Exposition, snapshot: Snapshot) -> None:
     )
 
 
-def _add_durability(out: Exposition, snapshot: Snapshot, page_cache: Mapping[Path, PageCache]) -> None:
+def _add_durability(
+    out: Exposition, snapshot: Snapshot, page_cache: Mapping[Path, PageCache], free_bytes: Mapping[Path, int]
+) -> None:
     states = snapshot.partitions.values()
     _values(
         out,
@@ -160,7 +163,8 @@ def _add_durability(out: Exposition, snapshot: Snapshot, page_cache: Mapping[Pat
     directories = [(labels(directory=str(each.path)), each) for each in snapshot.directories]
     out.add(c.DIRECTORY_ONLINE, [(text, int(each.is_online)) for text, each in directories])
     out.add(c.DIRECTORY_BYTES, [(text, _size_bytes(snapshot, each)) for text, each in directories if each.is_online])
-    out.add(c.DIRECTORY_FREE_BYTES, [(text, free) for text, each in directories if (free := _free_bytes(each)) >= 0])
+    free = [(text, free_bytes[each.path]) for text, each in directories if each.path in free_bytes]
+    out.add(c.DIRECTORY_FREE_BYTES, free)
     doubts = [
         (labels(directory=str(each.path), finding=each.flush_finding), int(each.is_flush_doubtful))
         for each in snapshot.directories
@@ -180,15 +184,14 @@ def _size_bytes(snapshot: Snapshot, directory: DirectoryView) -> int:
     return sum(each.size_bytes for each in states if each is not None)
 
 
-def _free_bytes(directory: DirectoryView) -> int:
-    """-1 where that cannot be found out."""
-    if not directory.is_online:
-        return -1
-    try:
-        found = os.statvfs(directory.path)
-    except OSError:
-        return -1
-    return found.f_bavail * found.f_frsize
+def find_free_bytes(directories: Iterable[Path]) -> dict[Path, int]:
+    """Of those that can be asked. Blocks on their file systems."""
+    found = {}
+    for path in directories:
+        with contextlib.suppress(OSError):
+            volume = os.statvfs(path)
+            found[path] = volume.f_bavail * volume.f_frsize
+    return found
 
 
 def _add_partitions(out: Exposition, snapshot: Snapshot) -> None:

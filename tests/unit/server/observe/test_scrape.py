@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 import threading
 import time
@@ -246,3 +247,29 @@ def test_a_port_that_was_asked_for_has_to_be_free(tmp_path: Path, monkeypatch: p
 def test_addresses_that_are_none_are_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(ConfigError, match="host:port"):
         config_for(tmp_path, pybroker_metrics_listener=address)
+
+
+def test_a_file_system_that_does_not_answer_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    statvfs = os.statvfs
+
+    def stuck(path: Any) -> os.statvfs_result:
+        asked.set()
+        assert answers.wait(60)
+        return statvfs(path)
+
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon:
+            monkeypatch.setattr(os, "statvfs", stuck)
+            scraping = asyncio.create_task(get(daemon, "/metrics"))
+            try:
+                await asyncio.to_thread(asked.wait, 60)
+                async with asyncio.timeout(30):
+                    assert (await get(daemon, "/health"))[0] == 200
+                    status, body = await scraping
+                assert (status, "pybroker_log_dir_free_bytes" in body) == (200, False)
+            finally:
+                answers.set()
+            assert "pybroker_log_dir_free_bytes" in (await get(daemon, "/metrics"))[1]
+
+    asyncio.run(run())
