@@ -156,6 +156,7 @@ typedef struct parting {
     int64_t next_offset;
     int64_t first_base; /* where the first batch begins */
     bool is_corrupt;    /* what follows is no sound batch */
+    bool overlaps;      /* or it is, and the first, and begins below our end */
 } parting;
 
 /* Its offsets can be reckoned with. */
@@ -227,6 +228,9 @@ static void part(parting *it, pb_fetch_answer *answer, const pb_followed *follow
         if (is_old)
             continue;
         it->is_corrupt = result != 0 || !is_sound(bytes, &header, least_base(it, follower));
+        it->overlaps = it->is_corrupt && it->count == 0 && result == 0 && is_sound(bytes, &header, 0);
+        if (it->overlaps)
+            it->first_base = header.base_offset;
         goes_on = !it->is_corrupt && header.partition_leader_epoch <= follower->leader_epoch &&
                   add_batch(it, answer, bytes, &header);
     }
@@ -248,6 +252,19 @@ static bool begin_below(pb_followed *follower, const parting *it)
     if (begins)
         pb_followed_cut(follower, &cut);
     return begins;
+}
+
+/* Our log ends inside of the leader's first batch, so it differs, and no epoch has told: a leader forgets those below
+ * where its log begins, and may begin lower again after a crash. What is not known to be committed makes way. */
+static bool cut_overlap(pb_followed *follower, const parting *it)
+{
+    pb_follow_ends ends;
+    pb_follow_cut cut = {.kind = PB_CUT_TO, .offset = it->first_base};
+    if (!it->overlaps || !pb_partition_follow_ends(follower->partition, follower->ticket, &ends) ||
+        it->first_base < ends.high_watermark)
+        return false;
+    pb_followed_cut(follower, &cut);
+    return true;
 }
 
 /* What could not be queued. */
@@ -333,7 +350,7 @@ static void take_records(pb_followed *follower, pb_fetch_answer *answer, const p
         part(&it, answer, follower, data->records);
     if (it.count > 0)
         queue(&it, answer, follower);
-    else
+    else if (!cut_overlap(follower, &it))
         learn(follower, &it);
 }
 
