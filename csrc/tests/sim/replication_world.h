@@ -96,7 +96,8 @@ typedef struct world {
     uint8_t answer[BYTES];
     size_t answer_bytes;
     bool durable;
-    bool calm; /* no more faults */
+    bool calm;              /* no more faults */
+    int64_t deleted_offset; /* what lies below was deleted by somebody */
     int elections;
     int crashes;
     int inside; /* logs that began inside of a batch */
@@ -494,6 +495,8 @@ static void delete_records(world *it)
     int64_t most = ends.high_watermark - ends.log_start_offset;
     int64_t offset = ends.log_start_offset + 1 + (int64_t)chance(it, (uint64_t)most);
     CHECK_INT(pb_log_set_start_offset(leader->partition->log, offset), 0);
+    if (offset > it->deleted_offset)
+        it->deleted_offset = offset;
 }
 
 static void misfortune(world *it)
@@ -794,7 +797,9 @@ static void read_copy(const node *one, int64_t start_offset, copy *out)
 static void judge(const world *it)
 {
     static copy first, other;
-    int64_t start_offset = 0; /* the largest: a leader may have heard of less that was deleted */
+    /* Of what was deleted nothing is promised. Crashes may bring some of it back, each its own: epochs that ended below
+     * a leader's start have told nobody where he differs. */
+    int64_t start_offset = it->deleted_offset;
     for (int i = 0; i < NODES; i++) {
         int64_t start = pb_log_start_offset(it->nodes[i].partition->log);
         start_offset = start > start_offset ? start : start_offset;
