@@ -1,11 +1,9 @@
-/* A server that does nothing: it takes Produce requests whole and answers them well, and writes and checks nothing; it
- * answers Fetch with the same records again and again, which the kernel sends from its page cache.
+/* A server that does nothing: it takes Produce requests whole and answers them well, and writes and checks nothing.
  *
  * What a load costs against it is the floor of every broker on this machine: the network, waking up, the load
- * generator. One thread, one epoll set, until a signal ends it. It answers what `pbload produce` and `pbload fetch`
- * ask, in the versions that they ask for; any other request, or a malformed one, ends it with a message.
+ * generator. One thread, one epoll set, until a signal ends it. It answers what `pbload produce` asks, in the versions
+ * that asks for; any other request, or a malformed one, ends it with a message.
  */
-#include "bare_history.h"
 #include "client.h"
 #include "modes.h"
 
@@ -20,13 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENT_COUNT = 256, READ_BYTES = 1 << 20, BACKLOG_COUNT = 1024, EARLIEST = -2 };
+enum { EVENT_COUNT = 256, READ_BYTES = 1 << 20, BACKLOG_COUNT = 1024 };
 
 struct peer {
     int fd;
     struct pbl_buffer input;
     struct pbl_buffer output;
-    struct pbl_history *history; /* of all of them */
 };
 
 static void put_slice(struct pbl_buffer *out, struct pbl_slice text, bool compact)
@@ -82,8 +79,8 @@ static void create_topic(struct pbl_reader *request, struct pbl_buffer *out)
     pbl_put_string(out, NULL); /* no message */
 }
 
-/* ListOffsets v2 of one partition, which is empty until somebody asks where it begins, as who fetches does. */
-static void list_offsets(struct pbl_history *history, struct pbl_reader *request, struct pbl_buffer *out)
+/* ListOffsets v2 of one partition, which is empty. */
+static void list_offsets(struct pbl_reader *request, struct pbl_buffer *out)
 {
     pbl_get_i32(request); /* replica id */
     pbl_get_i8(request);  /* isolation level */
@@ -93,9 +90,6 @@ static void list_offsets(struct pbl_history *history, struct pbl_reader *request
     if (pbl_get_array_count(request) != 1)
         request->failed = true;
     int32_t partition = pbl_get_i32(request);
-    bool asks_for_first = pbl_get_i64(request) == EARLIEST;
-    if (asks_for_first)
-        pbl_history_make(history);
     pbl_put_i32(out, 0); /* throttle time */
     pbl_put_i32(out, 1);
     put_slice(out, name, false);
@@ -103,74 +97,11 @@ static void list_offsets(struct pbl_history *history, struct pbl_reader *request
     pbl_put_i32(out, partition);
     pbl_put_i16(out, 0);  /* no error */
     pbl_put_i64(out, -1); /* timestamp */
-    pbl_put_i64(out, asks_for_first ? 0 : history->end_offset);
+    pbl_put_i64(out, 0);  /* offset */
 }
 
-/* Fetch v12 of one partition up to its records, which follow. */
-static struct pbl_extent fetch(const struct pbl_history *history, struct pbl_reader *request, struct pbl_buffer *out)
+static void answer(struct pbl_reader request, struct pbl_buffer *out)
 {
-    pbl_skip_tags(request); /* of the header */
-    for (int i = 0; i < 4; i++)
-        pbl_get_i32(request); /* replica id, the longest wait, the fewest and the most bytes */
-    pbl_get_i8(request);      /* isolation level */
-    pbl_get_i32(request);     /* session id */
-    pbl_get_i32(request);     /* session epoch */
-    if (pbl_get_compact_array_count(request) != 1)
-        request->failed = true;
-    struct pbl_slice name = pbl_get_compact_bytes(request);
-    if (pbl_get_compact_array_count(request) != 1)
-        request->failed = true;
-    int32_t partition = pbl_get_i32(request);
-    pbl_get_i32(request); /* current leader epoch */
-    int64_t offset = pbl_get_i64(request);
-    pbl_get_i32(request); /* last fetched epoch */
-    pbl_get_i64(request); /* log start offset */
-    struct pbl_extent records = pbl_history_find(history, offset, pbl_get_i32(request));
-    pbl_put_uvarint(out, 0); /* no tags in the header */
-    pbl_put_i32(out, 0);     /* throttle time */
-    pbl_put_i16(out, 0);     /* no error */
-    pbl_put_i32(out, 0);     /* no session */
-    pbl_put_uvarint(out, 2); /* one topic */
-    put_slice(out, name, true);
-    pbl_put_uvarint(out, 2); /* one partition */
-    pbl_put_i32(out, partition);
-    pbl_put_i16(out, 0);                   /* no error */
-    pbl_put_i64(out, history->end_offset); /* high watermark */
-    pbl_put_i64(out, history->end_offset); /* last stable offset */
-    pbl_put_i64(out, 0);                   /* log start offset */
-    pbl_put_uvarint(out, 1);               /* no aborted transactions */
-    pbl_put_i32(out, -1);                  /* no preferred replica */
-    pbl_put_uvarint(out, records.bytes + 1);
-    return records;
-}
-
-/* A client that does not read its answers is none of ours, so sending may block. */
-static void send_all(struct peer *peer, int flags)
-{
-    for (size_t sent = 0; sent < peer->output.size;) {
-        ssize_t now = send(peer->fd, peer->output.data + sent, peer->output.size - sent, MSG_NOSIGNAL | flags);
-        if (now < 0 && errno != EINTR)
-            break; /* gone: receiving will tell */
-        sent += now > 0 ? (size_t)now : 0;
-    }
-    peer->output.size = 0;
-}
-
-/* What is in the output, the records, and what ends the answer: no tags of the partition, the topic and the answer. */
-static void send_records(struct peer *peer, size_t start, struct pbl_extent records)
-{
-    struct pbl_buffer *out = &peer->output;
-    static const uint8_t no_tags[3];
-    pbl_set_i32(out->data + start, (int32_t)(out->size - start - 4 + records.bytes + sizeof no_tags));
-    send_all(peer, MSG_MORE);
-    pbl_history_send(peer->history, peer->fd, records);
-    pbl_put_bytes(out, no_tags, sizeof no_tags);
-}
-
-static void answer(struct peer *peer, struct pbl_reader request)
-{
-    struct pbl_buffer *out = &peer->output;
-    struct pbl_extent records = {0};
     size_t start = out->size;
     int16_t key = pbl_get_i16(&request);
     int16_t version = pbl_get_i16(&request);
@@ -182,17 +113,24 @@ static void answer(struct peer *peer, struct pbl_reader request)
     else if (key == PBL_API_CREATE_TOPICS && version == 2)
         create_topic(&request, out);
     else if (key == PBL_API_LIST_OFFSETS && version == 2)
-        list_offsets(peer->history, &request, out);
-    else if (key == PBL_API_FETCH && version == 12)
-        records = fetch(peer->history, &request, out);
+        list_offsets(&request, out);
     else
         pbl_fail("the bare server has no answer to API %d version %d", key, version);
     if (request.failed)
         pbl_fail("the bare server got a malformed request of API %d", key);
-    if (key == PBL_API_FETCH)
-        send_records(peer, start, records);
-    else
-        pbl_set_i32(out->data + start, (int32_t)(out->size - start - 4));
+    pbl_set_i32(out->data + start, (int32_t)(out->size - start - 4));
+}
+
+/* Answers are small: a client that does not read them is none of ours, so sending may block. */
+static void send_all(struct peer *peer)
+{
+    for (size_t sent = 0; sent < peer->output.size;) {
+        ssize_t now = send(peer->fd, peer->output.data + sent, peer->output.size - sent, MSG_NOSIGNAL);
+        if (now < 0 && errno != EINTR)
+            break; /* gone: receiving will tell */
+        sent += now > 0 ? (size_t)now : 0;
+    }
+    peer->output.size = 0;
 }
 
 /* Take what has come and answer what is whole; false when the client has gone. */
@@ -214,12 +152,12 @@ static bool serve(struct peer *peer)
         if (input->size - position - 4 < (size_t)size)
             break;
         const uint8_t *frame = input->data + position + 4;
-        answer(peer, (struct pbl_reader){.at = frame, .end = frame + size});
+        answer((struct pbl_reader){.at = frame, .end = frame + size}, &peer->output);
         position += 4 + (size_t)size;
     }
     input->size -= position;
     memmove(input->data, input->data + position, input->size);
-    send_all(peer, 0);
+    send_all(peer);
     return true;
 }
 
@@ -242,13 +180,12 @@ static void watch(int epoll_fd, int fd, struct peer *peer)
         pbl_fail("epoll_ctl: %s", strerror(errno));
 }
 
-static void take_connection(int epoll_fd, int listener, struct pbl_history *history)
+static void take_connection(int epoll_fd, int listener)
 {
     int on = 1;
     struct peer *peer = calloc(1, sizeof *peer);
     if (!peer)
         pbl_fail("out of memory");
-    peer->history = history;
     peer->fd = accept(listener, NULL, NULL);
     if (peer->fd < 0 || setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0)
         pbl_fail("cannot accept a connection: %s", strerror(errno));
@@ -266,7 +203,6 @@ static void drop(struct peer *peer)
 bool pbl_bare_mode(const struct pbl_options *options)
 {
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC), listener = listen_on(options);
-    struct pbl_history history = {0};
     if (epoll_fd < 0)
         pbl_fail("epoll_create1: %s", strerror(errno));
     watch(epoll_fd, listener, NULL);
@@ -280,7 +216,7 @@ bool pbl_bare_mode(const struct pbl_options *options)
         for (int i = 0; i < count; i++) {
             struct peer *peer = events[i].data.ptr;
             if (!peer)
-                take_connection(epoll_fd, listener, &history);
+                take_connection(epoll_fd, listener);
             else if (!serve(peer))
                 drop(peer);
         }

@@ -26,8 +26,7 @@ _APPEND_BYTES = 1024
 
 
 class BareServer(AbstractContextManager["BareServer"]):
-    """pbload's server that answers Produce without looking at it, and Fetch with the same records all the time: what a
-    load costs with any broker at all."""
+    """pbload's server that answers Produce without looking at it: what a load costs with any broker at all."""
 
     name = "bare"
 

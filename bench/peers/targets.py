@@ -18,7 +18,6 @@ from bench.peers.report import Row
 from bench.peers.run import Run
 
 BARE_LIMIT = 2.5
-BARE_FETCH_LIMIT = 1.5
 KAFKA_P999_LIMIT = 0.5
 REPETITIONS = 5
 
@@ -27,8 +26,7 @@ REPETITIONS = 5
 class Target:
     """A load and the most that it may cost, or the least that it has to reach. `bytes` ends it, or else the time.
 
-    `fill` is what a topic is filled with before, for loads that read. `beside_bare`: its CPU is also held against that
-    of a server that has nothing to do but to send the same from its page cache.
+    `fill` is what a topic is filled with before, for loads that read.
     """
 
     name: str
@@ -38,7 +36,6 @@ class Target:
     p999_ms: float | None = None
     bytes: str | None = None
     fill: str | None = None
-    beside_bare: bool = False
 
     def rows(self, found: list[Measurement]) -> list[Row]:
         """A row for each figure that is promised."""
@@ -72,13 +69,13 @@ TARGETS = (
     Target("produce 16 KiB, 4 x 5", _produce(4, 5, "16k"), cpu_s_per_gb=0.8),
     Target("produce 1 KiB, 16 x 1, 4 part.", _produce(16, 1, "1k", "--partitions", "4"), cpu_s_per_gb=10),
     Target("fetch 1 MiB x 4, tail", _fetch("1m"), cpu_s_per_gb=0.20, fill=_TAIL),
-    Target("fetch 1 MiB x 4, files", _fetch("1m"), cpu_s_per_gb=0.20, fill=_FILE, beside_bare=True),
+    Target("fetch 1 MiB x 4, files", _fetch("1m"), cpu_s_per_gb=0.20, fill=_FILE),
     Target("fetch 64 KiB x 4, tail", _fetch("64k"), cpu_s_per_gb=0.35, fill=_TAIL),
-    Target("fetch 64 KiB x 4, files", _fetch("64k"), cpu_s_per_gb=0.35, fill=_FILE, beside_bare=True),
+    Target("fetch 64 KiB x 4, files", _fetch("64k"), cpu_s_per_gb=0.35, fill=_FILE),
 )
 
 
-def _measure(run: Run, repetitions: int, ours: Peer, bare: BareServer, target: Target, topic: str) -> list[Row]:
+def _measure(run: Run, repetitions: int, ours: Peer, target: Target, topic: str) -> list[Row]:
     effort, words = run.effort, (*target.arguments, "--topic", topic)
     if target.fill:
         filling = _produce(1, 5, "64k", "--topic", topic)
@@ -87,17 +84,9 @@ def _measure(run: Run, repetitions: int, ours: Peer, bare: BareServer, target: T
     bounds = ("--seconds", str(effort.seconds))
     if target.bytes and repetitions > 1:
         bounds = ("--bytes", target.bytes)
-    found, floor = [], []
-    for _ in range(repetitions):
-        found.append(run.note(ours, target.name, ours.load(*words, *bounds)))
-        if target.beside_bare:
-            floor.append(run.note(bare, target.name, bare.load(*words, *bounds)))
+    found = [run.note(ours, target.name, ours.load(*words, *bounds)) for _ in range(repetitions)]
     ours.delete_topic(topic)
-    rows = target.rows(found)
-    if floor:
-        costs = [median(one.cpu_s_per_gb for one in side) for side in (found, floor)]
-        rows.append(Row(target.name, "CPU s/GB, bare", costs[0], costs[1], BARE_FETCH_LIMIT))
-    return rows
+    return target.rows(found)
 
 
 def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer]) -> list[Row]:
@@ -127,5 +116,5 @@ def targets(bench: LogBench) -> list[Row]:
     with bench.beside_floor() as (run, (ours, kafka, bare)):
         rows = []
         for number, target in enumerate(TARGETS):
-            rows += _measure(run, repetitions, ours, bare, target, f"target-{number}")
+            rows += _measure(run, repetitions, ours, target, f"target-{number}")
         return [*rows, *_one_in_flight(run, repetitions, (ours, kafka, bare))]
