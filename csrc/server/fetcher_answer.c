@@ -166,10 +166,9 @@ static bool has_offsets(const pb_batch_header *header)
            header->base_offset >= 0 && header->base_offset <= INT64_MAX - INT32_MAX - 1;
 }
 
-static bool is_sound(const uint8_t *bytes, const pb_batch_header *header, int64_t least_offset)
+static bool is_sound(const uint8_t *bytes, const pb_batch_header *header)
 {
-    return has_offsets(header) && header->record_count >= 0 && header->base_offset >= least_offset &&
-           pb_batch_crc_matches(bytes, header->size_bytes);
+    return has_offsets(header) && header->record_count >= 0 && pb_batch_crc_matches(bytes, header->size_bytes);
 }
 
 static bool add_batch(parting *it, pb_fetch_answer *answer, const uint8_t *bytes, const pb_batch_header *header)
@@ -227,8 +226,9 @@ static void part(parting *it, pb_fetch_answer *answer, const pb_followed *follow
         bool is_old = result == 0 && has_offsets(&header) && pb_batch_last_offset(&header) < it->next_offset;
         if (is_old)
             continue;
-        it->is_corrupt = result != 0 || !is_sound(bytes, &header, least_base(it, follower));
-        it->overlaps = it->is_corrupt && it->count == 0 && result == 0 && is_sound(bytes, &header, 0);
+        bool sound = result == 0 && is_sound(bytes, &header);
+        it->is_corrupt = !sound || header.base_offset < least_base(it, follower);
+        it->overlaps = sound && it->is_corrupt && it->count == 0;
         if (it->overlaps)
             it->first_base = header.base_offset;
         goes_on = !it->is_corrupt && header.partition_leader_epoch <= follower->leader_epoch &&

@@ -34,10 +34,19 @@ static int clean(served *it, int64_t *end_offset)
     return rc;
 }
 
+static void produce_one(mini_client *client)
+{
+    uint8_t batch[4096];
+    pb_produce_response produced;
+    size_t length = mini_batch(batch, sizeof batch, 1, 100);
+    mini_client_send_produce(client, 9, 1, "t", 0, batch, length);
+    mini_client_receive_produce(client, 9, &produced);
+    CHECK_INT(produced.responses[0].partition_responses[0].error_code, 0);
+}
+
 /* As a follower is, whose leader has changed. */
 TEST(a_partition_that_is_cut_before_a_pass_is_cleaned_another_time)
 {
-    static uint8_t batch[4096];
     static pb_io_ops cutting;
     served it = {.config = default_config()};
     mini_client client;
@@ -49,13 +58,8 @@ TEST(a_partition_that_is_cut_before_a_pass_is_cleaned_another_time)
     it.broker->io->ops = &cutting;
     start_serving(&it);
     mini_client_open(&client, it.port);
-    size_t length = mini_batch(batch, sizeof batch, 1, 100);
-    for (int i = 0; i < 3; i++) {
-        pb_produce_response produced;
-        mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
-        mini_client_receive_produce(&client, 9, &produced);
-        CHECK_INT(produced.responses[0].partition_responses[0].error_code, 0);
-    }
+    for (int i = 0; i < 3; i++)
+        produce_one(&client);
     mini_client_close(&client);
     CHECK_INT(pb_partition_roll(it.partition, &failure), 0);
     cut_one = it.partition;
@@ -91,7 +95,6 @@ static int full_open(pb_io *io, const char *path, int flags)
 /* With records to clean and to cut off, on a disk that will be full. */
 static void serve_full(served *it)
 {
-    static uint8_t batch[4096];
     static pb_io_ops full;
     mini_client client;
     pb_native_failure failure = {0};
@@ -105,12 +108,8 @@ static void serve_full(served *it)
     has_no_room = false;
     start_serving(it);
     mini_client_open(&client, it->port);
-    size_t length = mini_batch(batch, sizeof batch, 1, 100);
     for (int i = 0; i < 3; i++) {
-        pb_produce_response produced;
-        mini_client_send_produce(&client, 9, 1, "t", 0, batch, length);
-        mini_client_receive_produce(&client, 9, &produced);
-        CHECK_INT(produced.responses[0].partition_responses[0].error_code, 0);
+        produce_one(&client);
         CHECK_INT(pb_partition_roll(it->partition, &failure), 0);
     }
     mini_client_close(&client);

@@ -53,14 +53,20 @@ static LEADER_UNUSED void expect_as_before(leader_rig *it)
     CHECK(it->fetch.session_epoch > 0 && leader_named(it, 0) == NULL && !leader_forgets(it, 0));
 }
 
-/* A follower of epoch `epoch` with `count` records of epoch 1, and its next Fetch not yet looked at. */
-static LEADER_UNUSED void start_with(leader_rig *it, int count)
+/* A follower with `count` records of epoch 1, which is its leader's, of which those below `high_watermark` are
+ * committed. Its next Fetch waits for an answer. */
+static LEADER_UNUSED void start_behind(leader_rig *it, int count, int64_t high_watermark)
 {
     leader_start(it, 3, false);
     leader_follow(it, 0, 1);
     expect_at(it, 0, -1);
-    answer_records(it, 0, 1, count, count);
+    answer_records(it, 0, 1, count, high_watermark);
     expect_at(it, count, 1);
+}
+
+static LEADER_UNUSED void start_with(leader_rig *it, int count)
+{
+    start_behind(it, count, count);
 }
 
 #endif

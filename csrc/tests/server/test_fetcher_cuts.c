@@ -25,11 +25,7 @@ TEST(a_log_is_cut_where_the_leaders_epoch_ends)
 TEST(who_was_sent_back_takes_the_high_watermark_when_its_log_is_let_be)
 {
     leader_rig it;
-    leader_start(&it, 3, false);
-    leader_follow(&it, 0, 1);
-    expect_at(&it, 0, -1);
-    answer_records(&it, 0, 1, 10, 2);
-    expect_at(&it, 10, 1);
+    start_behind(&it, 10, 2);
     answer_divergence_at(&it, 1, 8, 7);
     expect_at(&it, 8, 1);
     CHECK_INT(leader_ends(&it, 0).high_watermark, 2); /* it may be sent back further */
@@ -47,11 +43,7 @@ TEST(who_was_sent_back_takes_the_high_watermark_when_its_log_is_let_be)
 TEST(a_kept_high_watermark_ends_with_its_leader_epoch)
 {
     leader_rig it;
-    leader_start(&it, 3, false);
-    leader_follow(&it, 0, 1);
-    expect_at(&it, 0, -1);
-    answer_records(&it, 0, 1, 10, 2);
-    expect_at(&it, 10, 1);
+    start_behind(&it, 10, 2);
     answer_divergence_at(&it, 1, 8, 7);
     expect_at(&it, 8, 1);
     leader_follow(&it, 0, 2);
@@ -250,11 +242,7 @@ TEST(a_log_that_counts_begins_with_no_other_batch)
  */
 static void answer_across_the_end(leader_rig *it, int64_t base)
 {
-    leader_start(it, 3, false);
-    leader_follow(it, 0, 1);
-    expect_at(it, 0, -1);
-    answer_records(it, 0, 1, 5, 3);
-    expect_at(it, 5, 1);
+    start_behind(it, 5, 3);
     pb_fetch_response_partition_data data = leader_data(0, 8);
     data.records = (pb_slice){records, (int32_t)leader_batches(records, 0, sizeof records, base, 1, 1, 5)};
     leader_answer(it, &data, 1);
