@@ -15,7 +15,7 @@ from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check_file import check_one_file
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
 from pybroker.storage.offline.check_partition import check_partition
-from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
+from pybroker.storage.offline.findings import INFO, WARNING, Report, damage_told, unreadable_told
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
     OFFSET_CHECKPOINTS,
@@ -135,15 +135,10 @@ def _read_offsets(path: Path | None, report: Report) -> Offsets | None:
     """None: absent or damaged."""
     if path is None:
         return None
-    try:
+    offsets = None
+    with damage_told(path, report):
         offsets = text_files.offsets(path)
-    except text_files.Damage as error:
-        report.error("malformed", path, str(error), position=error.position)
-        return None
-    except OSError as error:
-        report.error("unreadable", path, error.strerror or str(error))
-        return None
-    report.saw(path)
+        report.saw(path)
     return offsets
 
 
@@ -153,24 +148,16 @@ def _read_identity(state: LogDirState, report: Report) -> None:
     if properties is None:
         report.error("file-missing", state.files.path, "there is no meta.properties: no broker opens this dir")
     else:
-        try:
+        with damage_told(properties, report):
             state.properties = text_files.meta_properties(properties)
             report.saw(properties)
-        except text_files.Damage as error:
-            report.error("malformed", properties, str(error), position=error.position)
-        except OSError as error:
-            report.error("unreadable", properties, error.strerror or str(error))
     mark = files.get(clean_shutdown.FILE_NAME)
     if mark is None:
         report.info("unclean", state.files.path, "the broker was not stopped in order, or is running")
         return
-    try:
+    with damage_told(mark, report):
         state.broker_epoch = text_files.clean_shutdown(mark)
         report.saw(mark)
-    except text_files.Damage as error:
-        report.error("malformed", mark, str(error), position=error.position)
-    except OSError as error:
-        report.error("unreadable", mark, error.strerror or str(error))
 
 
 def _check_offsets(path: Path, name: str, offsets: Offsets, state: LogDirState, report: Report) -> None:

@@ -10,7 +10,7 @@ from pybroker.native.walk import SegmentWalk, WalkRow, WalkTotals
 from pybroker.storage.offline import binary_files, text_files, transactions
 from pybroker.storage.offline.check_epochs import EpochRun, check_epochs
 from pybroker.storage.offline.check_indexes import Indexes
-from pybroker.storage.offline.findings import INFO, WARNING, Report, unreadable_told
+from pybroker.storage.offline.findings import INFO, WARNING, Report, damage_told, unreadable_told
 from pybroker.storage.offline.layout import PartitionFiles, Segment
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.segment_findings import tell_row
@@ -67,8 +67,7 @@ def check_partition(files: PartitionFiles, context: PartitionContext, report: Re
         with unreadable_told(files.mark, report):
             _check_mark(files, files.mark, context, report)
     if files.metadata is not None:
-        with unreadable_told(files.metadata, report):
-            state.topic_id = _read_topic_id(files.metadata, report)
+        state.topic_id = _read_topic_id(files.metadata, report)
         if files.is_metadata_log and state.topic_id not in (None, METADATA_TOPIC_ID):
             report.error("topic-id", files.metadata, "the metadata log has another topic id in every Apache Kafka")
     return state
@@ -227,25 +226,22 @@ def _check_epoch_file(
 
 def _check_snapshots(files: PartitionFiles, context: PartitionContext, state: PartitionState, report: Report) -> None:
     for offset, path in files.producer_snapshots:
-        try:
-            snapshot = binary_files.read_producer_snapshot(path)
-        except OSError as error:
-            report.error("unreadable", path, error.strerror or str(error))
-            continue
-        report.saw(path)
-        if snapshot.problem:
-            report.error("snapshot", path, snapshot.problem, position=0)
-            continue
-        if offset > state.end_offset and not state.is_damaged and not context.alone:
-            report.error(
-                "snapshot", path, f"it is of offset {offset}, the log ends at {state.end_offset}", offset=offset
-            )
-        for entry in snapshot.entries:
-            if entry.last_offset >= offset or entry.producer_id < 0 or entry.transaction_first_offset >= offset:
-                text = (
-                    f"producer {entry.producer_id} has last offset {entry.last_offset}, beyond the snapshot's {offset}"
-                )
-                report.error("snapshot", path, text, offset=entry.last_offset)
+        with unreadable_told(path, report):
+            _check_snapshot(offset, path, context, state, report)
+
+
+def _check_snapshot(offset: int, path: Path, context: PartitionContext, state: PartitionState, report: Report) -> None:
+    snapshot = binary_files.read_producer_snapshot(path)
+    report.saw(path)
+    if snapshot.problem:
+        report.error("snapshot", path, snapshot.problem, position=0)
+        return
+    if offset > state.end_offset and not state.is_damaged and not context.alone:
+        report.error("snapshot", path, f"it is of offset {offset}, the log ends at {state.end_offset}", offset=offset)
+    for entry in snapshot.entries:
+        if entry.last_offset >= offset or entry.producer_id < 0 or entry.transaction_first_offset >= offset:
+            text = f"producer {entry.producer_id} has last offset {entry.last_offset}, beyond the snapshot's {offset}"
+            report.error("snapshot", path, text, offset=entry.last_offset)
 
 
 def _check_mark(files: PartitionFiles, path: Path, context: PartitionContext, report: Report) -> None:
@@ -268,10 +264,8 @@ def _check_mark(files: PartitionFiles, path: Path, context: PartitionContext, re
 
 
 def _read_topic_id(path: Path, report: Report) -> bytes | None:
-    try:
+    topic_id = None
+    with damage_told(path, report):
         topic_id = text_files.partition_metadata(path)
-    except text_files.Damage as error:
-        report.error("malformed", path, str(error), position=error.position)
-        return None
-    report.saw(path)
+        report.saw(path)
     return topic_id

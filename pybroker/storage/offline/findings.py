@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pybroker.storage.offline.text_files import Damage
+
 ERROR = "error"
 """Bytes are damaged, or files contradict each other so that a broker would serve something wrong."""
 WARNING = "warning"
@@ -103,3 +105,13 @@ def unreadable_told(path: Path, report: Report) -> Iterator[None]:
         yield
     except OSError as error:
         report.error("unreadable", Path(error.filename) if error.filename else path, error.strerror or str(error))
+
+
+@contextmanager
+def damage_told(path: Path, report: Report) -> Iterator[None]:
+    """The same for a text file, whose damage is another finding."""
+    with unreadable_told(path, report):
+        try:
+            yield
+        except Damage as error:
+            report.error("malformed", path, str(error), position=error.position)
