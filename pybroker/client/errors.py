@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pybroker.protocol.errors import ErrorCode, is_retriable
+from pybroker.protocol.errors import ErrorCode, is_retriable, known_code
 
 _MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
@@ -33,7 +33,7 @@ class RequestError(ClientError):
     """A broker's answer was an error. `code` is Kafka's."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        self.code = error_code(code)
+        self.code = known_code(code)
         name = self.code.name if self.code is not ErrorCode.UNKNOWN_SERVER_ERROR else f"error {code}"
         meaning = message or _MEANINGS.get(self.code)
         super().__init__(f"{what}: {meaning} ({name})" if meaning else f"{what}: {name}")
@@ -42,14 +42,6 @@ class RequestError(ClientError):
     def is_retriable(self) -> bool:
         """Whether the same request may succeed in a moment."""
         return is_retriable(self.code)
-
-
-def error_code(code: int) -> ErrorCode:
-    """UNKNOWN_SERVER_ERROR for one that Kafka got after our table was made."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def check(what: str, code: int, message: str | None = None) -> None:
