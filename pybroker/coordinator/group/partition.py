@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-#: Longer names are not remembered.
-_KEPT_NAME_LENGTH = 256
+from pybroker.coordinator.group.name_cache import cached_by_group
 
 
 def java_string_hash(text: str) -> int:
@@ -17,17 +14,9 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@cached_by_group(maxsize=65_536)
 def group_partition(group_id: str, partition_count: int) -> int:
     """The partition of a group when the topic has that many."""
-    # Anybody may ask for groups of any name, up to 32 KiB long.
-    is_kept = len(group_id) <= _KEPT_NAME_LENGTH
-    return _kept_partition(group_id, partition_count) if is_kept else _partition(group_id, partition_count)
-
-
-def _partition(group_id: str, partition_count: int) -> int:
     value = java_string_hash(group_id)
     # Java's abs() of the smallest int has no result; Kafka takes 0.
     return 0 if value == -(1 << 31) else abs(value) % partition_count
-
-
-_kept_partition = lru_cache(maxsize=65_536)(_partition)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from pybroker.coordinator.group.name_cache import cached_by_group
 from pybroker.coordinator.group.offset_store import OffsetEntry
 from pybroker.coordinator.outcome import CoordinatorRecord
 from pybroker.protocol import coordinator_records, fixed_fields
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_WITH_RETENTION_VERSION = 1
 _GROUP_METADATA_VERSION = 3
-#: Names of groups may have 32 KiB; what was made of longer ones than this is not kept.
-_KEPT_NAME_LENGTH = 256
 _VALUE_PREFIX = coordinator_records.value_prefix(_OFFSET_COMMIT_VERSION)
 
 
@@ -77,18 +76,11 @@ def _value_head() -> FixedFields:
     return fields
 
 
+@cached_by_group(maxsize=4_096)
 def _offset_key_head(group_id: str, topic: str) -> bytes:
     """An offset's key up to the partition. A consumer commits the same few topics again and again."""
-    is_kept = len(group_id) <= _KEPT_NAME_LENGTH
-    return _kept_key_head(group_id, topic) if is_kept else _encoded_key_head(group_id, topic)
-
-
-def _encoded_key_head(group_id: str, topic: str) -> bytes:
     key = coordinator_records.encode_key(m.OffsetCommitKey(group=group_id, topic=topic, partition=0))
     return key[: -_key_tail().layout.size]
-
-
-_kept_key_head = lru_cache(maxsize=4_096)(_encoded_key_head)
 
 
 def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
