@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
-from daemon_client import config_for, connected, running
+from daemon_client import Client, config_for, connected, running
 from test_moves import alter, config, filled, read_all, value
 
 from pybroker.native.broker import BrokerOptions, NativeBroker
@@ -72,23 +72,28 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(
         native.close()
 
 
+async def fail_in_the_switch(daemon: Daemon, client: Client, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move the log to `target`; renaming the copy there fails with EIO."""
+    rename = os.rename
+
+    def fail(source: Path, to: Path) -> None:
+        if str(source).endswith("-future"):
+            raise OSError(errno.EIO, "of a test", str(source))
+        rename(source, to)
+
+    monkeypatch.setattr(log_mover.os, "rename", fail)
+    assert await alter(client, target) == 0
+    await until_async(lambda: not daemon.services.mover._tasks)
+    monkeypatch.undo()
+
+
 def test_a_move_whose_target_fails_in_the_switch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old dir was renamed, renaming the copy fails with EIO; a start without the target; the target is mended."""
     fast = {"log_segment_delete_delay_ms": "0"}
 
     async def run() -> None:
         async with filled(tmp_path, 3, **fast) as (daemon, client):
-            rename = os.rename
-
-            def fail(source: Path, target: Path) -> None:
-                if str(source).endswith("-future"):
-                    raise OSError(errno.EIO, "of a test", str(source))
-                rename(source, target)
-
-            monkeypatch.setattr(log_mover.os, "rename", fail)
-            assert await alter(client, tmp_path / "b") == 0
-            await until_async(lambda: not daemon.services.mover._tasks)
-            monkeypatch.undo()
+            await fail_in_the_switch(daemon, client, tmp_path / "b", monkeypatch)
         (tmp_path / "b").rename(tmp_path / "b-away")
         (tmp_path / "b").write_bytes(b"")  # no directory: as good as a dead disk
         async with running(config(tmp_path, **fast)) as daemon:
@@ -139,17 +144,7 @@ def test_a_move_whose_target_comes_back_as_an_empty_disk_loses_nothing(
 
     async def run() -> None:
         async with filled(tmp_path, 3, **fast) as (daemon, client):
-            rename = os.rename
-
-            def fail(source: Path, target: Path) -> None:
-                if str(source).endswith("-future"):
-                    raise OSError(errno.EIO, "of a test", str(source))
-                rename(source, target)
-
-            monkeypatch.setattr(log_mover.os, "rename", fail)
-            assert await alter(client, tmp_path / "b") == 0
-            await until_async(lambda: not daemon.services.mover._tasks)
-            monkeypatch.undo()
+            await fail_in_the_switch(daemon, client, tmp_path / "b", monkeypatch)
         (tmp_path / "b").rename(tmp_path / "b-away")
         (tmp_path / "b").mkdir()
         for _ in range(2):
