@@ -320,6 +320,10 @@ static int64_t uring_write_start(pb_loop *loop, pb_op *op, int file, struct iove
     struct io_uring_sqe *sqe = next_sqe(loop);
     io_uring_prep_writev2(sqe, file, iov, (unsigned)count, (uint64_t)position, op->durable ? RWF_DSYNC : 0);
     io_uring_sqe_set_data(sqe, op);
+    /* Of what is submitted at once the kernel begins writes last: sends that follow would keep this one from the disk.
+     * What is refused now is submitted by the turn. */
+    if (op->durable)
+        (void)io_uring_submit(&loop->ring);
     return PB_IO_PENDING;
 }
 

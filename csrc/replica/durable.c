@@ -168,24 +168,23 @@ static void note_company(pb_partition *partition, int count)
         partition->company--;
 }
 
-/* The end of a round, or of there being any. Takes the lock over and releases it. */
-static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_reactor *here)
+/* The end of a round, or of there being any. What has ended goes to `finished`, which is to be settled. Takes the lock
+ * over and releases it. */
+static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_link *finished)
 {
-    pb_link finished;
-    pb_list_init(&finished);
     bool failed = pb_log_failed(partition->log);
     bool broke = failed && !partition->broken;
     partition->broken = partition->broken || failed;
     if (!failed) {
-        pb_durable_advance(partition, durable_bytes, &finished);
+        pb_durable_advance(partition, durable_bytes, finished);
     } else {
         pb_durable_wake(partition, INT64_MAX);
         pb_followers_wake(partition, INT64_MAX);
-        pb_followers_fail_appends(partition, PB_KAFKA_KAFKA_STORAGE_ERROR, &finished);
+        pb_followers_fail_appends(partition, PB_KAFKA_KAFKA_STORAGE_ERROR, finished);
     }
-    int ended_count = end_unsynced(partition, &finished);
+    int ended_count = end_unsynced(partition, finished);
     note_company(partition, ended_count);
-    pb_durable_end_duplicates(partition, &finished);
+    pb_durable_end_duplicates(partition, finished);
     pb_hot_after_round(partition);
     bool again = needs_sync(partition);
     partition->syncing = again;
@@ -194,8 +193,17 @@ static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, 
     pthread_mutex_unlock(&partition->lock);
     if (broke)
         partition->failed(partition, PB_SYNC_FAILED, result);
-    pb_durable_settle(&finished, here);
     return (pb_sync_outcome){.again = again, .ended_count = ended_count};
+}
+
+/* The same, settled. */
+static pb_sync_outcome conclude_here(pb_partition *partition, int64_t durable_bytes, int result)
+{
+    pb_link finished;
+    pb_list_init(&finished);
+    pb_sync_outcome outcome = conclude(partition, durable_bytes, result, &finished);
+    pb_durable_settle(&finished, NULL);
+    return outcome;
 }
 
 void pb_durable_fail(pb_partition *partition, int result)
@@ -204,7 +212,7 @@ void pb_durable_fail(pb_partition *partition, int result)
     if (!partition->syncing) {
         partition->syncing = true;
         partition->readers++;
-        (void)conclude(partition, 0, result, NULL);
+        (void)conclude_here(partition, 0, result);
         return;
     }
     bool broke = !partition->broken;
@@ -240,7 +248,7 @@ void pb_durable_allow_syncs(pb_partition *partition)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
-    if (conclude(partition, INT64_MAX, -EIO, NULL).again)
+    if (conclude_here(partition, INT64_MAX, -EIO).again)
         partition->sync_due(partition);
 }
 
@@ -255,7 +263,7 @@ bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round)
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
     if (!pb_log_sync_begin(partition->log, round)) {
-        (void)conclude(partition, 0, -EIO, NULL);
+        (void)conclude_here(partition, 0, -EIO);
         return false;
     }
     pb_durable_note_begin(partition);
@@ -283,14 +291,23 @@ static int64_t count_durable(pb_partition *partition, const pb_log_sync_round *r
     return bytes;
 }
 
-pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here)
+pb_sync_outcome pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_link *finished)
 {
     pthread_mutex_lock(&partition->lock);
     PB_ASSERT(partition->syncing);
     partition->rounding = false;
     pb_log_sync_end(partition->log, round, result);
-    pb_sync_outcome outcome = conclude(partition, count_durable(partition, round, result), result, here);
+    pb_sync_outcome outcome = conclude(partition, count_durable(partition, round, result), result, finished);
     pb_log_sync_release(round);
+    return outcome;
+}
+
+pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result)
+{
+    pb_link finished;
+    pb_list_init(&finished);
+    pb_sync_outcome outcome = pb_durable_end_round(partition, round, result, &finished);
+    pb_durable_settle(&finished, NULL);
     return outcome;
 }
 
@@ -326,7 +343,7 @@ int pb_partition_sync_written(pb_partition *partition, pb_failure *failure)
             return pb_fail(failure, -EIO, "an earlier sync of %s-%d failed, and its log has to be opened again",
                            partition->topic, partition->index);
         result = pb_partition_sync_run(partition, &round, failure);
-        if (pb_partition_sync_end(partition, &round, result, NULL).again)
+        if (pb_partition_sync_end(partition, &round, result).again)
             partition->sync_due(partition);
     } while (result == 0 && round.more);
     return result;

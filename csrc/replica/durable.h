@@ -27,6 +27,8 @@ bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor);
 void pb_durable_write(pb_partition *partition);
 /* A round has begun. */
 void pb_durable_note_begin(pb_partition *partition);
+/* Without the lock: it has ended with `result`. What waited for it goes to `finished`, which is to be settled. */
+pb_sync_outcome pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_link *finished);
 
 /* Without the lock: the log has failed outside of a sync. What waits for one ends, now or with the round under way. */
 void pb_durable_fail(pb_partition *partition, int result);

@@ -40,24 +40,24 @@ static int64_t start(pb_partition *partition)
 }
 
 /* End the round, and count what it took and how many appends it let end. true: another one is due. */
-static bool end_round(pb_partition *partition, int result)
+static bool end_round(pb_partition *partition, int result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;
     int64_t taken_ns = partition->io->ops->monotonic_ns(partition->io) - partition->round_began_ns;
     pb_histogram_add(&reactor->counters.sync_us, taken_ns / 1000);
-    pb_sync_outcome outcome = pb_partition_sync_end(partition, &partition->round, result, reactor);
+    pb_sync_outcome outcome = pb_durable_end_round(partition, &partition->round, result, finished);
     pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
     return outcome.again;
 }
 
 /* The write has come to `result`. true: the next one is to be started. */
-static bool finish(pb_partition *partition, int64_t result)
+static bool finish(pb_partition *partition, int64_t result, pb_link *finished)
 {
     if (result == -EAGAIN)
         return true;
     pb_reactor *reactor = partition->round_reactor;
     result = pb_log_sync_end_write(partition->log, &partition->round_write, result);
-    if (!end_round(partition, (int)result))
+    if (!end_round(partition, (int)result, finished))
         return false;
     pthread_mutex_lock(&partition->lock);
     bool begun = pb_durable_begin_write(partition, reactor);
@@ -67,12 +67,20 @@ static bool finish(pb_partition *partition, int64_t result)
     return begun;
 }
 
+/* From one write to the next. Answers come last: the disk writes while they are sent. */
+static void go_on(pb_partition *partition, int64_t result)
+{
+    pb_reactor *reactor = partition->round_reactor;
+    pb_link finished;
+    pb_list_init(&finished);
+    while (result != PB_IO_PENDING && finish(partition, result, &finished))
+        result = start(partition);
+    pb_durable_settle(&finished, reactor);
+}
+
 void pb_durable_write(pb_partition *partition)
 {
-    int64_t result;
-    do
-        result = start(partition);
-    while (result != PB_IO_PENDING && finish(partition, result));
+    go_on(partition, start(partition));
 }
 
 static void wrote(pb_op *op, int64_t result)
@@ -80,7 +88,6 @@ static void wrote(pb_op *op, int64_t result)
     pb_partition *partition = PB_CONTAINER(op, pb_partition, round_op);
     PB_ASSERT(partition->round_reactor->holds > 0);
     partition->round_reactor->holds--;
-    if (finish(partition, result))
-        pb_durable_write(partition);
+    go_on(partition, result);
     pb_partition_release(partition);
 }

@@ -355,9 +355,8 @@ typedef struct pb_sync_outcome {
     bool again;      /* another round is due */
     int ended_count; /* appends that ended with this one */
 } pb_sync_outcome;
-/* With the result of run: move the durable end and the high watermark, end appends. On the reactor `here`, or with NULL
- * on another thread. */
-pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result, pb_reactor *here);
+/* With the result of run: move the durable end and the high watermark, end appends. Off the reactors. */
+pb_sync_outcome pb_partition_sync_end(pb_partition *partition, pb_log_sync_round *round, int result);
 /* Sync what is written by now. Blocking, off the reactors. */
 int pb_partition_sync_written(pb_partition *partition, pb_failure *failure);
 /* Cut the log so that `offset` is its end, while it is not served. Blocking. */

@@ -37,7 +37,7 @@ static int64_t now_ns(const pb_syncer *syncer)
 static void finish(pb_syncer *syncer, pb_partition *partition, pb_log_sync_round *round, int result)
 {
     PB_ASSERT(partition != NULL);
-    pb_sync_outcome outcome = pb_partition_sync_end(partition, round, result, NULL);
+    pb_sync_outcome outcome = pb_partition_sync_end(partition, round, result);
     pthread_mutex_lock(&syncer->lock);
     pb_histogram_add(&syncer->commit_appends, outcome.ended_count);
     if (outcome.again) {
@@ -332,7 +332,7 @@ void pb_syncer_submit(pb_syncer *syncer, pb_partition *partition)
         syncer->io->ops->thread_wake(sleeper);
     pb_log_sync_round round;
     while (!running && pb_partition_sync_begin(partition, &round) &&
-           pb_partition_sync_end(partition, &round, pb_partition_sync_run(partition, &round, NULL), NULL).again)
+           pb_partition_sync_end(partition, &round, pb_partition_sync_run(partition, &round, NULL)).again)
         ;
 }
 

@@ -4,7 +4,13 @@
 #include "replica/durable.h"
 #include "tests/log/log_fixture.h"
 
-enum { RING_BYTES = 64 << 10, SMALL_BYTES = 1000, LARGE_BYTES = 100000 /* more than the ring takes */ };
+enum {
+    RING_BYTES = 64 << 10,
+    SMALL_BYTES = 1000,
+    LARGE_BYTES = 100000, /* more than the ring takes */
+    MEDIUM_BYTES = 20000,
+    UNZEROED_BYTES = 1 << 20, /* so many come before the first that zeros are written for */
+};
 
 static fixture f;
 static pb_io_ops ops;
@@ -13,6 +19,9 @@ static char rings[64];
 static pb_reactor reactor;
 static pb_partition *partition;
 static int syncs_due, flushes_due, failure_count, ended_count, last_error;
+static pb_op *started; /* a durable write that has not ended */
+static int64_t started_result;
+static int start_count, starts_at_end; /* by now, and when the last append ended */
 
 static void note_sync(pb_partition *of)
 {
@@ -37,10 +46,24 @@ static void wake_nobody(pb_loop *loop)
     CHECK(loop == NULL);
 }
 
-static int64_t write_at_once(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
+static int64_t start_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     CHECK(loop == NULL && op != NULL);
-    return fixture_ops->file_write(f.io, file, iov, count, position);
+    if (!op->durable)
+        return fixture_ops->file_write(f.io, file, iov, count, position);
+    CHECK(started == NULL);
+    started = op;
+    started_result = fixture_ops->file_write_durable(f.io, file, iov, count, position);
+    start_count++;
+    return PB_IO_PENDING;
+}
+
+static void end_write(void)
+{
+    pb_op *op = started;
+    CHECK(op != NULL);
+    started = NULL;
+    op->done(op, started_result);
 }
 
 static void end_append(pb_partition_append_op *op, pb_reactor *here)
@@ -48,16 +71,18 @@ static void end_append(pb_partition_append_op *op, pb_reactor *here)
     CHECK(here == NULL || here == &reactor);
     ended_count++;
     last_error = op->append.error;
+    starts_at_end = start_count;
     free(op->append.bytes);
     free(op);
 }
 
-static void begin(void)
+static void begin(int64_t segment_bytes)
 {
     fixture_init(&f);
     ops = *fixture_ops;
     ops.loop_wake = wake_nobody;
-    ops.write_start = write_at_once;
+    ops.write_start = start_write;
+    ops.starts_durable_writes = true;
     f.io->ops = &ops;
     strcpy(rings, "/dev/shm/pb-hot-test-XXXXXX");
     CHECK(mkdtemp(rings) != NULL);
@@ -68,7 +93,7 @@ static void begin(void)
     CHECK_INT(pb_ring_pool_add_log_dir(f.options.rings, "/tmp", directory_id), 0);
     strcpy(identity.topic, "t");
     f.options.ring_identity = &identity;
-    f.options.config.segment_bytes = 1 << 20; /* so little that no zeros are written ahead */
+    f.options.config.segment_bytes = segment_bytes;
     fixture_open(&f);
     CHECK_INT(pb_log_heat(f.log, &f.guard), 0);
     const pb_partition_rules rules = {.min_insync_replicas = 1, .durable_acks = true};
@@ -79,7 +104,8 @@ static void begin(void)
     pb_partition_start_leading(partition, 0);
     memset(&reactor, 0, sizeof reactor);
     reactor.io = f.io;
-    syncs_due = flushes_due = failure_count = ended_count = 0;
+    syncs_due = flushes_due = failure_count = ended_count = start_count = 0;
+    started = NULL;
 }
 
 /* Nobody has it any more: it can be taken. */
@@ -109,9 +135,19 @@ static void produce(int value_length)
     pb_partition_pump(partition, &reactor);
 }
 
+/* A round as a thread makes it. */
+static void sync_by_thread(void)
+{
+    pb_log_sync_round round;
+    CHECK(pb_partition_sync_begin(partition, &round));
+    int result = pb_partition_sync_run(partition, &round, NULL);
+    CHECK_INT(result, 0);
+    CHECK(!pb_partition_sync_end(partition, &round, result).again);
+}
+
 TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
 {
-    begin();
+    begin(UNZEROED_BYTES); /* so little that no zeros are written ahead */
     produce(SMALL_BYTES);
     CHECK_INT(syncs_due, 1);
     produce(LARGE_BYTES);
@@ -131,7 +167,7 @@ TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
 
 TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
 {
-    begin();
+    begin(UNZEROED_BYTES);            /* so little that no zeros are written ahead */
     pb_durable_stop_syncs(partition); /* as for a roll, which cannot be while somebody writes */
     produce(LARGE_BYTES);
     CHECK(partition->waits && flushes_due == 0);
@@ -142,13 +178,33 @@ TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
     CHECK(!pb_partition_flush(partition, NULL).again);
     pb_reactor_drain(&reactor);
     CHECK_INT(syncs_due, 1);
-    pb_log_sync_round round;
-    CHECK(pb_partition_sync_begin(partition, &round));
-    int result = pb_partition_sync_run(partition, &round, NULL);
-    CHECK_INT(result, 0);
-    CHECK(!pb_partition_sync_end(partition, &round, result, NULL).again);
+    sync_by_thread();
     CHECK_INT(ended_count, 1);
     CHECK_INT(last_error, 0);
+    end();
+}
+
+TEST(what_gathered_is_being_written_when_the_answers_of_the_last_round_go)
+{
+    begin(64 << 20);
+    pb_log_guard guard = pb_partition_guard(partition);
+    CHECK_INT(pb_log_write_zeros(f.log, &guard, NULL), 0);
+    while (pb_log_active(f.log)->size_bytes < UNZEROED_BYTES + MEDIUM_BYTES) {
+        produce(MEDIUM_BYTES);
+        produce(MEDIUM_BYTES); /* the first has company, so a reactor will not leave it to a thread */
+        sync_by_thread();
+    }
+    int before = ended_count;
+    produce(SMALL_BYTES);
+    CHECK_INT(start_count, 1);
+    produce(SMALL_BYTES);
+    produce(SMALL_BYTES);
+    CHECK(start_count == 1 && ended_count == before);
+    end_write();
+    CHECK(ended_count == before + 1 && starts_at_end == 2);
+    end_write();
+    CHECK(ended_count == before + 3 && last_error == 0);
+    CHECK(start_count == 2 && started == NULL);
     end();
 }
 
