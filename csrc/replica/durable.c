@@ -17,8 +17,6 @@
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
-enum { COMPANY_MAX = 16 };
-
 static bool ends_after(const pb_append *append, int64_t end)
 {
     return append->base_offset + append->record_count > end;
@@ -159,15 +157,6 @@ static int end_unsynced(pb_partition *partition, pb_link *finished)
     return count;
 }
 
-/* A sync has ended so many appends. */
-static void note_company(pb_partition *partition, int count)
-{
-    if (count > 1)
-        partition->company = partition->company + 2 < COMPANY_MAX ? partition->company + 2 : COMPANY_MAX;
-    else if (partition->company > 0)
-        partition->company--;
-}
-
 /* The end of a round, or of there being any. What has ended goes to `finished`, which is to be settled. Takes the lock
  * over and releases it. */
 static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, int result, pb_link *finished)
@@ -183,7 +172,6 @@ static pb_sync_outcome conclude(pb_partition *partition, int64_t durable_bytes, 
         pb_followers_fail_appends(partition, PB_KAFKA_KAFKA_STORAGE_ERROR, finished);
     }
     int ended_count = end_unsynced(partition, finished);
-    note_company(partition, ended_count);
     pb_durable_end_duplicates(partition, finished);
     pb_hot_after_round(partition);
     bool again = needs_sync(partition);

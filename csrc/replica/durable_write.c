@@ -1,8 +1,7 @@
 /*
  * Syncs that are one write of a hot log: the reactor that wrote the last appends starts them on its loop, and ends them
- * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. A lone append is
- * answered sooner by a thread, which waits for the disk itself: the kernel ends a loop's durable write by a worker.
- * Only one reactor has the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
+ * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. Only one reactor has the
+ * partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
  */
 #include "replica/durable.h"
 
@@ -13,8 +12,7 @@ static void wrote(pb_op *op, int64_t result);
 bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
 {
     PB_ASSERT(partition->syncing && !partition->rounding);
-    if (!partition->io->ops->starts_durable_writes || partition->company == 0 ||
-        (partition->flushing && !partition->filling) ||
+    if (!partition->io->ops->starts_durable_writes || (partition->flushing && !partition->filling) ||
         !pb_log_sync_begin_write(partition->log, &partition->round, &partition->round_write))
         return false;
     pb_durable_note_begin(partition);

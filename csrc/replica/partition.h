@@ -180,7 +180,6 @@ struct pb_partition {
     pb_heat heat;
     int64_t hot_bytes_per_second; /* so busy it becomes hot */
     bool syncing;                 /* a sync is due or under way, or the log is being cut: one at a time */
-    int company;                  /* > 0: syncs have ended several appends each lately */
     bool rounding;                /* and is a write of the hot log's ring: who flushes keeps off it */
     int64_t high_watermark;
     pb_link unsynced;               /* with durable acks: appends that are written and wait for a sync, oldest first */
