@@ -11,9 +11,9 @@
 #include "log/state.h"
 
 enum {
-    PURGE_MOST_PIECES = 16,  /* at a time: larger ones hold up a write for longer than they help */
-    PURGE_TIMES_AS_FAST = 2, /* as others fill the disk shall files go, at least */
-    PURGE_FAR_FASTER = 16,
+    PURGE_MOST_PIECES = 16,   /* at a time: larger ones hold up a write for longer than they help */
+    PURGE_LEAD_PERCENT = 125, /* of what others take of the disk meanwhile shall go, at least, */
+    PURGE_FAR_LEAD_PERCENT = 400,
 };
 
 int pb_log_set_start_offset(pb_log *log, int64_t offset)
@@ -75,14 +75,14 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
     return rc;
 }
 
-/* A file went while others took so much of the disk: in larger pieces the next one, unless twice as much could go as
- * comes, and in smaller ones when far more could. Logs that are written faster than they go would fill the disk,
- * whatever their retention; and little pieces disturb least. */
+/* A file went while others took so much of the disk: in larger pieces the next one, unless a little more went than
+ * came, and in smaller ones when far more did. Logs that are written faster than they go would fill the disk, whatever
+ * their retention; and little pieces, no faster than they have to go, disturb least. */
 static void pace_purge(pb_log *log, int64_t gone_bytes, int64_t taken_bytes)
 {
-    if (taken_bytes > gone_bytes / PURGE_TIMES_AS_FAST && log->purge_pieces < PURGE_MOST_PIECES)
+    if (taken_bytes * PURGE_LEAD_PERCENT / 100 > gone_bytes && log->purge_pieces < PURGE_MOST_PIECES)
         log->purge_pieces *= 2;
-    else if (taken_bytes < gone_bytes / PURGE_FAR_FASTER && log->purge_pieces > 1)
+    else if (taken_bytes * PURGE_FAR_LEAD_PERCENT / 100 < gone_bytes && log->purge_pieces > 1)
         log->purge_pieces /= 2;
 }
 
