@@ -1,7 +1,7 @@
 /*
  * Syncs that are one write of a hot log: the reactor that wrote the last appends starts them on its loop, and ends them
- * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. Only one reactor has the
- * partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
+ * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. Only one reactor has
+ * the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
  */
 #include "replica/durable.h"
 
@@ -12,7 +12,9 @@ static void wrote(pb_op *op, int64_t result);
 bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
 {
     PB_ASSERT(partition->syncing && !partition->rounding);
-    if (!partition->io->ops->starts_durable_writes || (partition->flushing && !partition->filling) ||
+    /* Without its thread, what is left of a reactor runs where nobody turns its loop. */
+    if (reactor->thread == NULL || !partition->io->ops->starts_durable_writes ||
+        (partition->flushing && !partition->filling) ||
         !pb_log_sync_begin_write(partition->log, &partition->round, &partition->round_write))
         return false;
     pb_durable_note_begin(partition);
@@ -58,7 +60,8 @@ static bool finish(pb_partition *partition, int64_t result, pb_link *finished)
     if (!end_round(partition, (int)result, finished))
         return false;
     pthread_mutex_lock(&partition->lock);
-    bool begun = pb_durable_begin_write(partition, reactor);
+    /* What is short for the moment a thread waits for. */
+    bool begun = result == 0 && pb_durable_begin_write(partition, reactor);
     pthread_mutex_unlock(&partition->lock);
     if (!begun)
         partition->sync_due(partition);

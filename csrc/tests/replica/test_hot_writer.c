@@ -184,7 +184,8 @@ TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
     end();
 }
 
-TEST(what_gathered_is_being_written_when_the_answers_of_the_last_round_go)
+/* On a reactor that runs, with zeros where the next batches go: their syncs are its writes. */
+static void begin_with_zeros(void)
 {
     begin(64 << 20);
     pb_log_guard guard = pb_partition_guard(partition);
@@ -193,17 +194,48 @@ TEST(what_gathered_is_being_written_when_the_answers_of_the_last_round_go)
         produce(MEDIUM_BYTES);
         sync_by_thread();
     }
-    int before = ended_count;
+    reactor.thread = (pb_thread *)&reactor;
+    syncs_due = ended_count = 0;
+}
+
+TEST(what_gathered_is_being_written_when_the_answers_of_the_last_round_go)
+{
+    begin_with_zeros();
     produce(SMALL_BYTES);
     CHECK_INT(start_count, 1);
     produce(SMALL_BYTES);
     produce(SMALL_BYTES);
-    CHECK(start_count == 1 && ended_count == before);
+    CHECK(start_count == 1 && ended_count == 0);
     end_write();
-    CHECK(ended_count == before + 1 && starts_at_end == 2);
+    CHECK(ended_count == 1 && starts_at_end == 2);
     end_write();
-    CHECK(ended_count == before + 3 && last_error == 0);
-    CHECK(start_count == 2 && started == NULL);
+    CHECK(ended_count == 3 && last_error == 0);
+    CHECK(start_count == 2 && started == NULL && syncs_due == 0);
+    end();
+}
+
+TEST(a_round_for_which_there_is_no_memory_is_tried_again_by_a_thread)
+{
+    begin_with_zeros();
+    produce(SMALL_BYTES);
+    started_result = -ENOMEM;
+    end_write();
+    CHECK(ended_count == 0 && start_count == 1);
+    CHECK_INT(syncs_due, 1);
+    sync_by_thread();
+    CHECK(ended_count == 1 && last_error == 0 && failure_count == 0);
+    end();
+}
+
+TEST(a_reactor_that_has_ended_starts_no_write)
+{
+    begin_with_zeros();
+    reactor.thread = NULL;
+    produce(SMALL_BYTES);
+    CHECK_INT(start_count, 0);
+    CHECK_INT(syncs_due, 1);
+    sync_by_thread();
+    CHECK_INT(ended_count, 1);
     end();
 }
 
