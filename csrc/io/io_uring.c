@@ -1,5 +1,6 @@
 /*
- * The io_uring backend: operations are queued as they start and reach the kernel in one io_uring_enter per loop turn.
+ * The io_uring backend: operations are queued as they start and reach the kernel in one io_uring_enter per loop turn;
+ * a durable write, and what is queued before it, at once.
  *
  * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that
  * turns it first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the

@@ -11,9 +11,9 @@
 #include "log/state.h"
 
 enum {
-    PURGE_MOST_PIECES = 16,   /* at a time: larger ones hold up a write for longer than they help */
-    PURGE_LEAD_PERCENT = 125, /* of what others take of the disk meanwhile shall go, at least, */
-    PURGE_FAR_LEAD_PERCENT = 400,
+    PURGE_MOST_PIECES = 16,       /* at a time: larger ones hold up a write for longer than they help */
+    PURGE_LEAD_PERCENT = 125,     /* of what others take of the disk meanwhile shall go, at least, */
+    PURGE_FAR_LEAD_PERCENT = 400, /* and no more than this, if smaller pieces do */
 };
 
 int pb_log_set_start_offset(pb_log *log, int64_t offset)

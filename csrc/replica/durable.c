@@ -285,11 +285,8 @@ pb_sync_outcome pb_durable_end_round(pb_partition *partition, pb_log_sync_round 
     PB_ASSERT(partition->syncing);
     partition->rounding = false;
     pb_log_sync_end(partition->log, round, result);
-    int64_t durable_bytes = count_durable(partition, round, result);
-    pb_log_sync_round ended = *round; /* a reactor's is the partition's own, and without the lock the next one's */
-    round->count = 0;
-    pb_sync_outcome outcome = conclude(partition, durable_bytes, result, finished);
-    pb_log_sync_release(&ended);
+    pb_sync_outcome outcome = conclude(partition, count_durable(partition, round, result), result, finished);
+    pb_log_sync_release(round);
     return outcome;
 }
 

@@ -45,7 +45,8 @@ static bool end_round(pb_partition *partition, int result, pb_link *finished)
     pb_reactor *reactor = partition->round_reactor;
     int64_t taken_ns = partition->io->ops->monotonic_ns(partition->io) - partition->round_began_ns;
     pb_histogram_add(&reactor->counters.sync_us, taken_ns / 1000);
-    pb_sync_outcome outcome = pb_durable_end_round(partition, &partition->round, result, finished);
+    pb_log_sync_round round = partition->round; /* once this one has ended, that is the next one's */
+    pb_sync_outcome outcome = pb_durable_end_round(partition, &round, result, finished);
     pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
     return outcome.again;
 }

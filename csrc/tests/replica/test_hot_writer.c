@@ -108,6 +108,12 @@ static void begin(int64_t segment_bytes)
     started = NULL;
 }
 
+/* A segment ends where zeros would begin. */
+static void begin_without_zeros(void)
+{
+    begin(UNZEROED_BYTES);
+}
+
 /* Nobody has it any more: it can be taken. */
 static void end(void)
 {
@@ -147,7 +153,7 @@ static void sync_by_thread(void)
 
 TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
 {
-    begin(UNZEROED_BYTES); /* so little that no zeros are written ahead */
+    begin_without_zeros();
     produce(SMALL_BYTES);
     CHECK_INT(syncs_due, 1);
     produce(LARGE_BYTES);
@@ -167,7 +173,7 @@ TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
 
 TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
 {
-    begin(UNZEROED_BYTES);            /* so little that no zeros are written ahead */
+    begin_without_zeros();
     pb_durable_stop_syncs(partition); /* as for a roll, which cannot be while somebody writes */
     produce(LARGE_BYTES);
     CHECK(partition->waits && flushes_due == 0);
