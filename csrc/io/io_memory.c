@@ -176,6 +176,22 @@ static int read_aside(int file, int64_t position, int64_t length)
     return resident_by_mincore(file, position, length) == 1;
 }
 
+/* Pages of this size come by a mapping that asks for them. MADV_RANDOM: and for nothing besides. True: all is in
+ * memory, though in usual pages where the file system has no others, or the memory none at hand. */
+static bool read_large(int file, int64_t position, int64_t length)
+{
+    if (position % PB_LARGE_PAGE_BYTES != 0 || length % PB_LARGE_PAGE_BYTES != 0)
+        return false;
+    size_t bytes = (size_t)length;
+    void *mapping = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, position);
+    if (mapping == MAP_FAILED)
+        return false;
+    bool read = madvise(mapping, bytes, MADV_HUGEPAGE) == 0 && madvise(mapping, bytes, MADV_RANDOM) == 0 &&
+                madvise(mapping, bytes, PB_MADV_POPULATE_READ) == 0;
+    munmap(mapping, bytes);
+    return read;
+}
+
 /* Each byte is read: what is not there is brought, and what cannot be read is an error. */
 static int read_through(int file, int64_t position, int64_t length)
 {
@@ -201,5 +217,7 @@ int pb_posix_file_bring_in(pb_io *io, int file, int64_t position, int64_t length
     if (length == 0)
         return 0;
     pb_posix_read_exactly(file);
-    return read_aside(file, position, length) ? 0 : read_through(file, position, length);
+    if (read_large(file, position, length) || read_aside(file, position, length))
+        return 0;
+    return read_through(file, position, length);
 }

@@ -19,9 +19,7 @@
 #include "io/io_posix.h"
 #include "io/linux_compat.h"
 
-#define LARGE_PAGE_BYTES ((size_t)2 << 20) /* of x86-64, and of ARM64 with pages of 4 KiB */
-
-_Static_assert(PB_ZEROS_BYTES <= LARGE_PAGE_BYTES, "the zeros fit into one");
+_Static_assert(PB_ZEROS_BYTES <= PB_LARGE_PAGE_BYTES, "the zeros fit into one");
 
 /* Records lie in it: nobody else may read, and nobody else may put files there. */
 static int check_directory(int fd, const char *path, pb_failure *failure)
@@ -61,20 +59,20 @@ int pb_posix_store_directory(pb_io *io, const char *path, pb_failure *failure)
 static uint8_t *reserve_addresses(size_t length)
 {
     uint8_t *base =
-        mmap(NULL, length + LARGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(NULL, length + PB_LARGE_PAGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
-    size_t before = (LARGE_PAGE_BYTES - (uintptr_t)base % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
+    size_t before = (PB_LARGE_PAGE_BYTES - (uintptr_t)base % PB_LARGE_PAGE_BYTES) % PB_LARGE_PAGE_BYTES;
     if (before > 0)
         munmap(base, before);
-    munmap(base + before + length, LARGE_PAGE_BYTES - before);
+    munmap(base + before + length, PB_LARGE_PAGE_BYTES - before);
     return base + before;
 }
 
 /* Put large pages in place of what was populated. Where the kernel has none all is only slower. */
 static void ask_for_large_pages(uint8_t *ring, size_t ring_bytes)
 {
-    size_t whole = ring_bytes - ring_bytes % LARGE_PAGE_BYTES;
+    size_t whole = ring_bytes - ring_bytes % PB_LARGE_PAGE_BYTES;
     if (whole > 0)
         (void)madvise(ring, whole, PB_MADV_COLLAPSE);
 }
@@ -97,7 +95,7 @@ static int map_store(int fd, size_t ring_bytes, pb_store *out)
         return result;
     }
     ask_for_large_pages(ring, ring_bytes);
-    if (ring_bytes % LARGE_PAGE_BYTES == 0) /* or the second place is not one for them */
+    if (ring_bytes % PB_LARGE_PAGE_BYTES == 0) /* or the second place is not one for them */
         ask_for_large_pages(ring + ring_bytes, ring_bytes);
     *out = (pb_store){.head = ring + 2 * ring_bytes,
                       .ring = ring,
@@ -137,11 +135,11 @@ static const uint8_t *zeros; /* NULL: there was no memory */
 
 static void make_zeros(void)
 {
-    uint8_t *page = reserve_addresses(LARGE_PAGE_BYTES);
-    if (page == NULL || mprotect(page, LARGE_PAGE_BYTES, PROT_READ | PROT_WRITE) < 0)
+    uint8_t *page = reserve_addresses(PB_LARGE_PAGE_BYTES);
+    if (page == NULL || mprotect(page, PB_LARGE_PAGE_BYTES, PROT_READ | PROT_WRITE) < 0)
         return;
-    (void)madvise(page, LARGE_PAGE_BYTES, MADV_HUGEPAGE);
-    memset(page, 0, LARGE_PAGE_BYTES); /* what was never written has no page of its own */
+    (void)madvise(page, PB_LARGE_PAGE_BYTES, MADV_HUGEPAGE);
+    memset(page, 0, PB_LARGE_PAGE_BYTES); /* what was never written has no page of its own */
     zeros = page;
 }
 

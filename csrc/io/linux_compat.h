@@ -12,7 +12,8 @@
 #define SYS_cachestat 451 /* Linux 6.5, the same number on every architecture */
 #endif
 
-#define PB_MADV_COLLAPSE 25 /* Linux 6.1, madvise(2) */
+#define PB_MADV_POPULATE_READ 22 /* Linux 5.14, madvise(2) */
+#define PB_MADV_COLLAPSE 25      /* Linux 6.1 */
 
 /* sched_setattr(2). For an ordinary thread `runtime` is its slice in ns since Linux 6.12; older kernels ignore it. */
 struct pb_sched_attr {

@@ -8,11 +8,14 @@
 #include "base/assert.h"
 #include "log/segment.h"
 
+_Static_assert(PB_LARGE_PAGE_BYTES % PB_PIECE_BYTES == 0, "a piece lies in one large page");
+
 enum {
     PINNED_SHARE = 2,        /* of the capacity, what clients that read slowly may keep from making room */
     GROWTH = 2,              /* for each byte that was dropped too soon, so many more are kept */
     SLOW_PIECE_NS = 4000000, /* where a piece takes less, to read it again costs less than fresh memory to keep it in */
     KEPT_TIMES = 2,          /* what has to be read more often is the page cache's */
+    PAGE_CACHE_FACTOR = 4,   /* so much more than there may be here the page cache is taken to hold */
     SPARE_FACTOR = 2,        /* so much more than is kept may lie ready to be used again */
     LAST_READS = 8,          /* of which the usual time is told */
     SMALL_BYTES = 256 << 10, /* a buffer up to here comes from the heap */
@@ -181,16 +184,20 @@ static pb_history *history_of(pb_segment *segment)
     return pb_history_may_hold(segment) ? atomic_load(&segment->history.history) : NULL;
 }
 
-bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
+int64_t pb_history_held_end(pb_segment *segment, int64_t position, int64_t end_position)
 {
     pb_history *history = history_of(segment);
     if (history == NULL)
-        return false;
-    int64_t end_position = position + length;
+        return position;
     pthread_mutex_lock(&history->lock);
-    bool holds = held_end(history, segment, position, end_position) == end_position;
+    int64_t end = held_end(history, segment, position, end_position);
     pthread_mutex_unlock(&history->lock);
-    return holds;
+    return end;
+}
+
+bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
+{
+    return pb_history_held_end(segment, position, position + length) == position + length;
 }
 
 /* Is there a piece with some of this, or one that is being read? The lock is held. */
@@ -300,7 +307,8 @@ static void drop(pb_history *history, pb_piece *piece, pb_link *to_free)
 }
 
 /* Of a piece that is to be read: was it dropped lately, and would be here with all the memory there may be? Then more
- * is kept from now on, or, where the disk is quick, the page cache shall have it if that happens again: true. */
+ * is kept from now on. Or, where the disk is quick, would it be in the page cache? Then that shall have it if it
+ * happens again: true. */
 static bool look_back(pb_history *history, pb_piece *piece)
 {
     uint64_t key = key_of(piece->segment, piece->position);
@@ -310,8 +318,9 @@ static bool look_back(pb_history *history, pb_piece *piece)
         ghost->end_position <= piece->position)
         return false;
     int64_t dropped_bytes = atomic_load_explicit(&history->dropped_bytes, memory_order_relaxed);
-    bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= most_bytes(history);
     bool is_slow = history->piece_ns > SLOW_PIECE_NS;
+    int64_t memory_bytes = is_slow ? most_bytes(history) : PAGE_CACHE_FACTOR * most_bytes(history);
+    bool is_missed = history->target_bytes + dropped_bytes - ghost->dropped_bytes <= memory_bytes;
     if (is_missed)
         piece->times = ghost->times + 1;
     if (is_missed && is_slow)
@@ -450,26 +459,38 @@ static int read_piece(pb_history *history, const pb_piece *piece, int file)
     return rc;
 }
 
-static int read_in(pb_history *history, pb_piece *piece, int file)
+/* In the large page that it lies in, if that may be. */
+static int read_into_page_cache(pb_history *history, const pb_piece *piece, const pb_history_file *file)
+{
+    int64_t position = piece->position - piece->position % PB_LARGE_PAGE_BYTES;
+    int64_t length = PB_LARGE_PAGE_BYTES;
+    if (position + length > file->large_before) {
+        position = piece->position;
+        length = piece->end_position - position;
+    }
+    return history->io->ops->file_bring_in(history->io, file->file, position, length);
+}
+
+static int read_in(pb_history *history, pb_piece *piece, const pb_history_file *file)
 {
     pb_io *io = history->io;
     int64_t length = piece->end_position - piece->position;
     int64_t begun_ns = io->ops->monotonic_ns(io);
     bool is_kept = piece->buffer != NULL;
-    int rc = is_kept ? read_piece(history, piece, file) : io->ops->file_bring_in(io, file, piece->position, length);
+    int rc = is_kept ? read_piece(history, piece, file->file) : read_into_page_cache(history, piece, file);
     finish(history, piece, rc == 0 && is_kept, io->ops->monotonic_ns(io) - begun_ns);
     if (rc == 0)
         atomic_fetch_add_explicit(&history->read_bytes, length, memory_order_relaxed);
     return rc;
 }
 
-int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
-                        bool direct)
+int pb_history_bring_in(pb_history *history, pb_segment *segment, const pb_history_file *file, int64_t position,
+                        int64_t length)
 {
     PB_ASSERT(length > 0 && length == pb_piece_part(position, length));
-    pb_piece *piece = make(history, segment, position, length, direct);
+    pb_piece *piece = make(history, segment, position, length, file->direct);
     if (piece == NULL)
-        return history->io->ops->file_bring_in(history->io, file, position, length);
+        return history->io->ops->file_bring_in(history->io, file->file, position, length);
     if (begin(history, piece))
         return read_in(history, piece, file);
     free_piece(piece);

@@ -93,11 +93,17 @@ void pb_history_init(pb_history *history, pb_io *io, int64_t capacity_bytes);
 /* Nobody reads any more, and nothing is pinned; segments may live on. */
 void pb_history_destroy(pb_history *history);
 
-/* Bring a part of one piece of a segment's file into memory: here if it may be read `direct`, or else, and where there
- * is no room for it here, into the page cache. `file` is the segment's, and has those bytes for good. Blocking. 0 or
- * -errno. */
-int pb_history_bring_in(pb_history *history, pb_segment *segment, int file, int64_t position, int64_t length,
-                        bool direct);
+/* How a segment's file may be read. */
+typedef struct pb_history_file {
+    int file;             /* the segment's */
+    bool direct;          /* past the page cache */
+    int64_t large_before; /* in large pages up to here, and what the kernel reads ahead of them */
+} pb_history_file;
+
+/* Bring a part of one piece of a segment's file, which has those bytes for good, into memory: here if it may be read
+ * direct, or else, and where it shall not be kept here, into the page cache. Blocking. 0 or -errno. */
+int pb_history_bring_in(pb_history *history, pb_segment *segment, const pb_history_file *file, int64_t position,
+                        int64_t length);
 /* Give back the memory of one piece that nobody has come to for long. When to do it again: 0 at once, PB_IO_FOREVER
  * when nothing is left. */
 int64_t pb_history_trim(pb_history *history);
@@ -106,6 +112,8 @@ int64_t pb_history_trim(pb_history *history);
 bool pb_history_meets(pb_segment *segment, int64_t position, int64_t length);
 /* Is any of this being read, here or into the page cache, where pages are found before they are filled? [any] */
 bool pb_history_is_reading(pb_segment *segment, int64_t position, int64_t length);
+/* Where what is here from `position` on ends, up to `end_position`; `position`: it is not here. [any] */
+int64_t pb_history_held_end(pb_segment *segment, int64_t position, int64_t end_position);
 /* Is all of this here? [any] */
 bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length);
 /* Copy what is here from `position` on: how many bytes, up to `length`. [any] */

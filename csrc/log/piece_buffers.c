@@ -7,8 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
-
-enum { LARGE_PAGE_BYTES = 2 << 20 };
+#include "io/io.h"
 
 /* Addresses alone: memory comes with the first touch. */
 static int map(pb_piece_buffers *buffers, size_t bytes)
@@ -20,7 +19,7 @@ static int map(pb_piece_buffers *buffers, size_t bytes)
     (void)madvise(mapping, bytes, MADV_DONTDUMP);
     buffers->mapping = mapping;
     buffers->mapped_bytes = bytes;
-    buffers->first = mapping + (LARGE_PAGE_BYTES - (uintptr_t)mapping % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
+    buffers->first = mapping + (PB_LARGE_PAGE_BYTES - (uintptr_t)mapping % PB_LARGE_PAGE_BYTES) % PB_LARGE_PAGE_BYTES;
     return 0;
 }
 
@@ -32,7 +31,7 @@ void pb_piece_buffers_init(pb_piece_buffers *buffers, int64_t bytes)
     buffers->spare = calloc(count, sizeof *buffers->spare);
     buffers->clean = calloc(count, sizeof *buffers->clean);
     if (buffers->spare != NULL && buffers->clean != NULL &&
-        map(buffers, (size_t)count * PB_PIECE_BYTES + LARGE_PAGE_BYTES) == 0)
+        map(buffers, (size_t)count * PB_PIECE_BYTES + PB_LARGE_PAGE_BYTES) == 0)
         buffers->count = count;
 }
 

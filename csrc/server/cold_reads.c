@@ -101,10 +101,15 @@ bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice
 }
 
 /* A direct read holds a lock of the file until it has all from the disk, and who appends through the page cache, which
- * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. */
-static bool reads_direct(const pb_log_slice *slice)
+ * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. Pages of
+ * what is still to be written there would have to be dropped when it is. */
+static pb_history_file file_of(const pb_log_slice *slice)
 {
-    return slice->sealed || pb_tail_is_attached(slice->segment);
+    bool has_ring = pb_tail_is_attached(slice->segment);
+    int64_t large_before = slice->sealed ? slice->ahead_position
+                           : has_ring    ? slice->ahead_position - PB_KERNEL_AHEAD_BYTES
+                                         : 0;
+    return (pb_history_file){slice->file, slice->sealed || has_ring, large_before};
 }
 
 /* *found: it was in memory. */
@@ -113,9 +118,8 @@ static int bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t pos
     *found = pb_history_holds(slice->segment, position, length) ||
              (reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
               !pb_history_is_reading(slice->segment, position, length));
-    return *found ? 0
-                  : pb_history_bring_in(&reads->history, slice->segment, slice->file, position, length,
-                                        reads_direct(slice));
+    pb_history_file file = file_of(slice);
+    return *found ? 0 : pb_history_bring_in(&reads->history, slice->segment, &file, position, length);
 }
 
 int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)

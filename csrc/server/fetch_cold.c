@@ -129,11 +129,20 @@ void pb_fetch_look_up(fetch_state *fetch)
 
 /* ---- bringing in ---- */
 
+/* In the history and the page cache together: what is read again and again lies partly here, partly there. */
 static bool is_in_memory(fetch_state *fetch, const pb_log_slice *slice, int64_t length)
 {
-    bool in_history = pb_history_holds(slice->segment, slice->position, length);
-    fetch->in_history = fetch->in_history || in_history;
-    return in_history || pb_cold_reads_in_page_cache(reads_of(fetch), slice, slice->position, length);
+    int64_t position = slice->position, end_position = position + length;
+    while (position < end_position) {
+        int64_t held_end = pb_history_held_end(slice->segment, position, end_position);
+        fetch->in_history = fetch->in_history || held_end > position;
+        int64_t left = end_position - held_end;
+        int64_t part = pb_history_may_hold(slice->segment) ? pb_piece_part(held_end, left) : left;
+        if (part > 0 && !pb_cold_reads_in_page_cache(reads_of(fetch), slice, held_end, part))
+            return false;
+        position = held_end + part;
+    }
+    return true;
 }
 
 /* Is [position, end_position) in a range that this reactor has asked of just now? A segment that took the place in
@@ -309,6 +318,12 @@ enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output
     /* Else it is what the history does not hold, or holds and may not keep for us. */
     if (brought || pb_cold_reads_in_page_cache(reads_of(fetch), slice, output->position, *length))
         return PB_PART_IN_FILE;
+    int64_t part = pb_piece_part(output->position, *length);
+    if (part < *length && pb_history_may_hold(slice->segment) &&
+        pb_cold_reads_in_page_cache(reads_of(fetch), slice, output->position, part)) {
+        *length = part; /* what follows is the history's, maybe */
+        return PB_PART_IN_FILE;
+    }
     pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
     fetch->cold_item = index;
     fetch->cold_start_position = output->position;

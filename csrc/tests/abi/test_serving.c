@@ -413,6 +413,48 @@ TEST(history_that_is_not_in_memory_is_fetched_byte_for_byte)
     }
 }
 
+/* Into the page cache, and no more than that. */
+static void read_elsewhere(const served *it, int64_t position, size_t length)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/t-0/00000000000000000000.log", it->directory);
+    int file = open(path, O_RDONLY);
+    uint8_t *bytes = malloc(length);
+    CHECK(file >= 0 && bytes != NULL);
+    CHECK_INT(posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM), 0);
+    CHECK_INT(pread(file, bytes, length, position), (int64_t)length);
+    free(bytes);
+    close(file);
+}
+
+TEST(what_lies_partly_here_partly_in_the_page_cache_is_sent_at_once)
+{
+    static uint8_t sent[HISTORY_BATCHES << 20];
+    for (int b = 0; b < 2; b++) {
+        served it;
+        pb_partition_config config = default_config();
+        config.segment_bytes = 8 << 20;
+        serve_with(&it, backends[b], 1, &config);
+        mini_client client;
+        size_t length;
+        mini_client_open(&client, it.port);
+        produce_history(&client, sent, &length);
+        CHECK(length < 1 << 20 && 2 * length > 1 << 20);
+        bool is_cold = forget_pages(&it);
+        read_elsewhere(&it, 1 << 20, 3 << 20);
+        int64_t before = 0;
+        for (int round = 0; round < 3; round++) { /* the batch that lies on both sides of the first MiB */
+            before = cold_reads(&it);
+            mini_client_send_fetch(&client, 12, "t", 0, 9, 1, 1000);
+            check_history(&client, sent, length, 1);
+            CHECK(round > 0 || before < cold_reads(&it) || !is_cold);
+        }
+        CHECK_INT(cold_reads(&it), before);
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
 enum { SMALL_BATCHES = 60, SMALL_RECORDS = 4 };
 
 /* Batches of 4 KB to 122 KB, so that they leave in each of the ways there are; what was sent of each. */

@@ -356,6 +356,9 @@ static void check_cold(rig *it, int file)
     CHECK_MEM(got, large + (3 << 19), 300000);
     CHECK_INT(pb_io_read_all(it->io, file, got, 300000, 5 << 18), -EAGAIN);
     ops->thread_read_mode(it->io, PB_READ_USUAL);
+    CHECK_INT(ops->file_bring_in(it->io, file, PB_LARGE_PAGE_BYTES, PB_LARGE_PAGE_BYTES), 0); /* in one, maybe */
+    CHECK_INT(ops->file_resident(it->io, file, PB_LARGE_PAGE_BYTES, PB_LARGE_PAGE_BYTES), 1);
+    CHECK_INT(ops->file_resident(it->io, file, 2 * PB_LARGE_PAGE_BYTES, PB_DIRECT_BLOCK_BYTES), 0);
     CHECK_INT(pb_io_read_all(it->io, file, got, sizeof got, 0), 0);
     CHECK_MEM(got, large, sizeof large);
 }
@@ -374,6 +377,7 @@ TEST(what_is_not_in_memory_is_known_and_brought_in)
             if (droppable)
                 check_cold(&it, file);
             CHECK_INT(it.io->ops->file_bring_in(it.io, file, sizeof large - 1, 2), -ENODATA);
+            CHECK_INT(it.io->ops->file_bring_in(it.io, file, sizeof large, PB_LARGE_PAGE_BYTES), -ENODATA);
             CHECK_INT(it.io->ops->file_close(it.io, file), 0);
             it.io->ops->thread_read_mode(it.io, PB_READ_RESIDENT);
             file = it.io->ops->file_open(it.io, path, PB_OPEN_READ); /* its name has just been used */

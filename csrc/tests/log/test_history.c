@@ -103,7 +103,8 @@ static void end(held *it)
 
 static int bring_in(held *it, int64_t position, int64_t length)
 {
-    return pb_history_bring_in(&it->history, it->segment, it->segment->file, position, length, true);
+    pb_history_file file = {it->segment->file, true, 0};
+    return pb_history_bring_in(&it->history, it->segment, &file, position, length);
 }
 
 static void check_bytes(const uint8_t *bytes, int64_t position, int64_t length)
@@ -194,7 +195,8 @@ TEST(what_others_write_is_read_through_the_page_cache)
     begin(&it);
     asked = &it;
     it.ops.file_bring_in = look_while_reading;
-    CHECK_INT(pb_history_bring_in(&it.history, it.segment, it.segment->file, 2 * MIB + 700, 9000, false), 0);
+    pb_history_file file = {it.segment->file, false, 0};
+    CHECK_INT(pb_history_bring_in(&it.history, it.segment, &file, 2 * MIB + 700, 9000), 0);
     CHECK(!pb_history_is_reading(it.segment, 0, SEGMENT_BYTES) && !pb_history_may_hold(it.segment));
     CHECK_INT(it.history.held_bytes, 0);
     CHECK(brought_in == 1 && direct_reads == 0);
@@ -286,10 +288,14 @@ static int64_t read_nothing(pb_io *io, int file, void *buffer, size_t length, in
     return (int64_t)length;
 }
 
+static int64_t brought_position, brought_length;
+
 static int bring_nothing_in(pb_io *io, int file, int64_t position, int64_t length)
 {
     CHECK(io != NULL && file >= 0 && position >= 0 && length > 0);
     atomic_fetch_add(&brought_in, 1);
+    brought_position = position;
+    brought_length = length;
     return 0;
 }
 
@@ -341,6 +347,47 @@ TEST(what_is_quickly_read_again_and_again_is_the_page_caches)
     (void)go_through(&it, 2 * PB_HISTORY_LEAST_BYTES / MIB); /* the third time: the page cache has what is not here */
     CHECK(brought_in >= PB_HISTORY_LEAST_BYTES / MIB / 2);
     CHECK_INT(it.history.target_bytes, PB_HISTORY_LEAST_BYTES);
+    end(&it);
+}
+
+/* Three times through so much, on a quick disk; then how many pieces the page cache has had. */
+static int go_through_thrice(held *it, int pieces)
+{
+    begin_with(it, 1000000);
+    it->ops.file_bring_in = bring_nothing_in;
+    for (int round = 0; round < 3; round++)
+        (void)go_through(it, pieces);
+    return brought_in;
+}
+
+TEST(the_page_cache_holds_more_but_not_all)
+{
+    enum { CAPACITY = 4 * PB_HISTORY_LEAST_BYTES / MIB };
+    held it;
+    CHECK_INT(go_through_thrice(&it, 3 * CAPACITY), 3 * CAPACITY - PB_HISTORY_LEAST_BYTES / MIB); /* what is not here */
+    end(&it);
+    CHECK_INT(go_through_thrice(&it, 5 * CAPACITY), 0);
+    end(&it);
+}
+
+TEST(what_the_page_cache_gets_lies_in_large_pages_where_it_may)
+{
+    held it;
+    begin(&it);
+    it.ops.file_bring_in = bring_nothing_in;
+    pb_history_file file = {it.segment->file, false, 6 * MIB};
+    static const int64_t positions[][4] = {
+        {3 * MIB, MIB, 2 * MIB, 2 * MIB},
+        {4 * MIB + 5000, 700, 4 * MIB, 2 * MIB},
+        {6 * MIB, MIB, 6 * MIB, MIB},
+        {7 * MIB + 5000, 700, 7 * MIB + 5000, 700},
+    };
+    for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++) {
+        const int64_t *one = positions[i];
+        CHECK_INT(pb_history_bring_in(&it.history, it.segment, &file, one[0], one[1]), 0);
+        CHECK_INT(brought_position, one[2]);
+        CHECK_INT(brought_length, one[3]);
+    }
     end(&it);
 }
 
@@ -398,6 +445,8 @@ TEST(where_a_file_cannot_be_read_past_the_page_cache_it_is_read_through_it)
     }
 }
 
+enum { TOGETHER_ROUNDS = 24 }; /* each piece twice: from the third time on it is the page cache's */
+
 typedef struct together {
     held *it;
     pthread_barrier_t *barrier;
@@ -407,7 +456,7 @@ static void *bring_all(void *context)
 {
     together *one = context;
     held *it = one->it;
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < TOGETHER_ROUNDS; round++) {
         pthread_barrier_wait(one->barrier);
         int64_t position = (int64_t)(round % 12) * MIB;
         CHECK_INT(bring_in(it, position, MIB), 0);
@@ -435,7 +484,7 @@ TEST(many_that_want_the_same_read_it_once)
     for (int i = 0; i < THREADS; i++)
         CHECK_INT(pthread_join(threads[i], NULL), 0);
     CHECK_INT(pthread_barrier_destroy(&barrier), 0);
-    CHECK_INT(atomic_load(&it.history.read_bytes), 40LL * MIB);
+    CHECK_INT(atomic_load(&it.history.read_bytes), (int64_t)TOGETHER_ROUNDS * MIB);
     CHECK_INT(usual_reads, 0);
     end(&it);
 }

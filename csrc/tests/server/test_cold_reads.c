@@ -25,6 +25,14 @@ static int64_t count_read(pb_io *io, int file, void *buffer, size_t length, int6
     return (int64_t)length;
 }
 
+static int count_brought_in(pb_io *io, int file, int64_t position, int64_t length)
+{
+    (void)io;
+    CHECK(file >= 0 && brought_count < CALLS);
+    brought[brought_count++] = (struct call){position, length};
+    return 0;
+}
+
 static int say_resident(pb_io *io, int file, int64_t position, int64_t length)
 {
     (void)io;
@@ -65,6 +73,7 @@ static void begin(fixture *it)
                                .ahead_position = SEGMENT_BYTES,
                                .sealed = true};
     it->ops.file_read = count_read;
+    it->ops.file_bring_in = count_brought_in;
     it->io->ops = &it->ops;
     pb_cold_reads_init(&it->reads, it->io, CACHE_BYTES);
     CHECK_INT(pb_cold_reads_start(&it->reads, NULL), 0);
@@ -287,6 +296,46 @@ TEST(nothing_is_read_ahead_behind_what_may_be_read)
     CHECK_INT(brought[0].length, PB_DIRECT_BLOCK_BYTES); /* the block that the last byte lies in */
     come_to(&it, 12 * MIB, 100, true);
     CHECK_INT(brought_count, 1);
+    end(&it);
+}
+
+/* Three times through twice what is kept, which is so quickly read that the page cache shall have it. */
+static void go_through_thrice(fixture *it)
+{
+    for (int round = 0; round < 3; round++) {
+        reader one = reader_of(it, 0, 2 * CACHE_BYTES / MIB);
+        brought_count = 0;
+        pb_cold_reads_submit(&it->reads, &one.read);
+        pb_sim_settle(it->io);
+        CHECK_INT(one.left, 0);
+    }
+}
+
+static void check_brought(int index, int64_t position, int64_t length)
+{
+    CHECK_INT(brought[index].position, position);
+    CHECK_INT(brought[index].length, length);
+}
+
+TEST(what_the_page_cache_gets_comes_in_large_pages_where_nobody_writes)
+{
+    static const uint8_t ring[PB_DIRECT_BLOCK_BYTES];
+    fixture it;
+    begin(&it);
+    go_through_thrice(&it);
+    check_brought(3, 2 * MIB, 2 * MIB);
+    check_brought(30, 30 * MIB, 2 * MIB);
+    end(&it);
+    begin(&it);
+    it.slice.sealed = false;
+    it.slice.ahead_position = PB_KERNEL_AHEAD_BYTES + 3 * MIB;
+    go_through_thrice(&it);
+    check_brought(1, MIB, MIB);
+    pb_tail_attach(it.slice.segment, ring, sizeof ring, it.slice.ahead_position);
+    go_through_thrice(&it);
+    check_brought(1, 0, 2 * MIB);
+    check_brought(3, 3 * MIB, MIB);
+    pb_tail_detach(it.slice.segment);
     end(&it);
 }
 
