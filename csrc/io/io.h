@@ -113,8 +113,6 @@ enum pb_read_mode {
 /* Position, length and memory of reads and writes of a PB_OPEN_DIRECT file are multiples of this. */
 #define PB_DIRECT_BLOCK_BYTES 4096
 #define PB_LARGE_PAGE_BYTES (2 << 20) /* of x86-64, and of ARM64 with pages of 4 KiB */
-/* What the kernel reads ahead of a large page at most, by the usual settings of disks many times over. */
-#define PB_KERNEL_AHEAD_BYTES (32 << 20)
 
 /* The last bytes of a store's file, which are mapped once. */
 #define PB_STORE_HEAD_BYTES 4096
@@ -176,8 +174,8 @@ typedef struct pb_io_ops {
     int (*file_resident)(pb_io *io, int file, int64_t position,
                          int64_t length); /* 1 all in memory, 0 not, < 0 unknown */
     /* Read into memory what is not there, as with PB_READ_EXACT: 0 when all of it is, -ENODATA when the file ends
-     * before. A range of whole PB_LARGE_PAGE_BYTES comes in such pages where the file system has them: but where the
-     * kernel reads ahead that far, it begins to read PB_KERNEL_AHEAD_BYTES at most of what follows when it is sent. */
+     * before. A range of whole PB_LARGE_PAGE_BYTES comes in such pages where the file system has them: but then the
+     * kernel, where it reads ahead that far, goes ahead of who reads or sends them, to the end of the file. */
     int (*file_bring_in)(pb_io *io, int file, int64_t position, int64_t length);
 
     /* Names. */

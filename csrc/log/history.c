@@ -200,15 +200,29 @@ bool pb_history_holds(pb_segment *segment, int64_t position, int64_t length)
     return pb_history_held_end(segment, position, position + length) == position + length;
 }
 
+static int64_t large_floor(int64_t position)
+{
+    return position - position % PB_LARGE_PAGE_BYTES;
+}
+
+/* Has, or reads, the piece some of this? */
+static bool covers(const pb_piece *piece, int64_t position, int64_t end_position)
+{
+    int64_t from = piece->large ? large_floor(piece->position) : piece->position;
+    int64_t to = piece->large ? from + PB_LARGE_PAGE_BYTES : piece->end_position;
+    return from < end_position && position < to;
+}
+
 /* Is there a piece with some of this, or one that is being read? The lock is held. */
 static bool meets(pb_history *history, const pb_segment *segment, int64_t position, int64_t length, bool only_reading)
 {
     bool found = false;
     int64_t end_position = position + length;
-    for (int64_t at = position; at < end_position && !found; at += pb_piece_part(at, end_position - at))
+    int64_t last = large_floor(end_position - 1) + PB_LARGE_PAGE_BYTES; /* a neighbour may be reading all of the page */
+    for (int64_t at = large_floor(position); at < last && !found; at += PB_PIECE_BYTES)
         for (pb_piece *piece = *bucket_of(history, segment, at); piece != NULL && !found; piece = piece->next)
-            found = piece->segment == segment && (piece->reading || !only_reading) && piece->position < end_position &&
-                    position < piece->end_position;
+            found =
+                piece->segment == segment && (piece->reading || !only_reading) && covers(piece, position, end_position);
     return found;
 }
 
@@ -408,7 +422,7 @@ static void find_buffer(pb_history *history, pb_piece *piece, pb_link *to_free)
 }
 
 /* Take it in, to be read, with a buffer or into the page cache. False: there is nothing to be read. */
-static bool begin(pb_history *history, pb_piece *piece)
+static bool begin(pb_history *history, pb_piece *piece, int64_t large_before)
 {
     pb_link to_free;
     pb_list_init(&to_free);
@@ -416,6 +430,7 @@ static bool begin(pb_history *history, pb_piece *piece)
     bool begins = shorten(history, piece);
     if (begins) {
         find_buffer(history, piece, &to_free);
+        piece->large = piece->buffer == NULL && large_floor(piece->position) + PB_LARGE_PAGE_BYTES <= large_before;
         hold(history, piece);
     }
     pthread_mutex_unlock(&history->lock);
@@ -440,7 +455,8 @@ static void finish(pb_history *history, pb_piece *piece, bool is_kept, int64_t t
     free_all(&to_free);
 }
 
-static int read_piece(pb_history *history, const pb_piece *piece, int file)
+/* The bytes that were read, or -errno. */
+static int64_t read_piece(pb_history *history, const pb_piece *piece, int file)
 {
     const pb_io_ops *ops = history->io->ops;
     int64_t head = piece->position % PB_DIRECT_BLOCK_BYTES;
@@ -452,36 +468,37 @@ static int read_piece(pb_history *history, const pb_piece *piece, int file)
         (void)ops->file_close(history->io, direct);
     }
     if (rc == 0)
-        return 0;
+        return length;
     /* Where that cannot be done, the usual way can, or says what is wrong. */
     rc = pb_io_read_all(history->io, file, piece->buffer + head, (size_t)length, piece->position);
     (void)ops->file_drop(history->io, file, piece->position, length);
-    return rc;
+    return rc == 0 ? length : rc;
 }
 
-/* In the large page that it lies in, if that may be. */
-static int read_into_page_cache(pb_history *history, const pb_piece *piece, const pb_history_file *file)
-{
-    int64_t position = piece->position - piece->position % PB_LARGE_PAGE_BYTES;
-    int64_t length = PB_LARGE_PAGE_BYTES;
-    if (position + length > file->large_before) {
-        position = piece->position;
-        length = piece->end_position - position;
-    }
-    return history->io->ops->file_bring_in(history->io, file->file, position, length);
-}
-
-static int read_in(pb_history *history, pb_piece *piece, const pb_history_file *file)
+/* What it lies in, or what it is: the bytes that were read, or -errno. */
+static int64_t read_into_page_cache(pb_history *history, const pb_piece *piece, int file)
 {
     pb_io *io = history->io;
     int64_t length = piece->end_position - piece->position;
+    int64_t large_position = large_floor(piece->position);
+    if (piece->large && io->ops->file_bring_in(io, file, large_position, PB_LARGE_PAGE_BYTES) == 0)
+        return PB_LARGE_PAGE_BYTES;
+    if (piece->large) /* something else in it could not be read, and what was of it is in the way */
+        (void)io->ops->file_drop(io, file, large_position, PB_LARGE_PAGE_BYTES);
+    int rc = io->ops->file_bring_in(io, file, piece->position, length);
+    return rc == 0 ? length : rc;
+}
+
+static int read_in(pb_history *history, pb_piece *piece, int file)
+{
+    pb_io *io = history->io;
     int64_t begun_ns = io->ops->monotonic_ns(io);
     bool is_kept = piece->buffer != NULL;
-    int rc = is_kept ? read_piece(history, piece, file->file) : read_into_page_cache(history, piece, file);
-    finish(history, piece, rc == 0 && is_kept, io->ops->monotonic_ns(io) - begun_ns);
-    if (rc == 0)
-        atomic_fetch_add_explicit(&history->read_bytes, length, memory_order_relaxed);
-    return rc;
+    int64_t result = is_kept ? read_piece(history, piece, file) : read_into_page_cache(history, piece, file);
+    finish(history, piece, result > 0 && is_kept, io->ops->monotonic_ns(io) - begun_ns);
+    if (result > 0)
+        atomic_fetch_add_explicit(&history->read_bytes, result, memory_order_relaxed);
+    return result > 0 ? 0 : (int)result;
 }
 
 int pb_history_bring_in(pb_history *history, pb_segment *segment, const pb_history_file *file, int64_t position,
@@ -491,8 +508,8 @@ int pb_history_bring_in(pb_history *history, pb_segment *segment, const pb_histo
     pb_piece *piece = make(history, segment, position, length, file->direct);
     if (piece == NULL)
         return history->io->ops->file_bring_in(history->io, file->file, position, length);
-    if (begin(history, piece))
-        return read_in(history, piece, file);
+    if (begin(history, piece, file->large_before))
+        return read_in(history, piece, file->file);
     free_piece(piece);
     return 0;
 }

@@ -48,7 +48,8 @@ typedef struct pb_piece {
     uint8_t *buffer; /* NULL: it is being read into the page cache. Holds the file from the block on that `position`
                         lies in */
     int pins;
-    int times; /* that it was read, as far as is known */
+    int times;  /* that it was read, as far as is known */
+    bool large; /* all of the large page that it lies in is being read */
     bool reading;
 } pb_piece;
 
@@ -97,7 +98,7 @@ void pb_history_destroy(pb_history *history);
 typedef struct pb_history_file {
     int file;             /* the segment's */
     bool direct;          /* past the page cache */
-    int64_t large_before; /* in large pages up to here, and what the kernel reads ahead of them */
+    int64_t large_before; /* in large pages up to here */
 } pb_history_file;
 
 /* Bring a part of one piece of a segment's file, which has those bytes for good, into memory: here if it may be read

@@ -101,15 +101,15 @@ bool pb_cold_reads_in_page_cache(pb_cold_reads *reads, const pb_log_slice *slice
 }
 
 /* A direct read holds a lock of the file until it has all from the disk, and who appends through the page cache, which
- * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. Pages of
- * what is still to be written there would have to be dropped when it is. */
+ * reactors do, wants that lock for himself. Where a ring takes what is appended, nobody waits for the file. What the
+ * kernel reads ahead of large pages would have to be dropped there when it is written. */
 static pb_history_file file_of(const pb_log_slice *slice)
 {
-    bool has_ring = pb_tail_is_attached(slice->segment);
-    int64_t large_before = slice->sealed ? slice->ahead_position
-                           : has_ring    ? slice->ahead_position - PB_KERNEL_AHEAD_BYTES
-                                         : 0;
-    return (pb_history_file){slice->file, slice->sealed || has_ring, large_before};
+    return (pb_history_file){
+        .file = slice->file,
+        .direct = slice->sealed || pb_tail_is_attached(slice->segment),
+        .large_before = slice->sealed ? slice->ahead_position : 0,
+    };
 }
 
 /* *found: it was in memory. */

@@ -370,6 +370,34 @@ TEST(the_page_cache_holds_more_but_not_all)
     end(&it);
 }
 
+/* While a large page is read, all of it is in the page cache already. Then a neighbour's part of it cannot be read. */
+static int fail_where_large(pb_io *io, int file, int64_t position, int64_t length)
+{
+    if (length != PB_LARGE_PAGE_BYTES)
+        return bring_nothing_in(io, file, position, length);
+    CHECK(pb_history_is_reading(asked->segment, position, 1));
+    CHECK(pb_history_is_reading(asked->segment, position + length - 1, 1));
+    CHECK(!pb_history_is_reading(asked->segment, position - 1, 1));
+    CHECK(!pb_history_is_reading(asked->segment, position + length, 1));
+    return -EIO;
+}
+
+TEST(what_cannot_be_read_beside_it_is_no_error)
+{
+    held it;
+    begin(&it);
+    asked = &it;
+    it.ops.file_bring_in = fail_where_large;
+    pb_history_file file = {it.segment->file, false, 6 * MIB};
+    CHECK_INT(pb_history_bring_in(&it.history, it.segment, &file, 3 * MIB + 100, 700), 0);
+    CHECK_INT(brought_position, 3 * MIB + 100);
+    CHECK_INT(brought_length, 700);
+    CHECK_INT(dropped, 1);
+    CHECK_INT(atomic_load(&it.history.read_bytes), 700);
+    CHECK(!pb_history_is_reading(it.segment, 0, SEGMENT_BYTES));
+    end(&it);
+}
+
 TEST(what_the_page_cache_gets_lies_in_large_pages_where_it_may)
 {
     held it;
