@@ -475,16 +475,18 @@ static int64_t read_piece(pb_history *history, const pb_piece *piece, int file)
     return rc == 0 ? length : rc;
 }
 
-/* What it lies in, or what it is: the bytes that were read, or -errno. */
+/* The large page that it lies in, or itself: the bytes that were read, or -errno. */
 static int64_t read_into_page_cache(pb_history *history, const pb_piece *piece, int file)
 {
     pb_io *io = history->io;
     int64_t length = piece->end_position - piece->position;
-    int64_t large_position = large_floor(piece->position);
-    if (piece->large && io->ops->file_bring_in(io, file, large_position, PB_LARGE_PAGE_BYTES) == 0)
-        return PB_LARGE_PAGE_BYTES;
-    if (piece->large) /* something else in it could not be read, and what was of it is in the way */
+    if (piece->large) {
+        int64_t large_position = large_floor(piece->position);
+        if (io->ops->file_bring_in(io, file, large_position, PB_LARGE_PAGE_BYTES) == 0)
+            return PB_LARGE_PAGE_BYTES;
+        /* Something else in it could not be read, and what was of it is in the way. */
         (void)io->ops->file_drop(io, file, large_position, PB_LARGE_PAGE_BYTES);
+    }
     int rc = io->ops->file_bring_in(io, file, piece->position, length);
     return rc == 0 ? length : rc;
 }

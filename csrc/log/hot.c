@@ -14,7 +14,7 @@
 enum {
     FLUSH_BYTES = 2 << 20,         /* one write takes no more: writers wait for its end */
     ROLL_BYTES = 2 << 20,          /* and no more is in the ring when a segment ends, */
-    ROLL_PART = 4,                 /* nor before than this part of what is left of it */
+    ROLL_PART = 4,                 /* before it no more than this part of what is left of it */
     EASE_PART = 4,                 /* of the ring: with more in it than this writers begin to pause, */
     PAUSE_MAX_NS = 2000000,        /* up to so long when it is full */
     ALLOCATE_BYTES = 64 << 20,     /* blocks are taken in pieces of this size, */
@@ -38,9 +38,9 @@ enum {
  * as all who write meanwhile wait for the disk to catch up. */
 static bool is_early(const pb_hot *hot, int64_t end)
 {
-    int64_t left = (atomic_load(&hot->bound) - end) / ROLL_PART;
+    int64_t most = (atomic_load(&hot->bound) - end) / ROLL_PART;
     int64_t gathered = pb_tail_ring_end(hot->ring) - pb_tail_ring_start(hot->ring);
-    return gathered == 0 || end - pb_tail_ring_start(hot->ring) <= (left > ROLL_BYTES ? left : ROLL_BYTES);
+    return gathered == 0 || end - pb_tail_ring_start(hot->ring) <= (most > ROLL_BYTES ? most : ROLL_BYTES);
 }
 
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write)

@@ -118,8 +118,10 @@ static int bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t pos
     *found = pb_history_holds(slice->segment, position, length) ||
              (reads->io->ops->file_resident(reads->io, slice->file, position, length) == 1 &&
               !pb_history_is_reading(slice->segment, position, length));
+    if (*found)
+        return 0;
     pb_history_file file = file_of(slice);
-    return *found ? 0 : pb_history_bring_in(&reads->history, slice->segment, &file, position, length);
+    return pb_history_bring_in(&reads->history, slice->segment, &file, position, length);
 }
 
 int pb_cold_reads_bring_in(pb_cold_reads *reads, const pb_log_slice *slice, int64_t position, int64_t length)
