@@ -76,4 +76,14 @@ static inline void pb_list_take(pb_link *to, pb_link *from)
     pb_list_init(from);
 }
 
+/* Move the first `limit` at most of `from` to `to`, which need not be initialised. How many. */
+static inline int pb_list_take_some(pb_link *to, pb_link *from, int limit)
+{
+    pb_list_init(to);
+    int taken = 0;
+    for (pb_link *link; taken < limit && (link = pb_list_pop_front(from)) != NULL; taken++)
+        pb_list_push_back(to, link);
+    return taken;
+}
+
 #endif

@@ -72,10 +72,7 @@ static inline void pb_finished_put(pb_finished *finished, pb_op *op, int64_t res
 static inline int pb_finished_deliver_some(pb_link *list, int limit)
 {
     pb_link batch;
-    pb_list_init(&batch);
-    int taken = 0;
-    for (pb_link *link; taken < limit && (link = pb_list_pop_front(list)) != NULL; taken++)
-        pb_list_push_back(&batch, link);
+    int taken = pb_list_take_some(&batch, list, limit);
     for (pb_link *link; (link = pb_list_pop_front(&batch)) != NULL;) {
         pb_op *op = PB_CONTAINER(link, pb_op, link);
         op->active = false;

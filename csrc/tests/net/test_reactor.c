@@ -1,4 +1,4 @@
-/* When a reactor goes before ordinary threads, on the simulated machine. */
+/* When a reactor goes before ordinary threads, and how many answers it starts in a turn, on the simulated machine. */
 #include <errno.h>
 
 #include "tests/net/echo_server.h"
@@ -14,14 +14,16 @@ static int note_first(pb_io *io, bool first)
     return first ? first_result : 0;
 }
 
-/* The server's I/O table from now on. */
+/* The server's I/O table from now on, and the one below it. */
 static pb_io_ops watched_ops;
+static const pb_io_ops *usual_ops;
 
 static void start_watched(echo_server *server)
 {
     first_calls = back_calls = first_result = 0;
     echo_start(server, 3, 64 << 20, 8 << 20);
-    watched_ops = *server->io->ops;
+    usual_ops = server->io->ops;
+    watched_ops = *usual_ops;
     watched_ops.thread_go_first = note_first;
     server->io->ops = &watched_ops;
 }
@@ -134,6 +136,55 @@ TEST(a_connection_that_comes_while_somebody_produces_or_consumes_is_the_first_of
     exchange(&server, pb_sim_connect(server.io, server.port), 100);
     CHECK_INT(first_calls, 1);
     echo_stop(&server);
+}
+
+static int sends_of_turn, most_sends;
+
+static void count_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int count)
+{
+    sends_of_turn++;
+    most_sends = sends_of_turn > most_sends ? sends_of_turn : most_sends;
+    usual_ops->socket_send(loop, socket, iov, count);
+}
+
+static int count_turn(pb_loop *loop, int64_t wait_ns)
+{
+    sends_of_turn = 0;
+    return usual_ops->loop_turn(loop, wait_ns);
+}
+
+/* The most answers that were started in a turn, of many that became ready at once. */
+static int answer_many(int64_t disk_until_ns, bool starts_durable_writes)
+{
+    enum { CLIENTS = 30 };
+    echo_server server;
+    start_watched(&server);
+    watched_ops.socket_send = count_send;
+    watched_ops.loop_turn = count_turn;
+    watched_ops.starts_durable_writes = starts_durable_writes;
+    server.slow = true;
+    int clients[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = pb_sim_connect(server.io, server.port);
+        echo_send(&server, clients[i], 100, 0, UINT32_MAX);
+    }
+    echo_run(&server, 100LL * MILLISECOND);
+    CHECK_INT(server.requests, CLIENTS);
+    server.reactor.disk_until_ns = disk_until_ns;
+    sends_of_turn = most_sends = 0;
+    echo_release(&server);
+    usual_ops->loop_wake(server.reactor.loop);
+    for (int i = 0; i < CLIENTS; i++)
+        echo_expect(&server, clients[i], 100);
+    echo_stop(&server);
+    return most_sends;
+}
+
+TEST(beside_the_writes_of_its_loop_it_starts_a_few_answers_in_a_turn)
+{
+    CHECK_INT(answer_many(INT64_MAX, true), 8);
+    CHECK_INT(answer_many(INT64_MAX, false), 30);
+    CHECK_INT(answer_many(0, true), 30);
 }
 
 CHECK_MAIN()
