@@ -76,7 +76,7 @@ static inline void pb_list_take(pb_link *to, pb_link *from)
     pb_list_init(from);
 }
 
-/* Move the first `limit` at most of `from` to `to`, which need not be initialised. How many. */
+/* Move at most the first `limit` on `from` to the empty list `to`. How many. */
 static inline int pb_list_take_some(pb_link *to, pb_link *from, int limit)
 {
     pb_list_init(to);

@@ -2,7 +2,6 @@
 #include "net/reactor.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,8 +133,10 @@ void pb_reactor_drain(pb_reactor *reactor)
 static void flush_connections(pb_reactor *reactor)
 {
     pb_link batch, *link;
-    bool beside_disk = reactor->io->ops->starts_durable_writes && reactor->now_ns < reactor->disk_until_ns;
-    (void)pb_list_take_some(&batch, &reactor->flush, beside_disk ? FLUSHES_BESIDE_DISK : INT_MAX);
+    if (reactor->io->ops->starts_durable_writes && reactor->now_ns < reactor->disk_until_ns)
+        (void)pb_list_take_some(&batch, &reactor->flush, FLUSHES_BESIDE_DISK);
+    else
+        pb_list_take(&batch, &reactor->flush);
     while ((link = pb_list_pop_front(&batch)) != NULL)
         pb_connection_flush(PB_CONTAINER(link, pb_connection, flush_link));
 }

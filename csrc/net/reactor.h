@@ -3,8 +3,9 @@
  *
  * A turn: wait for completions -> deliver them -> run what other threads sent -> fire timers -> the owner's end of turn
  * (where appends are written, coalesced) -> start sends. What other threads sent is run a few tasks at a time: a
- * thousand answers of a group must not keep a produce waiting that came meanwhile. A reactor never waits for Python,
- * for a sync, for a cold read, or for a lock that someone holds across I/O.
+ * thousand answers of a group must not keep a produce waiting that came meanwhile. Of sends, too, a turn starts a few
+ * while the loop makes durable writes: the next write must not wait for all answers to the last. A reactor never waits
+ * for Python, for a sync, for a cold read, or for a lock that someone holds across I/O.
  */
 #ifndef PB_NET_REACTOR_H
 #define PB_NET_REACTOR_H

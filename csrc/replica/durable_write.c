@@ -1,7 +1,7 @@
 /*
  * Syncs that are one write of a hot log: the reactor that wrote the last appends starts them on its loop, and ends them
- * there. No thread is woken for them, and answers go out in the turn in which the disk is ready. Only one reactor has
- * the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
+ * there. No thread is woken for them, and answers begin to go out in the turn in which the disk is ready. Only one
+ * reactor has the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
  */
 #include "replica/durable.h"
 

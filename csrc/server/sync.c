@@ -248,14 +248,10 @@ static enum pb_step sync_step(void *argument)
     pb_crew_thread *self = argument;
     pb_syncer *syncer = self->owner;
     pb_link taken;
-    pb_list_init(&taken);
     pthread_mutex_lock(&syncer->lock);
     int count = choose(syncer);
-    for (int i = 0; i < count; i++) {
-        pb_link *link = pb_list_pop_front(&syncer->due);
-        PB_ASSERT(link != NULL);
-        pb_list_push_back(&taken, link);
-    }
+    int taken_count = pb_list_take_some(&taken, &syncer->due, count);
+    PB_ASSERT(taken_count == count);
     syncer->due_count -= count;
     self->idle = count == 0;
     bool stopping = syncer->stopping;
