@@ -101,12 +101,6 @@ PB_CRC32C_INLINE void turn(folded *parts, __m512i keys, uint8_t *destination, co
     parts->d = fold(parts->d, keys, take(destination, source, position + 3 * REGISTER_BYTES));
 }
 
-static inline uint64_t product(uint64_t state, uint64_t key)
-{
-    return (uint64_t)_mm_cvtsi128_si64(
-        _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state), _mm_cvtsi64_si128((long long)key), 0));
-}
-
 /* A turn's share of the lanes, which start at `position` without it. They are copied a register at a time: words would
  * take all the stores that a core can do. */
 PB_CRC32C_INLINE void step_lanes(uint64_t lanes[LANES], uint8_t *destination, const uint8_t *source, size_t position,
@@ -135,11 +129,11 @@ PB_CRC32C_INLINE uint64_t block(folded *parts, __m512i first_keys, uint64_t stat
             keys = broadcast(KEYS_2048);
         }
     }
-    state = lanes[LANES - 1];
+    uint64_t joined = 0;
 #pragma GCC unroll 3
     for (size_t k = 0; k < LANES - 1; k++)
-        state ^= crc_word(0, product(lanes[k], KEYS_JOIN[k]));
-    return state;
+        joined ^= product(lanes[k], KEYS_JOIN[k]);
+    return crc_word(0, joined) ^ lanes[LANES - 1];
 }
 
 /* From the second turn on, as many blocks as there are, and a turn after them. The position behind it. */
@@ -184,6 +178,7 @@ PB_CRC32C_INLINE uint32_t run(uint32_t start, uint8_t *destination, const uint8_
 {
     if (length < FOLD_LEAST_BYTES)
         return finish(start, destination, source, length);
+    /* Each has its own code: what is short would else save the registers that only blocks need. */
     if (length < BLOCKS_LEAST_BYTES || (destination != NULL && length > BLOCKS_MOST_COPIED_BYTES))
         return fold_all(start, destination, source, length, false);
     return fold_all(start, destination, source, length, true);

@@ -49,12 +49,6 @@ PB_CRC32C_INLINE __m128i take(uint8_t *destination, const uint8_t *source, size_
     return data;
 }
 
-static inline uint64_t product(uint64_t state, uint64_t key)
-{
-    return (uint64_t)_mm_cvtsi128_si64(
-        _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state), _mm_cvtsi64_si128((long long)key), 0));
-}
-
 /* One turn's share of the three lanes. */
 PB_CRC32C_INLINE void step_lanes(crc_lanes *lanes, uint8_t *destination, const uint8_t *source, size_t lane,
                                  size_t position)

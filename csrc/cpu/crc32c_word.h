@@ -12,6 +12,9 @@
 
 #if defined(__SSE4_2__)
 #include <nmmintrin.h>
+#if defined(__PCLMUL__)
+#include <wmmintrin.h>
+#endif
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 #else
@@ -37,6 +40,15 @@ static inline uint64_t crc_byte(uint64_t state, uint8_t byte)
     return __crc32cb((uint32_t)state, byte);
 #endif
 }
+
+#if defined(__PCLMUL__)
+/* Carry-less, of a register and a key: see crc32c_pclmul.c. */
+static inline uint64_t product(uint64_t state, uint64_t key)
+{
+    return (uint64_t)_mm_cvtsi128_si64(
+        _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state), _mm_cvtsi64_si128((long long)key), 0));
+}
+#endif
 
 /* Registers of three lanes of equal length that lie one behind the other. */
 typedef struct crc_lanes {
