@@ -59,6 +59,9 @@ class Client:
     pattern = _PLAIN
     # True when a record that arrives after SIGTERM is committed but not printed: such a member must leave while idle.
     drops_on_sigterm = False
+    # True when a rebalance must not meet a member that asks where a partition begins: librdkafka takes the answer as
+    # outdated, asks again, and reads the partition, though it is another member's by then.
+    reads_revoked = False
 
     def check(self) -> None:
         """Raise `ClientMissing` when it cannot run here; build what has to be built."""
@@ -88,6 +91,7 @@ class Kcat(Client):
 
     name = "kcat"
     drops_on_sigterm = True
+    reads_revoked = True
 
     def check(self) -> None:
         """kcat is a package of the distribution."""
@@ -120,9 +124,10 @@ class Kcat(Client):
 class PythonClient(Client):
     """One of our own programs around a Python client."""
 
-    def __init__(self, name: str, module: str) -> None:
+    def __init__(self, name: str, module: str, *, reads_revoked: bool = False) -> None:
         """`module` is run with this interpreter."""
         self.name = name
+        self.reads_revoked = reads_revoked
         self._words = [sys.executable, "-m", f"pybroker.testing.clients.{module}"]
 
     def produce_command(self, bootstrap: str, topic: str, variant: Variant, lines: Path) -> list[str]:
@@ -203,7 +208,7 @@ CLIENTS: Mapping[str, Client] = {
     client.name: client
     for client in (
         Kcat(),
-        PythonClient("confluent-kafka", "confluent"),
+        PythonClient("confluent-kafka", "confluent", reads_revoked=True),
         PythonClient("kafka-python", "kafka_python"),
         PythonClient("aiokafka", "aiokafka_client"),
         JavaConsole(),

@@ -1,8 +1,9 @@
 """Producers of one kind, groups of three of every other kind, members that join and leave: every record exactly once.
 
-Phases: two members per group read what was produced before them; a third joins while more is produced; the first leaves
-(cleanly, by SIGTERM) while the rest is produced. Then each group must have printed every record once, each member must
-have had its share, and the checksum over the values must be that of what was sent.
+Phases: two members per group read what was produced before them (or one, when the client needs the other to join
+later); a third joins while more is produced; the first leaves (cleanly, by SIGTERM) while the rest is produced. Then
+each group must have printed every record once, each member must have had its share, and the checksum over the values
+must be that of what was sent.
 Can fail: `AssertionError` naming the client and the records; `ProcessFailed` when a client ends by itself.
 """
 
@@ -230,8 +231,12 @@ class Scenario:
             self.produce(client, variant)
         for group in groups:
             group.join()
-            group.join()
+            if not group.client.reads_revoked:
+                group.join()
         self._all_read(groups)
+        for group in groups:
+            if group.client.reads_revoked:
+                group.join()
 
     def _join(self, groups: Sequence[Group], sends: Sequence[tuple[Client, Variant]]) -> None:
         for group in groups:
