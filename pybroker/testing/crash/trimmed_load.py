@@ -38,7 +38,7 @@ TOPICS: Mapping[str, Mapping[str, str]] = {
         "delete.retention.ms": "500",
         "index.interval.bytes": "512",
     },
-    TRIMMED: {"segment.ms": "150", "retention.bytes": "100000", "index.interval.bytes": "512"},
+    TRIMMED: {"segment.ms": "150", "retention.bytes": "30000", "index.interval.bytes": "512"},
 }
 PARTITIONS = 2
 #: Server properties that make all of it happen often.
