@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,8 +20,6 @@ from bench.peers.run import Effort, Run, median
 RATE_LIMIT = 0.5
 CPU_LIMIT = 2.0
 PRODUCE_P99_LIMIT = 1.5
-# Within this a broker that goes on sends its heartbeat.
-_SESSION_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,23 +69,12 @@ def _produce_p99s(peer: Peer, shape: ControlShape, rate: float, run: Run) -> tup
     under_us, quiet_us = [], []
     for _ in range(2 * run.effort.repetitions + 1):
         os.sync()
-        with _alone(run, peer):
+        with run.alone(peer):
             quiet = run.note(peer, "quiet producer", peer.load(*_quiet_producer(seconds)))
         quiet_us.append(quiet.latency_us("p99"))
-        time.sleep(_SESSION_SECONDS)
-        with _alone(run, peer):
+        with run.alone(peer):
             under_us.append(_produce_p99_under(peer, shape, rate, seconds))
     return statistics.median(under_us), statistics.median(quiet_us)
-
-
-@contextmanager
-def _alone(run: Run, peer: Peer) -> Iterator[None]:
-    """For one turn only: Apache Kafka's broker has a session with its controller to keep up in between."""
-    with ExitStack() as stack:
-        for other in run.peers:
-            if other is not peer:
-                stack.enter_context(other.frozen())
-        yield
 
 
 def _load(arguments: tuple[str, ...], peer: Peer) -> Measurement:

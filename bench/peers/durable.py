@@ -1,7 +1,8 @@
 """Durable acknowledgements: beside the disk itself, beside the same load with nothing written, and beside Apache Kafka.
 
-Both brokers get `flush.messages=1`, which is `pybroker.durability=acks` here. Disk, floor and brokers take turns, and
-medians are compared. The other side is what the metric names; with a limit of 1 it is the promise itself.
+Both brokers get `flush.messages=1`, which is `pybroker.durability=acks` here. Disk, floor and brokers take turns, the
+others standing still meanwhile, and medians are compared. The other side is what the metric names; with a limit of 1 it
+is the promise itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ DURABLE = ("--topic-config", "flush.messages=1")
 
 
 def _load(run: Run, side: Peer | BareServer, name: str, words: tuple[str, ...]) -> Measurement:
-    return run.note(side, name, side.load(*words, "--seconds", str(run.effort.seconds), "--bytes", "4g"))
+    with run.alone(side):
+        measured = side.load(*words, "--seconds", str(run.effort.seconds), "--bytes", "4g")
+    return run.note(side, name, measured)
 
 
 def _large(run: Run, ours: Peer) -> list[Row]:
@@ -59,7 +62,8 @@ def _one_in_flight(run: Run, ours: Peer, data: Path) -> list[Row]:
     ours.load(*words, "--seconds", str(effort.warmup_seconds))
     disk_us, ours_us = [], []
     for _ in range(effort.repetitions):
-        disk_us.append(median(synced_writes_us(ours.pbload, data, effort.seconds / 2)))
+        with run.alone(None):
+            disk_us.append(median(synced_writes_us(ours.pbload, data, effort.seconds / 2)))
         ours_us.append(_load(run, ours, name, words).latency_us("p50"))
     return [Row(name, "p50 us, disk", median(ours_us), median(disk_us), ONE_IN_FLIGHT_LIMIT)]
 
@@ -74,10 +78,11 @@ def _many_small(run: Run, sides: tuple[Peer, Peer, BareServer], data: Path, part
         side.load(*words, "--seconds", str(effort.warmup_seconds))
     bounds_us, ours_us, rates = [], [], []
     for _ in range(effort.repetitions):
-        if partitions == 1:
-            syncs_us = synced_writes_us(ours.pbload, data, effort.seconds / 2)
-        else:
-            syncs_us = group_syncs_us(ours.pbload, data, partitions, effort.seconds / 2)
+        with run.alone(None):
+            if partitions == 1:
+                syncs_us = synced_writes_us(ours.pbload, data, effort.seconds / 2)
+            else:
+                syncs_us = group_syncs_us(ours.pbload, data, partitions, effort.seconds / 2)
         floor, mine, theirs = (_load(run, side, name, words) for side in (bare, ours, kafka))
         bounds_us.append(floor.latency_us("p99") + SYNCS_WAITED_FOR * quantile(syncs_us, 0.99))
         ours_us.append(mine.latency_us("p99"))

@@ -177,8 +177,7 @@ class Peer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Without a turn on a CPU, so that it is no part of what is measured. For seconds: the session that Apache
-        Kafka's broker has with its controller must outlast it."""
+        """Without a turn on a CPU, so that it is no part of what is measured."""
         self.broker.process.signal(signal.SIGSTOP)
         try:
             yield

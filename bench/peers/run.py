@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,16 @@ class Run:
                 "produce", "--topic", "fill", "--batch-bytes", "256k", "--in-flight", "5", "--bytes", self.effort.fill
             )
         os.sync()
+
+    @contextmanager
+    def alone(self, peer: Peer | BareServer | None) -> Iterator[None]:
+        """The other brokers stand still: even with nothing to do they take their turns on a CPU, and on two busy ones
+        each is a delay. None: all of them do."""
+        with ExitStack() as stack:
+            for other in self.peers:
+                if other is not peer:
+                    stack.enter_context(other.frozen())
+            yield
 
     def alternate(self, shape: str, measure: Callable[[Peer], Measurement]) -> dict[str, list[Measurement]]:
         """Measure every peer in turn, `repetitions` times; dirty pages of one are never the next one's bill."""

@@ -84,7 +84,8 @@ def _measure(run: Run, repetitions: int, ours: Peer, target: Target, topic: str)
     bounds = ("--seconds", str(effort.seconds))
     if target.bytes and repetitions > 1:
         bounds = ("--bytes", target.bytes)
-    found = [run.note(ours, target.name, ours.load(*words, *bounds)) for _ in range(repetitions)]
+    with run.alone(ours):
+        found = [run.note(ours, target.name, ours.load(*words, *bounds)) for _ in range(repetitions)]
     ours.delete_topic(topic)
     return target.rows(found)
 
@@ -99,7 +100,8 @@ def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer
     p999s_us: list[list[float]] = [[], [], []]
     for _ in range(repetitions):
         for number, side in enumerate(sides):
-            found = run.note(side, name, side.load(*words, "--seconds", str(effort.seconds)))
+            with run.alone(side):
+                found = run.note(side, name, side.load(*words, "--seconds", str(effort.seconds)))
             p50s_us[number].append(found.latency_us("p50"))
             p999s_us[number].append(found.latency_us("p99.9"))
     (ours_p50, _, bare_p50), (ours_p999, kafka_p999, _) = (list(map(median, each)) for each in (p50s_us, p999s_us))

@@ -17,6 +17,8 @@ JAVA_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+# The session with the controller, which is in the same process, has to outlast that both are stopped (`Peer.frozen`).
+SESSION = {"broker.session.timeout.ms": "600000"}
 
 
 def start(
@@ -31,7 +33,7 @@ def start(
     def broker(log_dir: Path, prefix: Sequence[str]) -> Broker:
         return KafkaBroker(
             log_dir,
-            overrides={**COMMON_OVERRIDES, **(overrides or {})},
+            overrides={**COMMON_OVERRIDES, **SESSION, **(overrides or {})},
             heap_megabytes=heap_megabytes,
             java_options=(f"-Xms{heap_megabytes}m", *JAVA_OPTIONS),
             command_prefix=prefix,
