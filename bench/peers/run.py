@@ -71,11 +71,13 @@ class Run:
             yield
 
     def alternate(self, shape: str, measure: Callable[[Peer], Measurement]) -> dict[str, list[Measurement]]:
-        """Measure every peer in turn, `repetitions` times; dirty pages of one are never the next one's bill."""
+        """Measure every peer in turn, alone, `repetitions` times; dirty pages of one are never the next one's bill."""
         results: dict[str, list[Measurement]] = {peer.name: [] for peer in self.peers}
         for _ in range(self.effort.repetitions):
             for peer in self.peers:
-                results[peer.name].append(self.note(peer, shape, measure(peer)))
+                with self.alone(peer):
+                    measured = measure(peer)
+                results[peer.name].append(self.note(peer, shape, measured))
                 os.sync()
         return results
 

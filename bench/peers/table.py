@@ -1,10 +1,10 @@
 """The README's table: `make bench-peers`, or `python -m bench.peers.table`.
 
-All peers run side by side, each in a 3 GiB memory cgroup that was filled before, and take turns at the same loads. A
-round is every load on every peer; the first one warms them up and does not count, and half-way all start anew. As
-repetitions of one load lie minutes apart, their spread holds the machine's moods. Figures are medians with the least
-and the greatest of all rounds. Needs root for the cgroups, or `--no-cgroup`. `--agree A B` compares two saved runs
-instead.
+Each peer lives in a 3 GiB memory cgroup that was filled before. They take turns at the same loads, and while one is
+measured the others stand still. A round is every load on every peer; the first one warms them up and does not count,
+and half-way all start anew. As repetitions of one load lie minutes apart, their spread holds the machine's moods.
+Figures are medians with the least and the greatest of all rounds. Needs root for the cgroups, or `--no-cgroup`.
+`--agree A B` compares two saved runs instead.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _measure(run: Run, peer: Peer, load: TableLoad) -> Measurement:
     if load.timed:
         peer.load(*load.words, "--seconds", str(effort.warmup_seconds))
     bounds = ("--seconds", str(effort.seconds)) if load.timed else ()
-    found = peer.load(*load.words, *bounds)
+    with run.alone(peer):
+        found = peer.load(*load.words, *bounds)
     if load.has_topic:
         peer.delete_topic(TOPIC)
     os.sync()  # dirty pages of one are never the next one's bill
