@@ -92,6 +92,8 @@ def recovery_overrides(effort: Effort) -> dict[str, str]:
     return {
         "log.segment.bytes": str(segment_bytes),
         "log.retention.bytes": "-1",
+        # Apache Kafka's own: a broker that was killed is not let in again before its session has ended.
+        "broker.session.timeout.ms": "9000",
         # Neither writes a recovery point before the kill.
         "log.flush.offset.checkpoint.interval.ms": "3600000",
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
