@@ -1,7 +1,8 @@
 """pybroker beside Apache Kafka in one run: `python -m bench.peers.compare`.
 
-Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled; repetitions alternate. The rows and
-every measurement are saved as JSON. The status is 1 when a row fails (never with `--quick`: its figures mean nothing).
+Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled; repetitions alternate, the other
+brokers standing still. The rows and every measurement are saved as JSON. The status is 1 when a row fails (never with
+`--quick`: its figures mean nothing).
 `--ours kafka` puts Apache Kafka on both sides: the check that the comparison itself is fair.
 """
 

@@ -31,8 +31,7 @@ DURABLE = ("--topic-config", "flush.messages=1")
 
 def _load(run: Run, side: Peer | BareServer, name: str, words: tuple[str, ...]) -> Measurement:
     with run.alone(side):
-        measured = side.load(*words, "--seconds", str(run.effort.seconds), "--bytes", "4g")
-    return run.note(side, name, measured)
+        return run.note(side, name, side.load(*words, "--seconds", str(run.effort.seconds), "--bytes", "4g"))
 
 
 def _large(run: Run, ours: Peer) -> list[Row]:

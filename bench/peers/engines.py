@@ -1,9 +1,9 @@
 """The table of append engines: `python -m bench.peers.engines`, which writes docs/append-engines.md.
 
-Every engine that the broker offers, on both I/O backends, and Apache Kafka take turns at the same loads: four sizes of
-batches, acknowledged when written, when written with a sync now and then, and when durable. Each broker lives in its
-own 3 GiB memory cgroup that 4 GB of produce have filled. Figures are medians. Needs root for the cgroups; about
-twenty-five minutes.
+Every engine that the broker offers, on both I/O backends, and Apache Kafka take turns at the same loads, the others
+standing still: four sizes of batches, acknowledged when written, when written with a sync now and then, and when
+durable. Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled. Figures are medians. Needs
+root for the cgroups; about twenty-five minutes.
 """
 
 from __future__ import annotations
@@ -157,8 +157,9 @@ def markdown(lines: Sequence[Line], data: Path, effort: Effort) -> str:
     about = (
         f"Written by `python -m bench.peers.engines`: pybroker {__version__} on {date}, {cpu.online_count} CPUs "
         f"({cpu.model}), Linux {version}, {_file_system(data)}. The load generator runs on the same CPUs. Each broker "
-        f"has a memory cgroup of {MEMORY_BYTES >> 30} GiB, filled before. They take turns, {effort.repetitions} "
-        f"times, each for {effort.seconds:g} s or 4 GiB; figures are medians. MB and GB are 10^6 and 10^9 bytes of "
+        f"has a memory cgroup of {MEMORY_BYTES >> 30} GiB, filled before. They take turns, the others "
+        f"standing still, {effort.repetitions} times, each for {effort.seconds:g} s or 4 GiB; figures are medians. MB "
+        "and GB are 10^6 and 10^9 bytes of "
         "payload, CPU is that of the cgroup, kernel threads that work for the broker included. Latencies leave "
         "out what stalls of the machine explain ([benchmarks](benchmarks.md))."
     )

@@ -76,8 +76,7 @@ class Run:
         for _ in range(self.effort.repetitions):
             for peer in self.peers:
                 with self.alone(peer):
-                    measured = measure(peer)
-                results[peer.name].append(self.note(peer, shape, measured))
+                    results[peer.name].append(self.note(peer, shape, measure(peer)))
                 os.sync()
         return results
 
