@@ -79,6 +79,7 @@ void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *ou
         pb_reactor_counters *counters = &broker->reactors[i].reactor.counters;
         add_histogram(&out->turn_us, &counters->turn_us);
         add_histogram(&out->file_sync_us, &counters->sync_us);
+        add_histogram(&out->shared_sync_us, &counters->shared_sync_us);
         add_histogram(&out->commit_appends, &counters->commit_appends);
     }
     add_histogram(&out->doorbell_us, &broker->events.doorbell_us);

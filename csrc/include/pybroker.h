@@ -781,7 +781,8 @@ typedef struct pb_broker_distributions {
     pb_distribution turn_us;            /* turns of reactors, from the first thing heard to the end of the work */
     pb_distribution doorbell_us;        /* from the ringing for Python to Python's taking events */
     pb_distribution file_sync_us;       /* syncs of one partition */
-    pb_distribution filesystem_sync_us; /* syncs of many at once */
+    pb_distribution shared_sync_us;     /* of some whose writes share a flush of their disk */
+    pb_distribution filesystem_sync_us; /* of many at once */
     pb_distribution commit_appends;     /* with durable acks: appends that one sync of a partition let end */
 } pb_broker_distributions;
 void pb_broker_distributions_read(pb_broker *broker, pb_broker_distributions *out);

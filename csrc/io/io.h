@@ -52,7 +52,8 @@ struct pb_op {
     uint8_t kind;     /* the backend's */
     bool active;      /* started and not delivered */
     bool beside;      /* write: worth a worker, if the backend has them: others wait for this thread */
-    bool durable;     /* write: as file_write_durable, of a PB_OPEN_DIRECT file; where starts_durable_writes */
+    bool direct;      /* write: of a PB_OPEN_DIRECT file, begun at once and ended later; where starts_durable_writes */
+    bool durable;     /* such a write: as file_write_durable */
     pb_socket *socket;
     pb_loop *loop;
 };
@@ -140,7 +141,7 @@ typedef int (*pb_directory_visit)(void *context, const char *name, bool is_direc
 
 typedef struct pb_io_ops {
     const char *name;           /* "io_uring", "epoll", "sim" */
-    bool starts_durable_writes; /* write_start takes them, and does not wait for the disk */
+    bool starts_durable_writes; /* write_start takes them, and does not wait for the disk; there is flush_start */
     void (*close)(pb_io *io);
 
     /* Clocks and randomness. */
@@ -163,6 +164,9 @@ typedef struct pb_io_ops {
     /* As file_write, and durable when it returns: the bytes, and what is needed to read them. */
     int64_t (*file_write_durable)(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
     int (*file_sync)(pb_io *io, int file); /* data and what is needed to read it */
+    /* What flush_start flushes with this PB_OPEN_DIRECT file: the same number for all that go together. 0: each has to
+     * be synced by itself. */
+    uint64_t (*file_flush_device)(pb_io *io, int file);
     int (*file_truncate)(pb_io *io, int file, int64_t size);
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
     int (*file_release_ahead)(pb_io *io, int file); /* blocks behind the end, which a crash has left */
@@ -256,6 +260,9 @@ typedef struct pb_io_ops {
 
     /* An append on a loop: finishes at once (returns its result) or later (PB_IO_PENDING, then op->done). */
     int64_t (*write_start)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);
+    /* Make durable what has been written past the page cache, by ended writes, into blocks that were written and synced
+     * before, of this file and of all that have its file_flush_device: op->done(0 or -errno) follows. */
+    void (*flush_start)(pb_loop *loop, pb_op *op, int file);
 } pb_io_ops;
 
 /* A backend instance, shared by all threads of a broker. */

@@ -280,7 +280,7 @@ static void epoll_socket_close(pb_loop *loop, pb_socket *socket)
 /* Inline: a buffered write copies into the page cache and returns. */
 static int64_t epoll_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
-    PB_ASSERT(!op->durable);
+    PB_ASSERT(!op->direct);
     return pb_posix_file_write(loop->io, file, iov, count, position);
 }
 

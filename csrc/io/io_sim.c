@@ -9,7 +9,7 @@
 #define SOON_NS 20000
 #define STEP_NS 1000 /* what a step takes, so that time moves under load too */
 
-enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_CONNECT, KIND_WRITE };
+enum kind { KIND_RECV, KIND_ACCEPT, KIND_SEND, KIND_SENDFILE, KIND_CONNECT, KIND_WRITE, KIND_FLUSH };
 
 static const pb_io_ops sim_ops;
 
@@ -234,6 +234,8 @@ static int64_t attempt(sim_machine *machine, pb_op *op)
         return sendfile_try(machine, op);
     case KIND_CONNECT:
         return sim_connect_try(machine, op->socket->fd);
+    case KIND_FLUSH:
+        return sim_device_flush(&machine->io, op->file);
     default:
         return (op->durable ? sim_file_write_durable : sim_file_write)(&machine->io, op->file, op->iov, op->iov_count,
                                                                        op->position);
@@ -395,7 +397,7 @@ static void sim_socket_close(pb_loop *loop, pb_socket *socket)
 static int64_t sim_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     sim_machine *machine = loop->machine;
-    if (!op->durable && !sim_chance(machine, machine->faults.delayed_write))
+    if (!op->direct && !sim_chance(machine, machine->faults.delayed_write))
         return sim_file_write(&machine->io, file, iov, count, position);
     op->file = file;
     op->iov = iov;
@@ -403,6 +405,12 @@ static int64_t sim_write_start(pb_loop *loop, pb_op *op, int file, struct iovec 
     op->position = position;
     start(loop, NULL, op, KIND_WRITE);
     return PB_IO_PENDING;
+}
+
+static void sim_flush_start(pb_loop *loop, pb_op *op, int file)
+{
+    op->file = file;
+    start(loop, NULL, op, KIND_FLUSH);
 }
 
 /* Blocks are not counted here. */
@@ -470,6 +478,7 @@ static const pb_io_ops sim_ops = {
     .file_write = sim_file_write,
     .file_write_durable = sim_file_write_durable,
     .file_sync = sim_file_sync,
+    .file_flush_device = sim_file_flush_device,
     .file_truncate = sim_file_truncate,
     .file_allocate = sim_file_range,
     .file_release_ahead = sim_file_release_ahead,
@@ -524,4 +533,5 @@ static const pb_io_ops sim_ops = {
     .socket_end = sim_socket_end,
     .socket_close = sim_socket_close,
     .write_start = sim_write_start,
+    .flush_start = sim_flush_start,
 };

@@ -18,6 +18,7 @@ void sim_drop_file(sim_file *file)
     else
         free(file->data);
     free(file->durable);
+    free(file->unflushed);
     free(file);
 }
 
@@ -186,6 +187,14 @@ int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_
     return (int64_t)length;
 }
 
+static void note_unflushed(sim_file *file, int64_t position, int64_t end)
+{
+    sim_range *ranges = realloc(file->unflushed, (file->unflushed_count + 1) * sizeof *ranges);
+    PB_ASSERT(ranges != NULL);
+    ranges[file->unflushed_count++] = (sim_range){position, end};
+    file->unflushed = ranges;
+}
+
 int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position)
 {
     sim_machine *machine = sim_of(io);
@@ -213,6 +222,8 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
     if (position + done > file->size && done > 0)
         file->size = position + done;
     file->modified_ms = io->ops->wall_ms(io);
+    if (machine->disk.direct[handle] && done > 0)
+        note_unflushed(file, position, position + done);
     if (!fails)
         return done;
     return sim_random(machine) % 2 == 0 && done > 0 ? done : sim_random(machine) % 2 == 0 ? -EIO : -ENOSPC;
@@ -220,6 +231,7 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
 
 static void make_durable(sim_file *file)
 {
+    file->unflushed_count = 0;
     free(file->durable);
     file->durable = malloc(file->size > 0 ? (size_t)file->size : 1);
     PB_ASSERT(file->durable != NULL);
@@ -261,6 +273,37 @@ int64_t sim_file_write_durable(pb_io *io, int handle, const struct iovec *iov, i
         return -EIO;
     make_range_durable(file_of(io, handle), position, position + wrote);
     return wrote;
+}
+
+uint64_t sim_file_flush_device(pb_io *io, int handle)
+{
+    (void)file_of(io, handle);
+    return 1;
+}
+
+/* A disk knows of bytes, not of a file's length: what lies behind the one that was synced is not found again. */
+static void flush_file(sim_file *file)
+{
+    for (size_t i = 0; i < file->unflushed_count; i++) {
+        int64_t end = file->unflushed[i].end < file->size ? file->unflushed[i].end : file->size;
+        if (end > file->durable_size)
+            end = file->durable_size;
+        if (file->unflushed[i].position < end)
+            make_range_durable(file, file->unflushed[i].position, end);
+    }
+    file->unflushed_count = 0;
+}
+
+int sim_device_flush(pb_io *io, int handle)
+{
+    sim_machine *machine = sim_of(io);
+    (void)file_of(io, handle);
+    if (sim_chance(machine, machine->faults.sync_error))
+        return -EIO;
+    for (size_t i = 0; i < machine->disk.name_count; i++)
+        if (machine->disk.names[i].file != NULL)
+            flush_file(machine->disk.names[i].file);
+    return 0;
 }
 
 int sim_file_truncate(pb_io *io, int handle, int64_t size)

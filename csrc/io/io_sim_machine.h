@@ -12,6 +12,11 @@
 /* What lies here is on tmpfs: a kill leaves it, a power cut takes all of it. */
 #define PB_SIM_TMPFS "/dev/shm"
 
+typedef struct sim_range {
+    int64_t position;
+    int64_t end;
+} sim_range;
+
 /* A file's bytes as written and as a power cut would find them. Counted by names, handles and stores. */
 typedef struct sim_file {
     int references;
@@ -22,6 +27,8 @@ typedef struct sim_file {
     int64_t modified_ms;
     uint8_t *durable; /* as long as it was at the last sync */
     int64_t durable_size;
+    sim_range *unflushed; /* written past the page cache since the last sync or flush */
+    size_t unflushed_count;
 } sim_file;
 
 /* One name; `durable` is what the directory said at its last sync (NULL: nothing). A rename takes place for both of its
@@ -127,6 +134,8 @@ int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_
 int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);
 int64_t sim_file_write_durable(pb_io *io, int handle, const struct iovec *iov, int count, int64_t position);
 int sim_file_sync(pb_io *io, int handle);
+uint64_t sim_file_flush_device(pb_io *io, int handle);
+int sim_device_flush(pb_io *io, int handle);
 int sim_file_truncate(pb_io *io, int handle, int64_t size);
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length);
 int64_t sim_file_size(pb_io *io, int handle);

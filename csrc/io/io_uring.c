@@ -1,6 +1,6 @@
 /*
  * The io_uring backend: operations are queued as they start and reach the kernel in one io_uring_enter per loop turn;
- * a durable write, and what is queued before it, at once.
+ * a direct write or a flush, and what is queued before it, at once.
  *
  * One ring per loop, single issuer, with deferred task work; it is created disabled and enabled by the thread that
  * turns it first. Sockets block (the ring polls for them); sendfile has no ring operation that is cheaper than the
@@ -312,20 +312,34 @@ static void uring_socket_close(pb_loop *loop, pb_socket *socket)
     close(socket->fd);
 }
 
+/* Of what is submitted at once the kernel begins writes last: sends that follow would keep this one from the disk. What
+ * is refused now is submitted by the turn. */
+static void submit_now(pb_loop *loop)
+{
+    (void)io_uring_submit(&loop->ring);
+}
+
 static int64_t uring_write_start(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     PB_ASSERT(count > 0 && count <= PB_IO_MAX_IOVECS);
-    if (!op->beside && !op->durable)
+    if (!op->beside && !op->direct)
         return pb_posix_file_write(loop->io, file, iov, count, position);
     begin(loop, NULL, op, KIND_RING);
     struct io_uring_sqe *sqe = next_sqe(loop);
     io_uring_prep_writev2(sqe, file, iov, (unsigned)count, (uint64_t)position, op->durable ? RWF_DSYNC : 0);
     io_uring_sqe_set_data(sqe, op);
-    /* Of what is submitted at once the kernel begins writes last: sends that follow would keep this one from the disk.
-     * What is refused now is submitted by the turn. */
-    if (op->durable)
-        (void)io_uring_submit(&loop->ring);
+    if (op->direct)
+        submit_now(loop);
     return PB_IO_PENDING;
+}
+
+static void uring_flush_start(pb_loop *loop, pb_op *op, int file)
+{
+    begin(loop, NULL, op, KIND_RING);
+    struct io_uring_sqe *sqe = next_sqe(loop);
+    io_uring_prep_fsync(sqe, file, IORING_FSYNC_DATASYNC);
+    io_uring_sqe_set_data(sqe, op);
+    submit_now(loop);
 }
 
 static void uring_close(pb_io *io)
@@ -353,6 +367,7 @@ static const pb_io_ops uring_ops = {
     .socket_end = uring_socket_end,
     .socket_close = uring_socket_close,
     .write_start = uring_write_start,
+    .flush_start = uring_flush_start,
 };
 
 /* The three system calls of io_uring, tried one by one: a filter may refuse any of them. */

@@ -12,24 +12,23 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 2 << 20,         /* one write takes no more: writers wait for its end */
-    ROLL_BYTES = 2 << 20,          /* and no more is in the ring when a segment ends, */
-    ROLL_PART = 4,                 /* before it no more than this part of what is left of it */
-    EASE_PART = 4,                 /* of the ring: with more in it than this writers begin to pause, */
-    PAUSE_MAX_NS = 2000000,        /* up to so long when it is full */
-    ALLOCATE_BYTES = 64 << 20,     /* blocks are taken in pieces of this size, */
-    AHEAD_BYTES = 24 << 20,        /* when fewer than these are left ahead: more than a ring */
-    ZERO_BYTES = 16 << 20,         /* so much is filled with zeros at once, */
-    ZERO_AHEAD_BYTES = 6 << 20,    /* when less than this is left of the last, */
-    ZERO_FAR_BYTES = 24 << 20,     /* or than this where syncs are large: as much comes while zeros are written */
-    ZERO_MARGIN_BYTES = 1 << 20,   /* and so much may be flushed meanwhile */
-    LARGE_ROUND_BYTES = 128 << 10, /* on average */
-    ZERO_PIECE_BYTES = 256 << 10,  /* beside small rounds zeros are written in such pieces, */
-    ZERO_TIMES_AS_FAST = 4,        /* no faster than that many times what is flushed meanwhile, */
-    ZERO_NAP_NS = 250000,          /* which is waited for, */
-    ZERO_NAPS = 4,                 /* but not for long, */
-    ZERO_CROWD = 4,                /* nor while more logs than that wait for the thread */
-    WEIGHT = 8,                    /* of the past in an average */
+    FLUSH_BYTES = 2 << 20,        /* one write takes no more: writers wait for its end */
+    ROLL_BYTES = 2 << 20,         /* and no more is in the ring when a segment ends, */
+    ROLL_PART = 4,                /* before it no more than this part of what is left of it */
+    EASE_PART = 4,                /* of the ring: with more in it than this writers begin to pause, */
+    PAUSE_MAX_NS = 2000000,       /* up to so long when it is full */
+    ALLOCATE_BYTES = 64 << 20,    /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,       /* when fewer than these are left ahead: more than a ring */
+    ZERO_BYTES = 16 << 20,        /* so much is filled with zeros at once, */
+    ZERO_AHEAD_BYTES = 6 << 20,   /* when less than this is left of the last, */
+    ZERO_FAR_BYTES = 24 << 20,    /* or than this where syncs are large: as much comes while zeros are written */
+    ZERO_MARGIN_BYTES = 1 << 20,  /* and so much may be flushed meanwhile */
+    ZERO_PIECE_BYTES = 256 << 10, /* beside small rounds zeros are written in such pieces, */
+    ZERO_TIMES_AS_FAST = 4,       /* no faster than that many times what is flushed meanwhile, */
+    ZERO_NAP_NS = 250000,         /* which is waited for, */
+    ZERO_NAPS = 4,                /* but not for long, */
+    ZERO_CROWD = 4,               /* nor while more logs than that wait for the thread */
+    WEIGHT = 8,                   /* of the past in an average */
 };
 
 /* ---- the writer's side ---- */
@@ -272,7 +271,7 @@ static int64_t next_zeros(const pb_hot *hot, int64_t *position)
 {
     int64_t end = pb_tail_ring_end(hot->ring);
     int64_t zeroed_end = atomic_load(&hot->zeroed_end);
-    int64_t ahead = atomic_load(&hot->round_bytes) < LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
+    int64_t ahead = atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
     if (zeroed_end - end >= ahead)
         return 0;
     int64_t first = pb_block_floor(end) + ZERO_MARGIN_BYTES;
@@ -345,7 +344,7 @@ static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const ato
         rc = ops->file_truncate(log->io, file, hot->zeroing_position + hot->zeroing_bytes);
     int64_t begin = pb_tail_ring_end(hot->ring);
     for (int64_t done = 0, part; rc == 0 && done < hot->zeroing_bytes; done += part) {
-        bool large = atomic_load(&hot->round_bytes) >= LARGE_ROUND_BYTES;
+        bool large = atomic_load(&hot->round_bytes) >= PB_LARGE_ROUND_BYTES;
         int64_t left = hot->zeroing_bytes - done;
         part = large ? PB_ZEROS_BYTES : ZERO_PIECE_BYTES;
         part = part < left ? part : left;
@@ -399,6 +398,7 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     if (file < 0)
         return file;
     hot->file = file;
+    hot->device = log->io->ops->file_flush_device(log->io, file);
     int rc = log->io->ops->file_allocate(log->io, file, block, length);
     if (rc == 0 && block < size_bytes)
         rc = pb_io_read_all(log->io, segment->file, pb_tail_ring_at(hot->ring, block), (size_t)(size_bytes - block),

@@ -48,8 +48,9 @@ typedef struct pb_reactor_counters {
     _Atomic int64_t writes; /* into logs: files and tail rings */
     _Atomic int64_t written_bytes;
     pb_histogram turn_us;        /* from the first thing heard to the end of the turn's work */
-    pb_histogram sync_us;        /* rounds of durable writes that it made */
-    pb_histogram commit_appends; /* appends that each of them let end */
+    pb_histogram sync_us;        /* durable writes that it made */
+    pb_histogram shared_sync_us; /* its writes of several partitions that shared a flush */
+    pb_histogram commit_appends; /* appends that one of either let end in a partition */
 } pb_reactor_counters;
 
 struct pb_reactor {
@@ -80,16 +81,17 @@ struct pb_reactor {
     int64_t data_until_ns;   /* the owner's: somebody produces or consumes */
     int64_t crowd_since_ns;  /* see pb_reactor_notice_control */
     int crowd;
-    int64_t hurried_until_ns; /* see pb_reactor_hurry */
-    bool goes_first;          /* before ordinary threads */
-    bool never_first;         /* the system does not let it */
-    int64_t first_since_ns;   /* from then on it is watched how busy it is while it goes first */
-    int64_t first_cpu_ns;     /* the CPU time it had taken then */
-    int64_t rests_until_ns;   /* it has been too busy */
-    int holds;                /* operations on the loop besides connections': listeners, writes in flight */
-    bool left;                /* its connections were told to leave */
-    _Atomic int64_t owing;    /* while leaving: connections that have answers to give */
-    atomic_bool leaving;      /* they are to be */
+    int64_t hurried_until_ns;            /* see pb_reactor_hurry */
+    bool goes_first;                     /* before ordinary threads */
+    bool never_first;                    /* the system does not let it */
+    int64_t first_since_ns;              /* from then on it is watched how busy it is while it goes first */
+    int64_t first_cpu_ns;                /* the CPU time it had taken then */
+    int64_t rests_until_ns;              /* it has been too busy */
+    struct pb_flush_group *flush_groups; /* the owner's, for durable writes; NULL: none */
+    int holds;                           /* operations on the loop besides connections': listeners, writes in flight */
+    bool left;                           /* its connections were told to leave */
+    _Atomic int64_t owing;               /* while leaving: connections that have answers to give */
+    atomic_bool leaving;                 /* they are to be */
     atomic_bool stopping;
     uint8_t discarded[PB_DISCARD_BYTES]; /* what leaving connections still receive; nobody reads it */
     pb_reactor_counters counters;

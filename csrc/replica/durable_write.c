@@ -2,94 +2,286 @@
  * Syncs that are one write of a hot log: the reactor that wrote the last appends starts them on its loop, and ends them
  * there. No thread is woken for them, and answers begin to go out in the turn in which the disk is ready. Only one
  * reactor has the partition's `syncing`; `rounding` keeps whoever flushes hot logs away meanwhile.
+ *
+ * A flush makes all durable that a disk has taken, whoever wrote it, and costs the CPU more than a small write does. So
+ * logs on one disk share it when many appends wait, where their file system lets them (file_flush_device): what is due
+ * is written together, flushed together, and what comes meanwhile goes with the next such round. While few wait, the
+ * CPU has time for a durable write of each log, and none waits for another's end.
+ *
+ *     due -> member of a shared round -> written -> flushed -> ended, or due again
+ *     due -> alone: written durably -> ended, or due again
  */
 #include "replica/durable.h"
 
 #include <errno.h>
 
+#include "replica/flush_group.h"
+
+enum {
+    CROWD = 16,         /* appends under way, or due: with so many flushes are shared, */
+    CROWD_NS = 5000000, /* and for so long after */
+    UNITS = 256,        /* of one append, in averages */
+    WEIGHT = 8,         /* of the past in them */
+};
+
 static void wrote(pb_op *op, int64_t result);
+static void wrote_some(pb_op *op, int64_t result);
+static void flushed(pb_op *op, int64_t result);
+
+/* NULL: its flushes are its own. */
+static pb_flush_group *find_group(pb_reactor *reactor, uint64_t device)
+{
+    for (int i = 0; device != 0 && reactor->flush_groups != NULL && i < PB_FLUSH_GROUPS; i++) {
+        pb_flush_group *group = &reactor->flush_groups[i];
+        if (group->device == 0) {
+            group->device = device;
+            group->reactor = reactor;
+            group->flush.done = flushed;
+            pb_list_init(&group->due);
+            pb_list_init(&group->members);
+            pb_list_init(&group->alone);
+        }
+        if (group->device == device)
+            return group;
+    }
+    return NULL;
+}
+
+/* Collect what the round writes, if it can be one write now. [lock] */
+static bool begin_round(pb_partition *partition)
+{
+    if ((partition->flushing && !partition->filling) ||
+        !pb_log_sync_begin_write(partition->log, &partition->round, &partition->round_write))
+        return false;
+    pb_durable_note_begin(partition);
+    partition->rounding = true;
+    partition->round_began_ns = partition->io->ops->monotonic_ns(partition->io);
+    return true;
+}
 
 bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
 {
     PB_ASSERT(partition->syncing && !partition->rounding);
     /* Without its thread, what is left of a reactor runs where nobody turns its loop. */
-    if (reactor->thread == NULL || !partition->io->ops->starts_durable_writes ||
-        (partition->flushing && !partition->filling) ||
-        !pb_log_sync_begin_write(partition->log, &partition->round, &partition->round_write))
+    if (reactor->thread == NULL || !partition->io->ops->starts_durable_writes)
         return false;
-    pb_durable_note_begin(partition);
-    partition->rounding = true;
     partition->round_reactor = reactor;
-    return true;
+    partition->round_group = find_group(reactor, pb_log_flush_device(partition->log));
+    return partition->round_group != NULL || begin_round(partition);
 }
 
-static int64_t start(pb_partition *partition)
+static void start(pb_partition *partition, bool durable)
 {
     pb_reactor *reactor = partition->round_reactor;
-    partition->round_began_ns = partition->io->ops->monotonic_ns(partition->io);
     pb_log_sync_write *write = &partition->round_write;
-    partition->round_op.done = wrote;
-    partition->round_op.durable = true;
+    partition->round_op.done = durable ? wrote : wrote_some;
+    partition->round_op.direct = true;
+    partition->round_op.durable = durable;
     int64_t result = reactor->io->ops->write_start(reactor->loop, &partition->round_op, write->file, write->iov,
                                                    write->iov_count, write->position);
-    if (result == PB_IO_PENDING) {
-        reactor->holds++;
-        pb_partition_retain(partition);
-    }
-    return result;
+    PB_ASSERT(result == PB_IO_PENDING);
 }
 
-/* End the round, and count what it took and how many appends it let end. true: another one is due. */
-static bool end_round(pb_partition *partition, int result, pb_link *finished)
+/* A round that may be shared waits for its group, any other one has begun. */
+static void go_on(pb_partition *partition)
+{
+    if (partition->round_group != NULL)
+        pb_list_push_back(&partition->round_group->due, &partition->round_link);
+    else
+        start(partition, true);
+}
+
+void pb_durable_write(pb_partition *partition)
+{
+    partition->round_reactor->holds++;
+    pb_partition_retain(partition);
+    go_on(partition);
+}
+
+/* Its rounds are somebody else's, or there is none. */
+static void leave(pb_partition *partition)
+{
+    PB_ASSERT(partition->round_reactor->holds > 0);
+    partition->round_reactor->holds--;
+    pb_partition_release(partition);
+}
+
+static void count_time(pb_reactor *reactor, pb_histogram *histogram, int64_t began_ns)
+{
+    pb_histogram_add(histogram, (reactor->io->ops->monotonic_ns(reactor->io) - began_ns) / 1000);
+}
+
+/* End the round, whose write has come to `result`, and count how many appends it let end. true: another one has begun,
+ * or waits for its group. */
+static bool end_round(pb_partition *partition, int64_t result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;
-    int64_t taken_ns = partition->io->ops->monotonic_ns(partition->io) - partition->round_began_ns;
-    pb_histogram_add(&reactor->counters.sync_us, taken_ns / 1000);
+    int error = pb_log_sync_end_write(partition->log, &partition->round_write, result);
     pb_log_sync_round round = partition->round; /* once this one has ended, that is the next one's */
-    pb_sync_outcome outcome = pb_durable_end_round(partition, &round, result, finished);
+    pb_sync_outcome outcome = pb_durable_end_round(partition, &round, error, finished);
     pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
-    return outcome.again;
-}
-
-/* The write has come to `result`. true: the next one is to be started. */
-static bool finish(pb_partition *partition, int64_t result, pb_link *finished)
-{
-    if (result == -EAGAIN)
-        return true;
-    pb_reactor *reactor = partition->round_reactor;
-    result = pb_log_sync_end_write(partition->log, &partition->round_write, result);
-    if (!end_round(partition, (int)result, finished))
+    partition->round_appends += (outcome.ended_count * UNITS - partition->round_appends) / WEIGHT;
+    if (!outcome.again)
         return false;
     pthread_mutex_lock(&partition->lock);
     /* What is short for the moment a thread waits for. */
-    bool begun = result == 0 && pb_durable_begin_write(partition, reactor);
+    bool begun = error == 0 && pb_durable_begin_write(partition, reactor);
     pthread_mutex_unlock(&partition->lock);
     if (!begun)
         partition->sync_due(partition);
     return begun;
 }
 
-/* From one write to the next. Answers come last: the disk writes while they are sent. */
-static void go_on(pb_partition *partition, int64_t result)
+/* ---- groups ---- */
+
+static int64_t sum_appends(const pb_link *partitions)
 {
-    pb_reactor *reactor = partition->round_reactor;
-    pb_link finished;
-    pb_list_init(&finished);
-    while (result != PB_IO_PENDING && finish(partition, result, &finished))
-        result = start(partition);
-    pb_durable_settle(&finished, reactor);
+    int64_t sum = 0;
+    for (const pb_link *link = partitions->next; link != partitions; link = link->next)
+        sum += PB_CONTAINER(link, const pb_partition, round_link)->round_appends;
+    return sum;
 }
 
-void pb_durable_write(pb_partition *partition)
+static bool is_crowded(pb_flush_group *group)
 {
-    go_on(partition, start(partition));
+    int64_t sum = sum_appends(&group->due) + sum_appends(&group->members) + sum_appends(&group->alone);
+    if (sum >= CROWD * UNITS)
+        group->crowded_until_ns = group->reactor->now_ns + CROWD_NS;
+    return group->reactor->now_ns < group->crowded_until_ns;
 }
+
+/* Begin what is due, into `begun`; threads sync those whose rounds are not one write. How many have begun. */
+static int begin_rounds(pb_flush_group *group, pb_link *begun)
+{
+    pb_link due, *link;
+    pb_list_take(&due, &group->due);
+    int count = 0;
+    while ((link = pb_list_pop_front(&due)) != NULL) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, round_link);
+        pthread_mutex_lock(&partition->lock);
+        bool begins = begin_round(partition);
+        pthread_mutex_unlock(&partition->lock);
+        if (begins) {
+            pb_list_push_back(begun, link);
+            count++;
+        } else {
+            partition->sync_due(partition);
+            leave(partition);
+        }
+    }
+    return count;
+}
+
+static void start_due(pb_flush_group *group)
+{
+    if (pb_list_empty(&group->due))
+        return;
+    bool shared = is_crowded(group);
+    if (shared && !(pb_list_empty(&group->members) && pb_list_empty(&group->alone)))
+        return;
+    pb_link begun, *link;
+    pb_list_init(&begun);
+    int count = begin_rounds(group, &begun);
+    shared = shared && count > 1;
+    if (shared) {
+        group->writing_count = count;
+        group->began_ns = group->reactor->io->ops->monotonic_ns(group->reactor->io);
+    }
+    while ((link = pb_list_pop_front(&begun)) != NULL) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, round_link);
+        pb_list_push_back(shared ? &group->members : &group->alone, link);
+        start(partition, !shared);
+    }
+}
+
+void pb_flush_groups_start(pb_reactor *reactor)
+{
+    for (int i = 0; i < PB_FLUSH_GROUPS && reactor->flush_groups[i].device != 0; i++)
+        start_due(&reactor->flush_groups[i]);
+}
+
+/* ---- a shared round's end ---- */
+
+/* Answers come last: the disk writes while they are sent. */
+static void end_shared(pb_flush_group *group, int64_t result)
+{
+    pb_link members, finished, left, *link;
+    pb_list_init(&finished);
+    pb_list_init(&left);
+    count_time(group->reactor, &group->reactor->counters.shared_sync_us, group->began_ns);
+    pb_list_take(&members, &group->members);
+    while ((link = pb_list_pop_front(&members)) != NULL) {
+        pb_partition *partition = PB_CONTAINER(link, pb_partition, round_link);
+        if (end_round(partition, result < 0 ? result : partition->round_result, &finished))
+            go_on(partition);
+        else
+            pb_list_push_back(&left, link);
+    }
+    start_due(group);
+    pb_durable_settle(&finished, group->reactor);
+    while ((link = pb_list_pop_front(&left)) != NULL)
+        leave(PB_CONTAINER(link, pb_partition, round_link));
+}
+
+/* All has been written, or has failed: one flush for what has. Any of the files will do. */
+static void flush(pb_flush_group *group)
+{
+    pb_reactor *reactor = group->reactor;
+    for (const pb_link *link = group->members.next; link != &group->members; link = link->next) {
+        const pb_partition *partition = PB_CONTAINER(link, const pb_partition, round_link);
+        if (partition->round_result == partition->round_write.length) {
+            reactor->io->ops->flush_start(reactor->loop, &group->flush, partition->round_write.file);
+            return;
+        }
+    }
+    end_shared(group, 0);
+}
+
+static void flushed(pb_op *op, int64_t result)
+{
+    pb_flush_group *group = PB_CONTAINER(op, pb_flush_group, flush);
+    if (result == -EAGAIN)
+        flush(group);
+    else
+        end_shared(group, result);
+}
+
+static void wrote_some(pb_op *op, int64_t result)
+{
+    pb_partition *partition = PB_CONTAINER(op, pb_partition, round_op);
+    pb_flush_group *group = partition->round_group;
+    if (result == -EAGAIN) {
+        start(partition, false);
+        return;
+    }
+    PB_ASSERT(group->writing_count > 0);
+    partition->round_result = result;
+    if (--group->writing_count == 0)
+        flush(group);
+}
+
+/* ---- a lone round's end ---- */
 
 static void wrote(pb_op *op, int64_t result)
 {
     pb_partition *partition = PB_CONTAINER(op, pb_partition, round_op);
-    PB_ASSERT(partition->round_reactor->holds > 0);
-    partition->round_reactor->holds--;
-    go_on(partition, result);
-    pb_partition_release(partition);
+    if (result == -EAGAIN) {
+        start(partition, true);
+        return;
+    }
+    pb_flush_group *group = partition->round_group;
+    pb_reactor *reactor = partition->round_reactor;
+    pb_link finished;
+    pb_list_init(&finished);
+    if (group != NULL)
+        pb_list_remove(&partition->round_link);
+    count_time(reactor, &reactor->counters.sync_us, partition->round_began_ns);
+    bool again = end_round(partition, result, &finished);
+    if (again)
+        go_on(partition);
+    if (group != NULL)
+        start_due(group);
+    pb_durable_settle(&finished, reactor);
+    if (!again)
+        leave(partition);
 }

@@ -31,6 +31,7 @@
 
 typedef struct pb_partition pb_partition;
 struct pb_followers;
+struct pb_flush_group;
 
 /* May clients produce transactional batches? The values are pybroker.h's pb_transactional. */
 typedef enum pb_transactions {
@@ -211,8 +212,12 @@ struct pb_partition {
     pb_log_sync_write round_write;
     pb_op round_op;
     pb_reactor *round_reactor;
+    struct pb_flush_group *round_group; /* whose flush it shares, or may; NULL: it has its own */
+    pb_link round_link;                 /* there: due, or under way */
+    int64_t round_result;               /* of the write, until it is flushed */
     int64_t round_began_ns;
-    bool queued; /* under the lock: a reactor will pump it at the end of its turn */
+    int64_t round_appends; /* that a round ends, on average; in parts of one */
+    bool queued;           /* under the lock: a reactor will pump it at the end of its turn */
 };
 
 /* It may be appended to, so background threads look after it. The lock is held. */

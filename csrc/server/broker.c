@@ -12,7 +12,7 @@
 #define ANSWERS_NS 5000000000LL /* and for the answers */
 #define PARTING_LOOK_NS 1000000LL
 
-/* Append what has gathered in this turn: one write per partition. */
+/* Append what has gathered in this turn: one write per partition. Then the syncs that are writes begin. */
 static void write_turn(pb_reactor *reactor)
 {
     pb_server_reactor *home = pb_server_reactor_of(reactor);
@@ -21,6 +21,7 @@ static void write_turn(pb_reactor *reactor)
         pb_partition_release(home->turn[i]);
     }
     home->turn_count = 0;
+    pb_flush_groups_start(reactor);
     reactor->again = false;
 }
 
@@ -73,7 +74,9 @@ static int make_reactor(pb_broker *broker, int index, pb_failure *failure)
     int result = pb_codec_create(&home->codec);
     if (result < 0)
         return pb_fail(failure, result, "cannot set up the compression codecs");
-    return pb_reactor_init(&home->reactor, &options, failure);
+    result = pb_reactor_init(&home->reactor, &options, failure);
+    home->reactor.flush_groups = home->flush_groups;
+    return result;
 }
 
 static int check_settings(const pb_broker_settings *settings, pb_failure *failure)

@@ -13,6 +13,7 @@
 #include "net/connection.h"
 #include "record/recompress.h"
 #include "replica/fetch_session.h"
+#include "replica/flush_group.h"
 #include "replica/registry.h"
 #include "server/client_quotas.h"
 #include "server/cold_reads.h"
@@ -79,6 +80,7 @@ typedef struct pb_server_reactor {
     pb_partition **turn; /* partitions to write at the end of this turn; retained */
     uint32_t turn_count;
     uint32_t turn_capacity;
+    pb_flush_group flush_groups[PB_FLUSH_GROUPS];
     pb_server_counters counters;
     pb_resident_range resident[PB_RESIDENT_RANGES]; /* ahead of readers of small pieces */
     uint32_t next_resident;

@@ -68,6 +68,7 @@ class Distributions(NamedTuple):
     turn_us: Distribution
     doorbell_us: Distribution
     file_sync_us: Distribution
+    shared_sync_us: Distribution
     filesystem_sync_us: Distribution
     commit_appends: Distribution
 

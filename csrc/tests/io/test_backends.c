@@ -585,7 +585,32 @@ TEST(appends_of_any_size_are_written_at_once_or_later)
     }
 }
 
-TEST(a_durable_write_is_started_and_ends_later)
+static void await_result(rig *it, const pending_write *write, int64_t result)
+{
+    for (int turn = 0; !write->done; turn++) {
+        CHECK(turn < TURN_LIMIT);
+        (void)it->io->ops->loop_turn(it->loop, 10000000);
+    }
+    CHECK_INT(write->result, result);
+}
+
+/* Durable by itself, or by a flush. */
+static void write_directly(rig *it, int file, uint8_t *blocks, bool durable)
+{
+    enum { BLOCK = PB_DIRECT_BLOCK_BYTES };
+    struct iovec iov[2] = {{blocks, BLOCK}, {blocks + BLOCK, BLOCK}};
+    pending_write write = {.op = {.done = write_done, .direct = true, .durable = durable}};
+    CHECK_INT(it->io->ops->write_start(it->loop, &write.op, file, iov, 2, BLOCK), PB_IO_PENDING);
+    await_result(it, &write, 2 * BLOCK);
+    if (durable)
+        return;
+    pending_write flush = {.op = {.done = write_done}};
+    it->io->ops->flush_start(it->loop, &flush.op, file);
+    CHECK(flush.op.active);
+    await_result(it, &flush, 0);
+}
+
+TEST(a_direct_write_and_a_flush_are_started_and_end_later)
 {
     enum { BLOCK = PB_DIRECT_BLOCK_BYTES };
     rig it;
@@ -598,14 +623,9 @@ TEST(a_durable_write_is_started_and_ends_later)
         CHECK_INT(it.io->ops->file_close(it.io, made), 0);
         int file = it.io->ops->file_open(it.io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
         if (file >= 0 && it.io->ops->starts_durable_writes) {
-            struct iovec iov[2] = {{blocks, BLOCK}, {blocks + BLOCK, BLOCK}};
-            pending_write write = {.op = {.done = write_done, .durable = true}};
-            CHECK_INT(it.io->ops->write_start(it.loop, &write.op, file, iov, 2, BLOCK), PB_IO_PENDING);
-            for (int turn = 0; !write.done; turn++) {
-                CHECK(turn < TURN_LIMIT);
-                (void)it.io->ops->loop_turn(it.loop, 10000000);
-            }
-            CHECK_INT(write.result, 2 * BLOCK);
+            write_directly(&it, file, blocks, true);
+            memset(blocks, 'f', 2 * BLOCK);
+            write_directly(&it, file, blocks, false);
             CHECK_INT(it.io->ops->file_size(it.io, file), 3 * BLOCK);
             int plain = it.io->ops->file_open(it.io, path, PB_OPEN_READ);
             CHECK_INT(pb_io_read_all(it.io, plain, found, BLOCK, 2 * BLOCK), 0);
@@ -617,6 +637,26 @@ TEST(a_durable_write_is_started_and_ends_later)
         CHECK_INT(unlink(path), 0);
     }
     free(blocks);
+}
+
+TEST(files_of_an_unknown_file_system_are_flushed_one_by_one)
+{
+    rig it;
+    char path[64];
+    FOR_EACH_BACKEND(it)
+    {
+        int memory = (int)syscall(SYS_memfd_create, "tmpfs", 0);
+        CHECK(memory >= 0);
+        CHECK_INT(it.io->ops->file_flush_device(it.io, memory), 0);
+        CHECK_INT(it.io->ops->file_close(it.io, memory), 0);
+        int file = temporary_file(&it, path);
+        struct stat facts;
+        CHECK_INT(fstat(file, &facts), 0);
+        uint64_t device = it.io->ops->file_flush_device(it.io, file);
+        CHECK(device == 0 || device == facts.st_dev);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(path), 0);
+    }
 }
 
 static int accepted_count;

@@ -1,21 +1,15 @@
 /* The writer of a hot log that found no room in the ring: it is sent on, whatever becomes of what it waits for. Nothing
  * here runs by itself: the syncer, the flusher and the reactor are the test's. */
-#include "replica/append.h"
 #include "replica/durable.h"
-#include "tests/log/log_fixture.h"
+#include "tests/replica/hot_fixture.h"
 
 enum {
-    RING_BYTES = 64 << 10,
     SMALL_BYTES = 1000,
     LARGE_BYTES = 100000, /* more than the ring takes */
-    MEDIUM_BYTES = 20000,
-    UNZEROED_BYTES = 1 << 20, /* so many come before the first that zeros are written for */
 };
 
-static fixture f;
+static hot_fixture h;
 static pb_io_ops ops;
-static pb_ring_identity identity;
-static char rings[64];
 static pb_reactor reactor;
 static pb_partition *partition;
 static int syncs_due, flushes_due, failure_count, ended_count, last_error;
@@ -50,10 +44,10 @@ static int64_t start_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov
 {
     CHECK(loop == NULL && op != NULL);
     if (!op->durable)
-        return fixture_ops->file_write(f.io, file, iov, count, position);
+        return fixture_ops->file_write(h.f.io, file, iov, count, position);
     CHECK(started == NULL);
     started = op;
-    started_result = fixture_ops->file_write_durable(f.io, file, iov, count, position);
+    started_result = fixture_ops->file_write_durable(h.f.io, file, iov, count, position);
     start_count++;
     return PB_IO_PENDING;
 }
@@ -78,32 +72,18 @@ static void end_append(pb_partition_append_op *op, pb_reactor *here)
 
 static void begin(int64_t segment_bytes)
 {
-    fixture_init(&f);
+    hot_init(&h);
     ops = *fixture_ops;
     ops.loop_wake = wake_nobody;
     ops.write_start = start_write;
     ops.starts_durable_writes = true;
-    f.io->ops = &ops;
-    strcpy(rings, "/dev/shm/pb-hot-test-XXXXXX");
-    CHECK(mkdtemp(rings) != NULL);
-    const pb_ring_pool_options options = {
-        .io = f.io, .directory = rings, .budget_bytes = 1 << 20, .ring_bytes = RING_BYTES};
-    const uint8_t directory_id[PB_RING_UUID_BYTES] = {7};
-    CHECK_INT(pb_ring_pool_open(&options, &f.options.rings, NULL), 0);
-    CHECK_INT(pb_ring_pool_add_log_dir(f.options.rings, "/tmp", directory_id), 0);
-    strcpy(identity.topic, "t");
-    f.options.ring_identity = &identity;
-    f.options.config.segment_bytes = segment_bytes;
-    fixture_open(&f);
-    CHECK_INT(pb_log_heat(f.log, &f.guard), 0);
-    const pb_partition_rules rules = {.min_insync_replicas = 1, .durable_acks = true};
-    partition = pb_partition_create(f.io, "t", FIXTURE_TOPIC_ID, 0, f.log, &rules);
+    hot_start(&h, &ops, segment_bytes);
+    partition = h.partition;
     partition->sync_due = note_sync;
     partition->flush_due = note_flush;
     partition->failed = note_failure;
-    pb_partition_start_leading(partition, 0);
     memset(&reactor, 0, sizeof reactor);
-    reactor.io = f.io;
+    reactor.io = h.f.io;
     syncs_due = flushes_due = failure_count = ended_count = start_count = 0;
     started = NULL;
 }
@@ -111,44 +91,23 @@ static void begin(int64_t segment_bytes)
 /* A segment ends where zeros would begin. */
 static void begin_without_zeros(void)
 {
-    begin(UNZEROED_BYTES);
+    begin(HOT_UNZEROED_BYTES);
 }
 
-/* Nobody has it any more: it can be taken. */
 static void end(void)
 {
     CHECK_INT(reactor.holds, 0);
-    CHECK(pb_partition_take_log(partition) == f.log);
-    pb_partition_release(partition);
-    (void)pb_log_close(f.log, true, NULL);
-    f.log = NULL;
-    pb_ring_pool_close(f.options.rings);
-    fixture_remove(rings);
-    fixture_free(&f);
+    hot_end(&h);
 }
 
 static void produce(int value_length)
 {
-    pb_append *append = append_make((batch_spec){.timestamp = 1000, .value_length = value_length});
-    pb_partition_append_op *op = calloc(1, sizeof *op);
-    op->append = *append;
-    pb_list_init(&op->append.link);
-    op->done = end_append;
-    free(append);
-    bool must_pump;
-    CHECK_INT(pb_partition_append_batch(partition, op, &must_pump), 0);
-    CHECK(must_pump);
-    pb_partition_pump(partition, &reactor);
+    hot_produce(&h, &reactor, value_length, end_append);
 }
 
-/* A round as a thread makes it. */
 static void sync_by_thread(void)
 {
-    pb_log_sync_round round;
-    CHECK(pb_partition_sync_begin(partition, &round));
-    int result = pb_partition_sync_run(partition, &round, NULL);
-    CHECK_INT(result, 0);
-    CHECK(!pb_partition_sync_end(partition, &round, result).again);
+    hot_sync_by_thread(&h);
 }
 
 TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
@@ -159,10 +118,10 @@ TEST(a_writer_is_sent_on_when_the_round_that_it_waits_for_cannot_begin)
     produce(LARGE_BYTES);
     CHECK(partition->waits && flushes_due == 0);
     char path[128];
-    snprintf(path, sizeof path, "%s/00000000000000000000.log", f.directory);
+    snprintf(path, sizeof path, "%s/00000000000000000000.log", h.f.directory);
     CHECK_INT(unlink(path), 0);
     pb_log_guard guard = pb_partition_guard(partition);
-    CHECK_INT(pb_log_upkeep(f.log, &guard, 1, NULL), -ESTALE);
+    CHECK_INT(pb_log_upkeep(h.f.log, &guard, 1, NULL), -ESTALE);
     pb_log_sync_round round;
     CHECK(!pb_partition_sync_begin(partition, &round));
     pb_reactor_drain(&reactor);
@@ -194,12 +153,7 @@ TEST(a_writer_is_sent_on_when_syncs_that_were_stopped_may_begin_again)
 static void begin_with_zeros(void)
 {
     begin(64 << 20);
-    pb_log_guard guard = pb_partition_guard(partition);
-    CHECK_INT(pb_log_write_zeros(f.log, &guard, NULL), 0);
-    while (pb_log_active(f.log)->size_bytes < UNZEROED_BYTES) {
-        produce(MEDIUM_BYTES);
-        sync_by_thread();
-    }
+    hot_come_to_zeros(&h, &reactor, end_append);
     reactor.thread = (pb_thread *)&reactor;
     syncs_due = ended_count = 0;
 }

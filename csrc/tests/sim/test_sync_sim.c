@@ -22,6 +22,7 @@ typedef struct load_shape {
     int sync_error; /* with every other seed */
     int rings;
     int64_t ring_bytes;
+    int64_t round_appends; /* that each round is said to end, on average; 0: as it is */
 } load_shape;
 
 /* A batch or two a segment: directories are synced as well. */
@@ -43,6 +44,16 @@ static const load_shape busy = {.partitions = 2,
                                 .rings = 2,
                                 .ring_bytes = 256 << 10};
 
+/* As if so many appends waited that logs share flushes. */
+static const load_shape crowded = {.partitions = 4,
+                                   .rounds = 60,
+                                   .segment_bytes = 32 << 20,
+                                   .value_bytes = 40000,
+                                   .sync_error = 20000,
+                                   .rings = 4,
+                                   .ring_bytes = 256 << 10,
+                                   .round_appends = 1 << 20};
+
 typedef struct world {
     pb_io *io;
     pb_broker *broker;
@@ -57,14 +68,21 @@ typedef struct world {
     int failed[MOST_PARTITIONS];
 } world;
 
-static int filesystem_syncs, failures, durable_writes; /* over all seeds */
+static int filesystem_syncs, failures, durable_writes, shared_flushes; /* over all seeds */
 static int (*sync_whole)(pb_io *io, int filesystem);
+static void (*start_flush)(pb_loop *loop, pb_op *op, int file);
 static int64_t (*start_write)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);
 
 static int64_t count_durable_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
 {
     durable_writes += op->durable;
     return start_write(loop, op, file, iov, count, position);
+}
+
+static void count_flush(pb_loop *loop, pb_op *op, int file)
+{
+    shared_flushes++;
+    start_flush(loop, op, file);
 }
 
 static int count_filesystem_sync(pb_io *io, int filesystem)
@@ -144,6 +162,8 @@ static void start(world *it, uint64_t seed, bool mounted, const load_shape *shap
     counting.filesystem_sync = count_filesystem_sync;
     start_write = counting.write_start;
     counting.write_start = count_durable_write;
+    start_flush = counting.flush_start;
+    counting.flush_start = count_flush;
     if (mounted)
         counting.filesystem_holds = hold_nothing;
     it->io->ops = &counting;
@@ -272,6 +292,8 @@ static void survive(uint64_t seed, bool mounted, const load_shape *shape)
             cut_power(&it, seed);
             is_cut = true;
         }
+        for (int i = 0; shape->round_appends > 0 && i < shape->partitions; i++)
+            it.partitions[i]->round_appends = shape->round_appends;
         (void)pb_sim_step(it.io);
         most_hot = hot_count(&it) > most_hot ? hot_count(&it) : most_hot;
     }
@@ -324,6 +346,21 @@ TEST(what_reactors_wrote_themselves_survives_a_power_cut)
         survive(seed, false, &busy);
     }
     CHECK(durable_writes > 0);
+    CHECK(failures > 0 || first != NULL);
+}
+
+TEST(what_shared_a_flush_survives_a_power_cut)
+{
+    const char *first = getenv("PB_SIM_SEED"), *runs = getenv("PB_SIM_RUNS");
+    uint64_t seed = first != NULL ? strtoull(first, NULL, 10) : 1;
+    failures = 0;
+    shared_flushes = 0;
+    for (int left = runs != NULL ? atoi(runs) : 10; left > 0; left--, seed++) {
+        fprintf(stderr, "seed %llu: ", (unsigned long long)seed);
+        survive(seed, false, &crowded);
+        fprintf(stderr, "%d flushes shared by now\n", shared_flushes);
+    }
+    CHECK(shared_flushes > 0);
     CHECK(failures > 0 || first != NULL);
 }
 

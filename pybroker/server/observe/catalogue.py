@@ -183,7 +183,7 @@ SEGMENT_ROLLS = Metric("pybroker_segment_rolls_total", "counter", "Segments begu
 FLUSH_SECONDS = Metric(
     "pybroker_flush_seconds",
     "histogram",
-    "Syncs of one partition's log, and of a whole file system for many.",
+    "Syncs of one partition's log, of some that share a flush of their disk, and of a whole file system for many.",
     ("of",),
     _kafka("log:type=LogFlushStats", "LogFlushRateAndTimeMs"),
 )

@@ -132,6 +132,7 @@ def _add_data_plane(out: Exposition, snapshot: Snapshot) -> None:
     )
     syncs = [
         _row(labels(of="partition"), distributions.file_sync_us),
+        _row(labels(of="disk"), distributions.shared_sync_us),
         _row(labels(of="filesystem"), distributions.filesystem_sync_us),
     ]
     out.histogram(c.FLUSH_SECONDS, syncs, _TIME_EDGES, _MICROSECONDS)

@@ -1,0 +1,297 @@
+/* Hot logs that share a flush of their disk, and when they do not. Nothing here runs by itself: what the reactor has
+ * started ends when the test says so. */
+#include "replica/flush_group.h"
+#include "tests/replica/hot_fixture.h"
+
+enum { LOGS = 3, SMALL_BYTES = 1000, DEVICE = 7, MANY = 1 << 20 /* appends on average, in units of any size */ };
+
+static hot_fixture logs[LOGS];
+static pb_io_ops ops;
+static pb_reactor reactor;
+static pb_flush_group groups[PB_FLUSH_GROUPS];
+static pb_op *writes[LOGS]; /* started and not ended, oldest first */
+static int64_t write_results[LOGS];
+static pb_op *flush_op;
+static int write_count, flush_count, durable_count; /* started by now */
+static int ended_count, error_count, syncs_due, failure_count;
+static uint64_t device;
+
+static int pending(void)
+{
+    int count = 0;
+    while (count < LOGS && writes[count] != NULL)
+        count++;
+    return count;
+}
+
+static int64_t start_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position)
+{
+    CHECK(loop == NULL && op->direct);
+    int next = pending();
+    CHECK(next < LOGS && flush_op == NULL); /* while they are flushed nobody writes here */
+    writes[next] = op;
+    write_results[next] = (op->durable ? fixture_ops->file_write_durable
+                                       : fixture_ops->file_write)(reactor.io, file, iov, count, position);
+    write_count++;
+    durable_count += op->durable;
+    return PB_IO_PENDING;
+}
+
+static void start_flush(pb_loop *loop, pb_op *op, int file)
+{
+    CHECK(loop == NULL && file >= 0 && flush_op == NULL);
+    CHECK_INT(pending(), 0); /* what has not been written is not flushed */
+    flush_op = op;
+    flush_count++;
+}
+
+static uint64_t flush_device(pb_io *io, int file)
+{
+    CHECK(io != NULL && file >= 0);
+    return device;
+}
+
+/* The oldest write ends with `result`; 0: with what it came to. */
+static void end_write(int64_t result)
+{
+    CHECK(writes[0] != NULL);
+    pb_op *op = writes[0];
+    if (result == 0)
+        result = write_results[0];
+    memmove(writes, writes + 1, sizeof writes - sizeof *writes);
+    memmove(write_results, write_results + 1, sizeof write_results - sizeof *write_results);
+    writes[LOGS - 1] = NULL;
+    op->done(op, result);
+}
+
+static void end_flush(int64_t result)
+{
+    CHECK(flush_op != NULL);
+    pb_op *op = flush_op;
+    flush_op = NULL;
+    op->done(op, result);
+}
+
+static void end_append(pb_partition_append_op *op, pb_reactor *here)
+{
+    CHECK(here == NULL || here == &reactor);
+    ended_count++;
+    error_count += op->append.error != 0;
+    free(op->append.bytes);
+    free(op);
+}
+
+static void note_sync(pb_partition *of)
+{
+    CHECK(of->syncing);
+    syncs_due++;
+}
+
+static void note_failure(pb_partition *of, enum pb_partition_failure what, int error)
+{
+    CHECK(of->broken && what == PB_SYNC_FAILED && error < 0);
+    failure_count++;
+}
+
+/* Logs with zeros where the next batches go; `appends` end with each of their rounds, on average. */
+static void begin(int64_t appends, uint64_t on_device)
+{
+    device = on_device;
+    memset(&reactor, 0, sizeof reactor);
+    memset(groups, 0, sizeof groups);
+    reactor.flush_groups = groups;
+    for (int i = 0; i < LOGS; i++) {
+        hot_init(&logs[i]);
+        ops = *fixture_ops;
+        ops.write_start = start_write;
+        ops.flush_start = start_flush;
+        ops.file_flush_device = flush_device;
+        ops.starts_durable_writes = true;
+        reactor.io = logs[i].f.io;
+        hot_start(&logs[i], &ops, 64 << 20);
+        pb_partition *partition = logs[i].partition;
+        partition->sync_due = note_sync;
+        partition->failed = note_failure;
+        hot_come_to_zeros(&logs[i], &reactor, end_append);
+        partition->round_appends = appends;
+    }
+    reactor.thread = (pb_thread *)&reactor;
+    write_count = flush_count = durable_count = ended_count = error_count = syncs_due = failure_count = 0;
+}
+
+static void end(void)
+{
+    CHECK(pending() == 0 && flush_op == NULL);
+    CHECK_INT(reactor.holds, 0);
+    for (int i = 0; i < LOGS; i++)
+        hot_end(&logs[i]);
+}
+
+static void produce(int index)
+{
+    hot_produce(&logs[index], &reactor, SMALL_BYTES, end_append);
+}
+
+/* Each log gets a batch, and the turn ends. */
+static void produce_to_all(void)
+{
+    for (int i = 0; i < LOGS; i++)
+        produce(i);
+    CHECK_INT(write_count, 0);
+    pb_flush_groups_start(&reactor);
+}
+
+TEST(many_appends_are_written_together_and_end_with_one_flush)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    CHECK(pending() == LOGS && durable_count == 0);
+    for (int i = 0; i < LOGS; i++) {
+        CHECK_INT(flush_count, 0);
+        end_write(0);
+    }
+    CHECK(flush_count == 1 && ended_count == 0);
+    CHECK(pb_log_durable_end(logs[0].f.log) < pb_log_written_end(logs[0].f.log));
+    end_flush(0);
+    CHECK(ended_count == LOGS && error_count == 0);
+    for (int i = 0; i < LOGS; i++)
+        CHECK_INT(pb_log_durable_end(logs[i].f.log), pb_log_written_end(logs[i].f.log));
+    end();
+}
+
+TEST(what_comes_during_a_shared_round_goes_with_the_next_one)
+{
+    begin(MANY, DEVICE);
+    produce(0);
+    produce(1);
+    pb_flush_groups_start(&reactor);
+    CHECK_INT(pending(), 2);
+    produce(0); /* once more, */
+    produce(2); /* and one that was idle */
+    pb_flush_groups_start(&reactor);
+    CHECK_INT(pending(), 2);
+    end_write(0);
+    end_write(0);
+    end_flush(0);
+    CHECK(ended_count == 2 && pending() == 2 && durable_count == 0);
+    end_write(0);
+    end_write(0);
+    end_flush(0);
+    CHECK(ended_count == 4 && flush_count == 2 && error_count == 0);
+    end();
+}
+
+TEST(one_that_is_due_alone_writes_durably_and_others_wait_for_its_end)
+{
+    begin(MANY, DEVICE);
+    produce(0);
+    pb_flush_groups_start(&reactor);
+    CHECK(pending() == 1 && durable_count == 1);
+    produce(1);
+    produce(2);
+    pb_flush_groups_start(&reactor);
+    CHECK_INT(pending(), 1);
+    end_write(0);
+    CHECK(ended_count == 1 && pending() == 2 && durable_count == 1);
+    end_write(0);
+    end_write(0);
+    end_flush(0);
+    CHECK(ended_count == LOGS && error_count == 0);
+    end();
+}
+
+TEST(few_appends_wait_for_nobody)
+{
+    begin(0, DEVICE);
+    produce_to_all();
+    CHECK(pending() == LOGS && durable_count == LOGS);
+    end_write(0);
+    CHECK_INT(ended_count, 1);
+    produce(0);
+    pb_flush_groups_start(&reactor);
+    CHECK(pending() == LOGS && durable_count == LOGS + 1);
+    while (pending() > 0)
+        end_write(0);
+    CHECK(ended_count == LOGS + 1 && flush_count == 0 && error_count == 0);
+    end();
+}
+
+TEST(where_the_file_system_is_not_known_each_log_flushes_for_itself)
+{
+    begin(MANY, 0);
+    for (int i = 0; i < LOGS; i++)
+        produce(i);
+    CHECK(pending() == LOGS && durable_count == LOGS);
+    while (pending() > 0)
+        end_write(0);
+    CHECK(ended_count == LOGS && flush_count == 0 && error_count == 0);
+    end();
+}
+
+TEST(a_flush_that_fails_fails_all_that_shared_it)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    while (pending() > 0)
+        end_write(0);
+    end_flush(-EIO);
+    CHECK(ended_count == LOGS && error_count == LOGS && failure_count == LOGS);
+    for (int i = 0; i < LOGS; i++)
+        CHECK(pb_log_failed(logs[i].f.log));
+    end();
+}
+
+TEST(a_write_that_fails_or_is_short_fails_its_own_log_only)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    end_write(-EIO);
+    end_write(PB_DIRECT_BLOCK_BYTES / 2);
+    end_write(0);
+    CHECK_INT(flush_count, 1);
+    end_flush(0);
+    CHECK(ended_count == LOGS && error_count == 2 && failure_count == 2);
+    CHECK(pb_log_failed(logs[0].f.log) && pb_log_failed(logs[1].f.log) && !pb_log_failed(logs[2].f.log));
+    end();
+}
+
+TEST(when_all_writes_fail_nothing_is_flushed)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    while (pending() > 0)
+        end_write(-EIO);
+    CHECK(flush_count == 0 && ended_count == LOGS && error_count == LOGS);
+    end();
+}
+
+TEST(what_the_kernel_puts_off_is_started_again)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    end_write(-EAGAIN);
+    CHECK(pending() == LOGS && write_count == LOGS + 1);
+    while (pending() > 0)
+        end_write(0);
+    end_flush(-EAGAIN);
+    CHECK_INT(flush_count, 2);
+    end_flush(0);
+    CHECK(ended_count == LOGS && error_count == 0);
+    end();
+}
+
+TEST(a_member_without_memory_is_synced_by_a_thread)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    end_write(-ENOMEM);
+    end_write(0);
+    end_write(0);
+    end_flush(0);
+    CHECK(ended_count == LOGS - 1 && syncs_due == 1);
+    hot_sync_by_thread(&logs[0]);
+    CHECK(ended_count == LOGS && error_count == 0 && failure_count == 0);
+    end();
+}
+
+CHECK_MAIN()
