@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -17,9 +16,7 @@
 #include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/utsname.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -139,24 +136,6 @@ int pb_posix_file_sync(pb_io *io, int file)
     return (int)RETRY(fdatasync(file));
 }
 
-/* That fdatasync of one file flushes the whole disk, whatever there is to write of it, and that blocks stay where they
- * are, is known of ext4 alone: others have copies on write, files on several disks, or a log that tells what is
- * durable. Its files without direct I/O, as with data=journal or encrypted, are written through the page cache all the
- * same. */
-uint64_t pb_posix_file_flush_device(pb_io *io, int file)
-{
-    (void)io;
-    struct statfs system;
-    struct statx facts;
-    if (fstatfs(file, &system) != 0 || system.f_type != EXT4_SUPER_MAGIC ||
-        statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &facts) != 0)
-        return 0;
-    bool direct = (facts.stx_mask & STATX_DIOALIGN) != 0 && facts.stx_dio_mem_align > 0;
-    if (!direct || (facts.stx_attributes & STATX_ATTR_DAX) != 0)
-        return 0;
-    return makedev(facts.stx_dev_major, facts.stx_dev_minor);
-}
-
 int pb_posix_file_truncate(pb_io *io, int file, int64_t size)
 {
     (void)io;
@@ -256,20 +235,20 @@ int pb_posix_directory_sync(pb_io *io, const char *path)
     return result;
 }
 
-/* Before Linux 5.17 syncfs forgets what the file system itself says, such as a failed flush. */
-static bool syncfs_tells(void)
+bool pb_posix_kernel_is(int wanted_major, int wanted_minor)
 {
     struct utsname name;
     int major = 0, minor = 0;
     if (uname(&name) < 0 || sscanf(name.release, "%d.%d", &major, &minor) != 2)
         return false;
-    return major > 5 || (major == 5 && minor >= 17);
+    return major > wanted_major || (major == wanted_major && minor >= wanted_minor);
 }
 
 int pb_posix_filesystem_open(pb_io *io, const char *path)
 {
     (void)io;
-    return syncfs_tells() ? (int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) : -ENOSYS;
+    /* Before, syncfs forgets what the file system itself says, such as a failed flush. */
+    return pb_posix_kernel_is(5, 17) ? (int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) : -ENOSYS;
 }
 
 int pb_posix_filesystem_sync(pb_io *io, int filesystem)

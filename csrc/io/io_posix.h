@@ -107,6 +107,8 @@ int64_t pb_posix_file_write(pb_io *io, int file, const struct iovec *iov, int co
 int64_t pb_posix_file_write_durable(pb_io *io, int file, const struct iovec *iov, int count, int64_t position);
 int pb_posix_file_sync(pb_io *io, int file);
 uint64_t pb_posix_file_flush_device(pb_io *io, int file);
+/* Is the kernel this one, or a later one? */
+bool pb_posix_kernel_is(int wanted_major, int wanted_minor);
 int pb_posix_file_truncate(pb_io *io, int file, int64_t size);
 int pb_posix_file_allocate(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_release_ahead(pb_io *io, int file);

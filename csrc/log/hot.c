@@ -376,7 +376,7 @@ int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int 
         log->io->ops->file_close(log->io, file);
     }
     pthread_mutex_lock(&log->flush_lock);
-    end_zeros(log, hot, rc == 0);
+    end_zeros(log, hot, rc == 0 && sync_rc == 0);
     return end_flush(log, guard, sync_rc);
 }
 
@@ -398,7 +398,7 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     if (file < 0)
         return file;
     hot->file = file;
-    hot->device = log->io->ops->file_flush_device(log->io, file);
+    atomic_store(&hot->device, log->io->ops->file_flush_device(log->io, file));
     int rc = log->io->ops->file_allocate(log->io, file, block, length);
     if (rc == 0 && block < size_bytes)
         rc = pb_io_read_all(log->io, segment->file, pb_tail_ring_at(hot->ring, block), (size_t)(size_bytes - block),

@@ -31,9 +31,9 @@
 /* What a hot log has besides. Owner: the log. */
 typedef struct pb_hot {
     pb_tail_ring *ring;
-    pb_segment *segment; /* retained; the active one, or the one that is about to be */
-    int file;            /* of the segment, past the page cache */
-    uint64_t device;     /* its file_flush_device */
+    pb_segment *segment;     /* retained; the active one, or the one that is about to be */
+    int file;                /* of the segment, past the page cache */
+    _Atomic uint64_t device; /* its file_flush_device */
     /* Under flush_lock. */
     int64_t flushed_end;           /* the file has all below */
     bool unsynced;                 /* and some of it is not durable */

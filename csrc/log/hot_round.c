@@ -42,9 +42,10 @@ bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_
 uint64_t pb_log_flush_device(const pb_log *log)
 {
     const pb_hot *hot = log->hot;
-    bool fits = hot != NULL && atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES &&
-                pb_tail_ring_end(hot->ring) <= atomic_load(&hot->zeroed_end);
-    return fits ? hot->device : 0;
+    if (hot == NULL || atomic_load(&hot->round_bytes) >= PB_LARGE_ROUND_BYTES)
+        return 0;
+    int64_t zeroed_end = atomic_load(&hot->zeroed_end);
+    return zeroed_end < INT64_MAX && pb_tail_ring_end(hot->ring) <= zeroed_end ? atomic_load(&hot->device) : 0;
 }
 
 int pb_log_sync_end_write(pb_log *log, const pb_log_sync_write *write, int64_t result)

@@ -122,6 +122,7 @@ static int64_t count_written(pb_partition *partition, const pb_link *finished)
         if (append->error == 0) {
             appended_bytes += append->length;
             partition->appended_records += append->record_count;
+            partition->unsynced_appends += partition->rules.durable_acks;
         }
     }
     partition->appended_bytes += appended_bytes;

@@ -17,6 +17,8 @@
 #include "replica/hot.h"
 #include "wire/generated/kafka_errors.h"
 
+#define ROUND_WEIGHT 4 /* of the past in the average */
+
 static bool ends_after(const pb_append *append, int64_t end)
 {
     return append->base_offset + append->record_count > end;
@@ -244,6 +246,9 @@ void pb_durable_note_begin(pb_partition *partition)
 {
     partition->exposure.sync_bytes = partition->appended_bytes;
     partition->exposure.next_since_ns = 0;
+    int64_t appends = partition->unsynced_appends * PB_ROUND_APPEND;
+    partition->round_appends += (appends - partition->round_appends) / ROUND_WEIGHT;
+    partition->unsynced_appends = 0;
 }
 
 bool pb_partition_sync_begin(pb_partition *partition, pb_log_sync_round *round)

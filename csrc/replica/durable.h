@@ -20,12 +20,13 @@ void pb_durable_advance(pb_partition *partition, int64_t visible_bytes, pb_link 
 /* true: the caller shall call sync_due, without the lock. */
 bool pb_durable_begin(pb_partition *partition);
 
-/* After begin: make the sync a write that `reactor` starts, if it can be one. true: the caller, on that reactor, shall
- * call pb_durable_write without the lock; false: sync_due. */
+/* After begin: let `reactor` make the sync, if it can be a write that it starts. true: the caller, on that reactor,
+ * shall call pb_durable_write without the lock; false: sync_due. */
 bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor);
 /* Without the lock, on its reactor: this write, and those that gathered meanwhile. */
 void pb_durable_write(pb_partition *partition);
-/* A round has begun. */
+#define PB_ROUND_APPEND 256 /* of one append, in pb_partition.round_appends */
+/* A round has begun, with all that is written. */
 void pb_durable_note_begin(pb_partition *partition);
 /* Without the lock: it has ended with `result`. What waited for it goes to `finished`, which is to be settled. */
 pb_sync_outcome pb_durable_end_round(pb_partition *partition, pb_log_sync_round *round, int result, pb_link *finished);

@@ -18,10 +18,8 @@
 #include "replica/flush_group.h"
 
 enum {
-    CROWD = 16,         /* appends under way, or due: with so many flushes are shared, */
-    CROWD_NS = 5000000, /* and for so long after */
-    UNITS = 256,        /* of one append, in averages */
-    WEIGHT = 8,         /* of the past in them */
+    CROWD = 16,         /* appends that go with the usual rounds of what is due or under way: with so many, */
+    CROWD_NS = 5000000, /* and for so long after, flushes are shared */
 };
 
 static void wrote(pb_op *op, int64_t result);
@@ -55,6 +53,7 @@ static bool begin_round(pb_partition *partition)
         return false;
     pb_durable_note_begin(partition);
     partition->rounding = true;
+    partition->round_fills = partition->filling;
     partition->round_began_ns = partition->io->ops->monotonic_ns(partition->io);
     return true;
 }
@@ -98,11 +97,11 @@ void pb_durable_write(pb_partition *partition)
     go_on(partition);
 }
 
-/* Its rounds are somebody else's, or there is none. */
-static void leave(pb_partition *partition)
+/* The reactor has no more to do with it. Whose its rounds are by now, and what the fields for them say, is open. */
+static void leave(pb_partition *partition, pb_reactor *reactor)
 {
-    PB_ASSERT(partition->round_reactor->holds > 0);
-    partition->round_reactor->holds--;
+    PB_ASSERT(reactor->holds > 0);
+    reactor->holds--;
     pb_partition_release(partition);
 }
 
@@ -112,7 +111,7 @@ static void count_time(pb_reactor *reactor, pb_histogram *histogram, int64_t beg
 }
 
 /* End the round, whose write has come to `result`, and count how many appends it let end. true: another one has begun,
- * or waits for its group. */
+ * or is to wait for its group; false: somebody else may have begun one. */
 static bool end_round(pb_partition *partition, int64_t result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;
@@ -120,7 +119,6 @@ static bool end_round(pb_partition *partition, int64_t result, pb_link *finished
     pb_log_sync_round round = partition->round; /* once this one has ended, that is the next one's */
     pb_sync_outcome outcome = pb_durable_end_round(partition, &round, error, finished);
     pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
-    partition->round_appends += (outcome.ended_count * UNITS - partition->round_appends) / WEIGHT;
     if (!outcome.again)
         return false;
     pthread_mutex_lock(&partition->lock);
@@ -145,7 +143,7 @@ static int64_t sum_appends(const pb_link *partitions)
 static bool is_crowded(pb_flush_group *group)
 {
     int64_t sum = sum_appends(&group->due) + sum_appends(&group->members) + sum_appends(&group->alone);
-    if (sum >= CROWD * UNITS)
+    if (sum >= CROWD * PB_ROUND_APPEND)
         group->crowded_until_ns = group->reactor->now_ns + CROWD_NS;
     return group->reactor->now_ns < group->crowded_until_ns;
 }
@@ -166,7 +164,7 @@ static int begin_rounds(pb_flush_group *group, pb_link *begun)
             count++;
         } else {
             partition->sync_due(partition);
-            leave(partition);
+            leave(partition, group->reactor);
         }
     }
     return count;
@@ -176,13 +174,13 @@ static void start_due(pb_flush_group *group)
 {
     if (pb_list_empty(&group->due))
         return;
-    bool shared = is_crowded(group);
-    if (shared && !(pb_list_empty(&group->members) && pb_list_empty(&group->alone)))
+    bool crowded = is_crowded(group);
+    if (crowded && !(pb_list_empty(&group->members) && pb_list_empty(&group->alone)))
         return;
     pb_link begun, *link;
     pb_list_init(&begun);
     int count = begin_rounds(group, &begun);
-    shared = shared && count > 1;
+    bool shared = crowded && count > 1;
     if (shared) {
         group->writing_count = count;
         group->began_ns = group->reactor->io->ops->monotonic_ns(group->reactor->io);
@@ -205,9 +203,8 @@ void pb_flush_groups_start(pb_reactor *reactor)
 /* Answers come last: the disk writes while they are sent. */
 static void end_shared(pb_flush_group *group, int64_t result)
 {
-    pb_link members, finished, left, *link;
+    pb_link members, finished, *link;
     pb_list_init(&finished);
-    pb_list_init(&left);
     count_time(group->reactor, &group->reactor->counters.shared_sync_us, group->began_ns);
     pb_list_take(&members, &group->members);
     while ((link = pb_list_pop_front(&members)) != NULL) {
@@ -215,26 +212,34 @@ static void end_shared(pb_flush_group *group, int64_t result)
         if (end_round(partition, result < 0 ? result : partition->round_result, &finished))
             go_on(partition);
         else
-            pb_list_push_back(&left, link);
+            leave(partition, group->reactor);
     }
     start_due(group);
     pb_durable_settle(&finished, group->reactor);
-    while ((link = pb_list_pop_front(&left)) != NULL)
-        leave(PB_CONTAINER(link, pb_partition, round_link));
 }
 
-/* All has been written, or has failed: one flush for what has. Any of the files will do. */
+/* The member whose file is flushed. Any that has been written will do, but one that zeros are written to has more to
+ * sync. NULL: all writes have failed. */
+static const pb_partition *choose_file(const pb_flush_group *group)
+{
+    const pb_partition *chosen = NULL;
+    for (const pb_link *link = group->members.next; link != &group->members; link = link->next) {
+        const pb_partition *partition = PB_CONTAINER(link, const pb_partition, round_link);
+        if (partition->round_result == partition->round_write.length && (chosen == NULL || chosen->round_fills))
+            chosen = partition;
+    }
+    return chosen;
+}
+
+/* All has been written, or has failed: one flush for what has. */
 static void flush(pb_flush_group *group)
 {
     pb_reactor *reactor = group->reactor;
-    for (const pb_link *link = group->members.next; link != &group->members; link = link->next) {
-        const pb_partition *partition = PB_CONTAINER(link, const pb_partition, round_link);
-        if (partition->round_result == partition->round_write.length) {
-            reactor->io->ops->flush_start(reactor->loop, &group->flush, partition->round_write.file);
-            return;
-        }
-    }
-    end_shared(group, 0);
+    const pb_partition *chosen = choose_file(group);
+    if (chosen != NULL)
+        reactor->io->ops->flush_start(reactor->loop, &group->flush, chosen->round_write.file);
+    else
+        end_shared(group, 0); /* the members know */
 }
 
 static void flushed(pb_op *op, int64_t result)
@@ -283,5 +288,5 @@ static void wrote(pb_op *op, int64_t result)
         start_due(group);
     pb_durable_settle(&finished, reactor);
     if (!again)
-        leave(partition);
+        leave(partition, reactor);
 }

@@ -207,17 +207,19 @@ struct pb_partition {
     pb_op write_op;
     pb_task go_on; /* the next slice, in the writer's next turn */
     pb_reactor *writer;
-    /* While `rounding`, by the reactor that began. */
+    int64_t unsynced_appends; /* with durable acks: written since the last round began */
+    int64_t round_appends;    /* that go with a round, on average; in parts of one: PB_ROUND_APPEND */
+    /* While a reactor has `syncing`, by that one. */
     pb_log_sync_round round;
     pb_log_sync_write round_write;
     pb_op round_op;
     pb_reactor *round_reactor;
-    struct pb_flush_group *round_group; /* whose flush it shares, or may; NULL: it has its own */
+    struct pb_flush_group *round_group; /* of logs whose flush it may share; NULL: of none */
     pb_link round_link;                 /* there: due, or under way */
     int64_t round_result;               /* of the write, until it is flushed */
     int64_t round_began_ns;
-    int64_t round_appends; /* that a round ends, on average; in parts of one */
-    bool queued;           /* under the lock: a reactor will pump it at the end of its turn */
+    bool round_fills; /* zeros were being written to the file when the round began */
+    bool queued;      /* under the lock: a reactor will pump it at the end of its turn */
 };
 
 /* It may be appended to, so background threads look after it. The lock is held. */

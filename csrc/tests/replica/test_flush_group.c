@@ -1,20 +1,23 @@
 /* Hot logs that share a flush of their disk, and when they do not. Nothing here runs by itself: what the reactor has
  * started ends when the test says so. */
+#include "replica/durable.h"
 #include "replica/flush_group.h"
 #include "tests/replica/hot_fixture.h"
 
-enum { LOGS = 3, SMALL_BYTES = 1000, DEVICE = 7, MANY = 1 << 20 /* appends on average, in units of any size */ };
+enum { LOGS = 3, SMALL_BYTES = 1000, DEVICE = 7, OTHER_DEVICE = 8, MANY = 1000 * PB_ROUND_APPEND };
 
 static hot_fixture logs[LOGS];
+static uint64_t devices[LOGS];
 static pb_io_ops ops;
-static pb_reactor reactor;
-static pb_flush_group groups[PB_FLUSH_GROUPS];
+static pb_reactor reactor, other; /* most tests need one */
+static pb_flush_group groups[PB_FLUSH_GROUPS], other_groups[PB_FLUSH_GROUPS];
+static int claimed;         /* the log that `other` appends to as soon as an answer goes out; -1: none */
 static pb_op *writes[LOGS]; /* started and not ended, oldest first */
 static int64_t write_results[LOGS];
 static pb_op *flush_op;
 static int write_count, flush_count, durable_count; /* started by now */
 static int ended_count, error_count, syncs_due, failure_count;
-static uint64_t device;
+static int flushed_file;
 
 static int pending(void)
 {
@@ -40,15 +43,20 @@ static int64_t start_write(pb_loop *loop, pb_op *op, int file, struct iovec *iov
 static void start_flush(pb_loop *loop, pb_op *op, int file)
 {
     CHECK(loop == NULL && file >= 0 && flush_op == NULL);
-    CHECK_INT(pending(), 0); /* what has not been written is not flushed */
+    for (int i = 0; i < pending(); i++)
+        CHECK(writes[i]->durable); /* what has not been written is not flushed */
     flush_op = op;
+    flushed_file = file;
     flush_count++;
 }
 
 static uint64_t flush_device(pb_io *io, int file)
 {
-    CHECK(io != NULL && file >= 0);
-    return device;
+    CHECK(file >= 0);
+    for (int i = 0; i < LOGS; i++)
+        if (logs[i].f.io == io)
+            return devices[i];
+    check_fail(__FILE__, __LINE__, "whose file is it?");
 }
 
 /* The oldest write ends with `result`; 0: with what it came to. */
@@ -74,11 +82,15 @@ static void end_flush(int64_t result)
 
 static void end_append(pb_partition_append_op *op, pb_reactor *here)
 {
-    CHECK(here == NULL || here == &reactor);
+    CHECK(here == NULL || here == &reactor || here == &other);
     ended_count++;
     error_count += op->append.error != 0;
     free(op->append.bytes);
     free(op);
+    int index = claimed;
+    claimed = -1;
+    if (index >= 0)
+        hot_produce(&logs[index], &other, SMALL_BYTES, end_append);
 }
 
 static void note_sync(pb_partition *of)
@@ -93,14 +105,21 @@ static void note_failure(pb_partition *of, enum pb_partition_failure what, int e
     failure_count++;
 }
 
-/* Logs with zeros where the next batches go; `appends` end with each of their rounds, on average. */
-static void begin(int64_t appends, uint64_t on_device)
+static void make_reactor(pb_reactor *it, pb_flush_group *its_groups)
 {
-    device = on_device;
-    memset(&reactor, 0, sizeof reactor);
-    memset(groups, 0, sizeof groups);
-    reactor.flush_groups = groups;
+    memset(it, 0, sizeof *it);
+    memset(its_groups, 0, PB_FLUSH_GROUPS * sizeof *its_groups);
+    it->flush_groups = its_groups;
+}
+
+/* Logs with zeros where the next batches go; `round_appends` is what goes with each of their rounds, on average. */
+static void begin(int64_t round_appends, uint64_t device)
+{
+    claimed = -1;
+    make_reactor(&reactor, groups);
+    make_reactor(&other, other_groups);
     for (int i = 0; i < LOGS; i++) {
+        devices[i] = device;
         hot_init(&logs[i]);
         ops = *fixture_ops;
         ops.write_start = start_write;
@@ -113,18 +132,29 @@ static void begin(int64_t appends, uint64_t on_device)
         partition->sync_due = note_sync;
         partition->failed = note_failure;
         hot_come_to_zeros(&logs[i], &reactor, end_append);
-        partition->round_appends = appends;
+        partition->round_appends = round_appends;
     }
-    reactor.thread = (pb_thread *)&reactor;
+    other.io = reactor.io;
+    reactor.thread = other.thread = (pb_thread *)&reactor;
     write_count = flush_count = durable_count = ended_count = error_count = syncs_due = failure_count = 0;
 }
 
 static void end(void)
 {
     CHECK(pending() == 0 && flush_op == NULL);
-    CHECK_INT(reactor.holds, 0);
+    CHECK(reactor.holds == 0 && other.holds == 0);
     for (int i = 0; i < LOGS; i++)
         hot_end(&logs[i]);
+}
+
+/* Until nothing is under way. */
+static void end_all(void)
+{
+    while (pending() > 0 || flush_op != NULL)
+        if (pending() > 0)
+            end_write(0);
+        else
+            end_flush(0);
 }
 
 static void produce(int index)
@@ -214,6 +244,98 @@ TEST(few_appends_wait_for_nobody)
         end_write(0);
     CHECK(ended_count == LOGS + 1 && flush_count == 0 && error_count == 0);
     end();
+}
+
+/* Each log gets a batch, and so many while that one is under way. */
+static void produce_rounds(int batches)
+{
+    write_count = 0;
+    produce_to_all();
+    for (int i = 0; i < LOGS; i++)
+        for (int j = 0; j < batches; j++)
+            produce(i);
+    end_all();
+}
+
+TEST(flushes_are_shared_while_many_appends_go_with_the_rounds_and_for_some_time_after)
+{
+    begin(0, DEVICE);
+    for (int i = 0; i < 20; i++)
+        produce_rounds(4);
+    CHECK(durable_count > 20 && flush_count == 0);
+    for (int i = 0; i < 20; i++)
+        produce_rounds(16);
+    CHECK(flush_count > 10);
+    for (int i = 0; i < 20; i++)
+        produce_rounds(0);
+    int durable_before = durable_count, flushes_before = flush_count;
+    produce_rounds(0); /* few, and many shortly before */
+    CHECK(durable_count == durable_before && flush_count == flushes_before + 1);
+    reactor.now_ns += 10000000;
+    produce_rounds(0);
+    CHECK(durable_count == durable_before + LOGS && flush_count == flushes_before + 1);
+    CHECK_INT(error_count, 0);
+    end();
+}
+
+TEST(a_flush_is_not_shared_with_logs_on_another_disk)
+{
+    begin(MANY, DEVICE);
+    devices[2] = OTHER_DEVICE;
+    atomic_store(&logs[2].f.log->hot->device, OTHER_DEVICE);
+    produce_to_all();
+    CHECK(pending() == LOGS && durable_count == 1);
+    end_write(0);
+    end_write(0);
+    CHECK(flush_count == 1 && ended_count == 0);
+    end_flush(0);
+    CHECK_INT(ended_count, 2);
+    end_write(0);
+    CHECK(ended_count == LOGS && flush_count == 1);
+    end();
+}
+
+TEST(a_file_that_zeros_are_written_to_is_not_the_one_that_is_flushed)
+{
+    begin(MANY, DEVICE);
+    logs[0].partition->flushing = logs[0].partition->filling = true;
+    produce_to_all();
+    end_all();
+    CHECK_INT(flushed_file, logs[1].f.log->hot->file);
+    logs[0].partition->flushing = logs[0].partition->filling = false;
+    end();
+}
+
+/* As soon as answers go out another reactor appends to a log whose round has just ended. */
+static void hand_over(int64_t round_appends)
+{
+    begin(round_appends, DEVICE);
+    produce_to_all();
+    for (int i = 0; i < LOGS - 1; i++)
+        end_write(0);
+    claimed = LOGS - 1;
+    end_write(0);
+    if (flush_op != NULL)
+        end_flush(0);
+    CHECK(ended_count == LOGS && reactor.holds == 0 && other.holds == 1);
+    pb_flush_groups_start(&reactor);
+    CHECK_INT(pending(), 0);
+    pb_flush_groups_start(&other);
+    end_all();
+    CHECK(ended_count == LOGS + 1 && error_count == 0);
+    end();
+}
+
+TEST(a_log_goes_over_to_another_reactor_after_a_shared_round)
+{
+    hand_over(MANY);
+    CHECK_INT(flush_count, 1);
+}
+
+TEST(a_log_goes_over_to_another_reactor_after_a_round_of_its_own)
+{
+    hand_over(0);
+    CHECK_INT(flush_count, 0);
 }
 
 TEST(where_the_file_system_is_not_known_each_log_flushes_for_itself)
