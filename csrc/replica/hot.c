@@ -60,10 +60,12 @@ bool pb_hot_after_write(pb_partition *partition, int64_t bytes, int64_t now_ns)
         partition->switching = take_token(partition);
         return partition->switching;
     }
+    if (pb_log_is_hot(partition->log) && partition->rules.durable_acks) {
+        partition->filling = pb_log_wants_zeros(partition->log) && take_token(partition);
+        return partition->filling; /* a round that is due goes on beside */
+    }
     if (pb_log_is_hot(partition->log))
-        return (partition->rules.durable_acks ? pb_log_wants_zeros(partition->log)
-                                              : pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES) &&
-               take_token(partition);
+        return pb_log_gathered_bytes(partition->log) >= FLUSH_BYTES && take_token(partition);
     if (!is_warm(partition, bytes, now_ns) || now_ns < partition->heat.not_before_ns || partition->held)
         return false;
     partition->switching = take_token(partition);

@@ -32,6 +32,7 @@ void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
         pb_partition **turn = realloc(home->turn, capacity * sizeof *turn);
         if (turn == NULL) { /* not remembered, so written now */
             pb_partition_pump(partition, &home->reactor);
+            home->reactor.again = true; /* its sync may begin at the end of a turn */
             return;
         }
         home->turn = turn;

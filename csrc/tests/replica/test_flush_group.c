@@ -269,6 +269,7 @@ TEST(flushes_are_shared_while_many_appends_go_with_the_rounds_and_for_some_time_
     for (int i = 0; i < 20; i++)
         produce_rounds(0);
     int durable_before = durable_count, flushes_before = flush_count;
+    reactor.now_ns += 2000000;
     produce_rounds(0); /* few, and many shortly before */
     CHECK(durable_count == durable_before && flush_count == flushes_before + 1);
     reactor.now_ns += 10000000;
@@ -392,13 +393,71 @@ TEST(what_the_kernel_puts_off_is_started_again)
     begin(MANY, DEVICE);
     produce_to_all();
     end_write(-EAGAIN);
-    CHECK(pending() == LOGS && write_count == LOGS + 1);
+    CHECK(pending() == LOGS && write_count == LOGS + 1 && durable_count == 0);
     while (pending() > 0)
         end_write(0);
     end_flush(-EAGAIN);
     CHECK_INT(flush_count, 2);
     end_flush(0);
     CHECK(ended_count == LOGS && error_count == 0);
+    end();
+}
+
+TEST(a_lone_write_that_the_kernel_puts_off_is_started_again)
+{
+    begin(0, DEVICE);
+    produce_to_all();
+    end_write(-EAGAIN);
+    CHECK(pending() == LOGS && durable_count == LOGS + 1 && ended_count == 0);
+    end_all();
+    CHECK(ended_count == LOGS && flush_count == 0 && error_count == 0);
+    end();
+}
+
+TEST(a_round_that_cannot_begin_is_a_threads_and_the_reactor_lets_go_of_it)
+{
+    begin(MANY, DEVICE);
+    produce(0);
+    produce(1);
+    logs[0].partition->flushing = true; /* by somebody who does more than write zeros */
+    pb_flush_groups_start(&reactor);
+    CHECK(pending() == 1 && syncs_due == 1 && reactor.holds == 1);
+    logs[0].partition->flushing = false;
+    hot_sync_by_thread(&logs[0]);
+    end_all();
+    CHECK(ended_count == 2 && error_count == 0);
+    end();
+}
+
+TEST(nobody_else_flushes_a_log_between_its_write_and_the_shared_flush)
+{
+    begin(MANY, DEVICE);
+    produce_to_all();
+    while (pending() > 0)
+        end_write(0);
+    pb_partition *partition = logs[0].partition;
+    int64_t gathered_bytes = pb_log_gathered_bytes(logs[0].f.log);
+    partition->flushing = true;
+    partition->readers++;
+    CHECK(!pb_partition_flush(partition, NULL).again);
+    CHECK(gathered_bytes > 0 && pb_log_gathered_bytes(logs[0].f.log) == gathered_bytes);
+    end_flush(0);
+    CHECK(ended_count == LOGS && error_count == 0);
+    end();
+}
+
+TEST(logs_with_large_rounds_share_no_flush)
+{
+    begin(MANY, DEVICE);
+    atomic_store(&logs[0].f.log->hot->round_bytes, PB_LARGE_ROUND_BYTES);
+    produce(0);
+    CHECK(pending() == 1 && durable_count == 1); /* at once, too */
+    produce(1);
+    produce(2);
+    pb_flush_groups_start(&reactor);
+    CHECK(pending() == LOGS && durable_count == 1);
+    end_all();
+    CHECK(ended_count == LOGS && flush_count == 1 && error_count == 0);
     end();
 }
 

@@ -1,8 +1,8 @@
 """`CrowdedRun`: power cuts of a broker whose hot logs share flushes of their disk, and what must be there afterwards.
 
-So many producers wait for durable acks that the reactor flushes for several logs at once. The power is cut when that has
-gone on for a while; everything that was acknowledged has to be there. The caller's thread drives it and owns it as a
-context manager.
+So many producers wait for durable acks that the reactor flushes for several logs at once. The power is cut when that
+has gone on for a while; everything that was acknowledged has to be there. The caller's thread drives it and owns it as
+a context manager.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class CrowdedReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.cut_count} power cuts, {self.shared_count} flushes shared before them; {self.promised_count} records "
-            f"acknowledged, all there; {self.checked_count} read; {self.unflushed_count} sectors not flushed"
+            f"{self.cut_count} power cuts, {self.shared_count} flushes shared before them; {self.promised_count} "
+            f"records acknowledged, all there; {self.checked_count} read; {self.unflushed_count} sectors not flushed"
         )
 
 
@@ -100,8 +100,9 @@ class CrowdedRun:
         )
         load.start()
         try:
-            # Else the drive is at a flush most of the time, and after it there is nothing that a cut could take.
-            self._disk.slow("write", 1)
+            # Else the drive is at a flush most of the time, and after it there is nothing that a cut could take. Before
+            # a slow one what was acknowledged too early is at risk for longer.
+            self._disk.slow(*chosen.choice((("write", 1), ("flush", 5))))
             self._wait_for_shared_flushes(load)
             time.sleep(chosen.uniform(0.0, 0.3))
             shared_count = self._shared_count()
