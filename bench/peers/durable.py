@@ -1,8 +1,8 @@
 """Durable acknowledgements: beside the disk itself, beside the same load with nothing written, and beside Apache Kafka.
 
 Both brokers get `flush.messages=1`, which is `pybroker.durability=acks` here. Disk, floor and brokers take turns, the
-others standing still meanwhile, and medians are compared. The other side is what the metric names; with a limit of 1 it
-is the promise itself.
+others standing still meanwhile, and medians are compared. What large batches left is deleted before small ones are
+measured. The other side is what the metric names; with a limit of 1 it is the promise itself.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _many_small(run: Run, sides: tuple[Peer, Peer, BareServer], data: Path, part
     effort, name = run.effort, f"durable 1 KiB, {CONNECTIONS} x 1, {partitions} part."
     counts = ("--connections", str(CONNECTIONS), "--partitions", str(partitions))
     words = ("produce", "--topic", f"small-{partitions}", "--batch-bytes", "1k", *counts, *DURABLE)
+    run.settle(data)
     for side in sides:
         side.load(*words, "--seconds", str(effort.warmup_seconds))
     bounds_us, ours_us, rates = [], [], []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bench.peers.machine import BareServer
@@ -33,6 +36,8 @@ class Effort:
 
 
 GIB = 1 << 30
+_TIDYING_BYTES = 16 << 20
+_TIDYING_LOOK_SECONDS, _TIDYING_SECONDS = 5, 300
 FULL = Effort(3, 5, 2, "4g", "512m", 1000, 1000, 20, 20, GIB // 2, 5 * GIB, 100, 3 * GIB // 2)
 # Every code path once, for its errors: the figures mean nothing.
 QUICK = Effort(1, 0.5, 0.2, "64m", "32m", 50, 50, 2, 4, 8 << 20, 32 << 20, 10, 64 << 20)
@@ -59,6 +64,16 @@ class Run:
                 "produce", "--topic", "fill", "--batch-bytes", "256k", "--in-flight", "5", "--bytes", self.effort.fill
             )
         os.sync()
+
+    def settle(self, data: Path) -> None:
+        """Wait until nobody deletes any more what earlier loads have left: a steady state is that of one's own load."""
+        deadline = time.monotonic() + _TIDYING_SECONDS
+        before, used = None, shutil.disk_usage(data).used
+        while before is None or before - used >= _TIDYING_BYTES:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the brokers still delete after {_TIDYING_SECONDS} s; {used} bytes are left")
+            time.sleep(_TIDYING_LOOK_SECONDS)
+            before, used = used, shutil.disk_usage(data).used
 
     @contextmanager
     def alone(self, peer: Peer | BareServer | None) -> Iterator[None]:
