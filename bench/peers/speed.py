@@ -106,10 +106,11 @@ def huge_producer(run: Run) -> list[Row]:
     for peer in run.peers:
         quiet, loud = [], []
         for _ in range(2 * effort.repetitions + 1):
-            quiet.append(run.note(peer, "small producers, quiet", peer.load(*paced)))
-            beside = peer.load_beside(*huge, "--seconds", str(seconds + 1))
-            loud.append(run.note(peer, "small producers, beside a huge one", peer.load(*paced)))
-            beside.finish()
+            with run.alone(peer):
+                quiet.append(run.note(peer, "small producers, quiet", peer.load(*paced)))
+                beside = peer.load_beside(*huge, "--seconds", str(seconds + 1))
+                loud.append(run.note(peer, "small producers, beside a huge one", peer.load(*paced)))
+                beside.finish()
             os.sync()
         if peer.name.startswith("pybroker"):
             name = f"huge producer ({peer.name})"

@@ -15,7 +15,7 @@ from bench.peers.log_sections import LogBench
 from bench.peers.machine import BareServer
 from bench.peers.peer import Measurement, Peer
 from bench.peers.report import Row
-from bench.peers.run import Run
+from bench.peers.run import Effort, Run
 
 BARE_LIMIT = 2.5
 KAFKA_P999_LIMIT = 0.5
@@ -75,8 +75,15 @@ TARGETS = (
 )
 
 
-def _measure(run: Run, repetitions: int, ours: Peer, target: Target, topic: str) -> list[Row]:
+def _repetitions(effort: Effort) -> int:
+    return REPETITIONS if effort.repetitions > 1 else 1
+
+
+def _measure(bench: LogBench, run: Run, ours: Peer, target: Target, topic: str) -> list[Row]:
     effort, words = run.effort, (*target.arguments, "--topic", topic)
+    repetitions = _repetitions(effort)
+    if target.p999_ms:  # deletions of what the last load has left would be among the slowest thousandth
+        run.settle(bench.data)
     if target.fill:
         filling = _produce(1, 5, "64k", "--topic", topic)
         ours.load(*filling, "--bytes", effort.fetch_fill if target.fill == _FILE else target.fill)
@@ -90,7 +97,7 @@ def _measure(run: Run, repetitions: int, ours: Peer, target: Target, topic: str)
     return target.rows(found)
 
 
-def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer]) -> list[Row]:
+def _one_in_flight(run: Run, sides: Sequence[Peer | BareServer]) -> list[Row]:
     """All take turns: what a wake-up costs differs from one minute to the next."""
     effort, name = run.effort, "produce 1 KiB, 1 x 1"
     words = (*_produce(1, 1, "1k"), "--topic", "one")
@@ -98,7 +105,7 @@ def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer
         side.load(*words, "--seconds", str(effort.warmup_seconds))
     p50s_us: list[list[float]] = [[], [], []]
     p999s_us: list[list[float]] = [[], [], []]
-    for _ in range(repetitions):
+    for _ in range(_repetitions(effort)):
         for number, side in enumerate(sides):
             with run.alone(side):
                 found = run.note(side, name, side.load(*words, "--seconds", str(effort.seconds)))
@@ -113,10 +120,8 @@ def _one_in_flight(run: Run, repetitions: int, sides: Sequence[Peer | BareServer
 
 def targets(bench: LogBench) -> list[Row]:
     """All rows."""
-    effort = bench.effort
-    repetitions = REPETITIONS if effort.repetitions > 1 else 1
     with bench.beside_floor() as (run, (ours, kafka, bare)):
         rows = []
         for number, target in enumerate(TARGETS):
-            rows += _measure(run, repetitions, ours, target, f"target-{number}")
-        return [*rows, *_one_in_flight(run, repetitions, (ours, kafka, bare))]
+            rows += _measure(bench, run, ours, target, f"target-{number}")
+        return [*rows, *_one_in_flight(run, (ours, kafka, bare))]
