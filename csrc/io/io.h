@@ -134,7 +134,7 @@ typedef struct pb_store {
 
 #define PB_BOOT_ID_BYTES 16
 
-#define PB_ZEROS_BYTES (1 << 20)
+#define PB_ZEROS_BYTES (256 << 10)
 
 /* Called once per directory entry (not . or ..); a non-zero return stops the walk and is its result. */
 typedef int (*pb_directory_visit)(void *context, const char *name, bool is_directory);

@@ -12,23 +12,23 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 2 << 20,        /* one write takes no more: writers wait for its end */
-    ROLL_BYTES = 2 << 20,         /* and no more is in the ring when a segment ends, */
-    ROLL_PART = 4,                /* before it no more than this part of what is left of it */
-    EASE_PART = 4,                /* of the ring: with more in it than this writers begin to pause, */
-    PAUSE_MAX_NS = 2000000,       /* up to so long when it is full */
-    ALLOCATE_BYTES = 64 << 20,    /* blocks are taken in pieces of this size, */
-    AHEAD_BYTES = 24 << 20,       /* when fewer than these are left ahead: more than a ring */
-    ZERO_BYTES = 16 << 20,        /* so much is filled with zeros at once, */
-    ZERO_AHEAD_BYTES = 6 << 20,   /* when less than this is left of the last, */
-    ZERO_FAR_BYTES = 24 << 20,    /* or than this where syncs are large: as much comes while zeros are written */
-    ZERO_MARGIN_BYTES = 1 << 20,  /* and so much may be flushed meanwhile */
-    ZERO_PIECE_BYTES = 256 << 10, /* beside small rounds zeros are written in such pieces, */
-    ZERO_TIMES_AS_FAST = 4,       /* no faster than that many times what is flushed meanwhile, */
-    ZERO_NAP_NS = 250000,         /* which is waited for, */
-    ZERO_NAPS = 4,                /* but not for long, */
-    ZERO_CROWD = 4,               /* nor while more logs than that wait for the thread */
-    WEIGHT = 8,                   /* of the past in an average */
+    FLUSH_BYTES = 2 << 20,       /* one write takes no more: writers wait for its end */
+    ROLL_BYTES = 2 << 20,        /* and no more is in the ring when a segment ends, */
+    ROLL_PART = 4,               /* before it no more than this part of what is left of it */
+    EASE_PART = 4,               /* of the ring: with more in it than this writers begin to pause, */
+    PAUSE_MAX_NS = 2000000,      /* up to so long when it is full */
+    ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
+    ZERO_BYTES = 16 << 20,       /* so much is filled with zeros at once, */
+    ZERO_FIRST_BYTES = 2 << 20,  /* in a segment's beginning this, where syncs have to wait for it, */
+    ZERO_AHEAD_BYTES = 6 << 20,  /* when less than this is left of the last, */
+    ZERO_FAR_BYTES = 24 << 20,   /* or than this where syncs are large: as much comes while zeros are written */
+    ZERO_MARGIN_BYTES = 1 << 20, /* and so much may be flushed meanwhile */
+    ZERO_TIMES_AS_FAST = 4,      /* beside small rounds no faster than that many times what is flushed meanwhile, */
+    ZERO_NAP_NS = 250000,        /* which is waited for, */
+    ZERO_NAPS = 4,               /* but not for long, */
+    ZERO_CROWD = 4,              /* nor while more logs than that wait for the thread */
+    WEIGHT = 8,                  /* of the past in an average */
 };
 
 /* ---- the writer's side ---- */
@@ -171,7 +171,7 @@ void pb_hot_count_round(pb_hot *hot, int64_t end)
 /* Under flush_lock. */
 static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
 {
-    bool each = durable && !hot->unsynced;
+    bool each = durable && !hot->unsynced && end - pb_block_floor(hot->flushed_end) <= FLUSH_BYTES;
     int rc = 0;
     if (durable)
         pb_hot_count_round(hot, end);
@@ -271,8 +271,9 @@ static int64_t next_zeros(const pb_hot *hot, int64_t *position)
 {
     int64_t end = pb_tail_ring_end(hot->ring);
     int64_t zeroed_end = atomic_load(&hot->zeroed_end);
-    int64_t ahead = atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
-    if (zeroed_end - end >= ahead)
+    int64_t round_bytes = atomic_load(&hot->round_bytes);
+    int64_t ahead = round_bytes < PB_LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
+    if (round_bytes >= PB_HUGE_ROUND_BYTES || zeroed_end - end >= ahead)
         return 0;
     int64_t first = pb_block_floor(end) + ZERO_MARGIN_BYTES;
     *position = first < zeroed_end ? zeroed_end : first;
@@ -293,8 +294,13 @@ static int begin_zeros(const pb_log *log, pb_hot *hot, int *file)
 {
     int64_t position = 0;
     PB_ASSERT(hot->zeroing_position < 0);
-    hot->zeroing_bytes = next_zeros(hot, &position);
-    if (hot->zeroing_bytes == 0)
+    int64_t length = next_zeros(hot, &position);
+    int64_t zeroed_end = atomic_load(&hot->zeroed_end);
+    int64_t most = position == zeroed_end ? zeroed_end - hot->zeroed_position : 0; /* as much again as there is */
+    if (most < ZERO_FIRST_BYTES)
+        most = ZERO_FIRST_BYTES;
+    hot->zeroing_bytes = length < most ? length : most;
+    if (length == 0)
         return 0;
     hot->zeroing_position = position;
     /* A handle is told of a failure once, and hot->file's is for the round beside us. */
@@ -344,13 +350,11 @@ static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const ato
         rc = ops->file_truncate(log->io, file, hot->zeroing_position + hot->zeroing_bytes);
     int64_t begin = pb_tail_ring_end(hot->ring);
     for (int64_t done = 0, part; rc == 0 && done < hot->zeroing_bytes; done += part) {
-        bool large = atomic_load(&hot->round_bytes) >= PB_LARGE_ROUND_BYTES;
         int64_t left = hot->zeroing_bytes - done;
-        part = large ? PB_ZEROS_BYTES : ZERO_PIECE_BYTES;
-        part = part < left ? part : left;
+        part = left < PB_ZEROS_BYTES ? left : PB_ZEROS_BYTES;
         struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)part};
         rc = pb_io_write_all(log->io, file, &iov, 1, hot->zeroing_position + done);
-        if (!large)
+        if (atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES)
             pace_zeros(log, hot, others, begin, done + part);
     }
     return rc;
@@ -416,7 +420,6 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     atomic_store(&hot->allocated_end, block + length);
     hot->zeroed_position = block;
     atomic_store(&hot->zeroed_end, block);
-    atomic_store(&hot->round_bytes, 0);
     return 0;
 }
 

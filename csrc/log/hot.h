@@ -14,8 +14,9 @@
  * was acknowledged finds room on the disk.
  *
  * A durable write into blocks that were never written has to wait for the journal, which costs most writes more than
- * they do themselves: of logs with durable acks zeros are written ahead, in pieces of ZERO_BYTES. A durable write into
- * them waits for nothing but the disk, and may be a reactor's own (hot_round.c).
+ * they do themselves: of logs with durable acks zeros are written ahead. A durable write into them waits for nothing
+ * but the disk, and may be a reactor's own (hot_round.c). Where what is flushed at once is huge, writing all of it
+ * twice would cost more.
  *
  * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
  * written when the log is opened again.
@@ -26,7 +27,8 @@
 #include "log/log.h"
 #include "log/tail_ring.h"
 
-#define PB_LARGE_ROUND_BYTES (128 << 10) /* durable flushes of so many bytes, on average, are large */
+#define PB_LARGE_ROUND_BYTES (128 << 10) /* durable flushes of so many bytes, on average, are large, */
+#define PB_HUGE_ROUND_BYTES (384 << 10)  /* and of so many cost less without zeros than the zeros do */
 
 /* What a hot log has besides. Owner: the log. */
 typedef struct pb_hot {
