@@ -13,9 +13,11 @@
 
 enum {
     FLUSH_BYTES = 2 << 20,       /* one write takes no more: writers wait for its end */
-    ROLL_BYTES = 2 << 20,        /* and no more is in the ring when a segment ends, */
-    ROLL_PART = 4,               /* before it no more than this part of what is left of it */
-    EASE_PART = 4,               /* of the ring: with more in it than this writers begin to pause, */
+    ROLL_PART = 2,               /* of what is left of a segment no more than this part is in the ring, */
+    ROLL_BYTES = 12 << 20,       /* or this much, which is what comes while the disk takes nothing for a moment; */
+    FULL_PART = 4,               /* with this part of what is left in it the ring counts as full, */
+    FULL_BYTES = 2 << 20,        /* or with this much; */
+    EASE_PART = 4,               /* with more than this part of that in it writers begin to pause, */
     PAUSE_MAX_NS = 2000000,      /* up to so long when it is full */
     ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
     AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
@@ -33,13 +35,19 @@ enum {
 
 /* ---- the writer's side ---- */
 
+/* A part of what is left of the segment behind `end`, or `least`. */
+static int64_t part_left(const pb_hot *hot, int64_t end, int64_t part, int64_t least)
+{
+    int64_t most = (atomic_load(&hot->bound) - end) / part;
+    return most > least ? most : least;
+}
+
 /* A roll empties the ring while the writer waits, so before the segment ends less and less is taken: little by little,
  * as all who write meanwhile wait for the disk to catch up. */
 static bool is_early(const pb_hot *hot, int64_t end)
 {
-    int64_t most = (atomic_load(&hot->bound) - end) / ROLL_PART;
     int64_t gathered = pb_tail_ring_end(hot->ring) - pb_tail_ring_start(hot->ring);
-    return gathered == 0 || end - pb_tail_ring_start(hot->ring) <= (most > ROLL_BYTES ? most : ROLL_BYTES);
+    return gathered == 0 || end - pb_tail_ring_start(hot->ring) <= part_left(hot, end, ROLL_PART, ROLL_BYTES);
 }
 
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write)
@@ -66,12 +74,18 @@ int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
 }
 
 /* Producers without a bound of their own fill any ring. While there is room they wait a little, the longer the more is
- * in it, and the rest of the ring is for the moments in which the disk takes nothing. */
+ * in it, and the rest of the ring is for the moments in which the disk takes nothing. Before a segment ends they do so
+ * with less in it: pauses bring the ring down, and what it may hold stays for such a moment. */
 int64_t pb_log_pause_ns(const pb_log *log)
 {
-    int64_t ring_bytes = pb_tail_ring_bytes(log->hot->ring);
-    int64_t over = pb_log_gathered_bytes(log) - ring_bytes / EASE_PART;
-    return over > 0 ? PAUSE_MAX_NS * over / (ring_bytes - ring_bytes / EASE_PART) : 0;
+    const pb_hot *hot = log->hot;
+    int64_t full = part_left(hot, pb_tail_ring_end(hot->ring), FULL_PART, FULL_BYTES);
+    int64_t ring_bytes = pb_tail_ring_bytes(hot->ring);
+    if (full > ring_bytes)
+        full = ring_bytes;
+    int64_t over = pb_log_gathered_bytes(log) - full / EASE_PART;
+    int64_t pause_ns = over > 0 ? PAUSE_MAX_NS * over / (full - full / EASE_PART) : 0;
+    return pause_ns < PAUSE_MAX_NS ? pause_ns : PAUSE_MAX_NS;
 }
 
 bool pb_log_is_hot(const pb_log *log)

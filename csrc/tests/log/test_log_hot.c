@@ -94,22 +94,45 @@ TEST(a_writer_that_waits_gets_on_before_all_has_been_written)
 
 TEST(less_and_less_is_in_the_ring_before_a_segment_ends)
 {
-    enum { SEGMENT_BYTES = 24 << 20, LEAST_BYTES = 2 << 20, PART = 4 };
+    enum { SEGMENT_BYTES = 64 << 20, LEAST_BYTES = 12 << 20, PART = 2 };
     static hot_fixture h;
-    hot_open_within(&h, 4 << 20, 8 << 20);
+    hot_open_within(&h, 32 << 20, 64 << 20);
     h.f.options.config.segment_bytes = SEGMENT_BYTES;
     pb_log_configure(h.f.log, &h.f.options.config);
     CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
-    int64_t most = 0;
+    int64_t most = 0, most_at_end = 0;
     while (h.f.log->segment_count < 3) {
         hot_append(&h, 200000);
-        int64_t left = (SEGMENT_BYTES - pb_log_active(h.f.log)->size_bytes) / PART;
+        int64_t left = SEGMENT_BYTES - pb_log_active(h.f.log)->size_bytes;
         int64_t gathered = pb_log_gathered_bytes(h.f.log);
-        CHECK(gathered <= (left > LEAST_BYTES ? left : LEAST_BYTES));
+        CHECK(gathered <= (left / PART > LEAST_BYTES ? left / PART : LEAST_BYTES));
         most = gathered > most ? gathered : most;
+        if (left < 1 << 20)
+            most_at_end = gathered > most_at_end ? gathered : most_at_end;
     }
-    CHECK(most > 3 << 20);
+    CHECK(most > 20 << 20);
+    CHECK(most_at_end > 9 << 20);
     hot_read_all(&h);
+    hot_free(&h);
+}
+
+TEST(a_writer_pauses_with_less_in_the_ring_before_a_segment_ends)
+{
+    enum { SEGMENT_BYTES = 64 << 20 };
+    static hot_fixture h;
+    hot_open_within(&h, 32 << 20, 64 << 20);
+    h.f.options.config.segment_bytes = SEGMENT_BYTES;
+    pb_log_configure(h.f.log, &h.f.options.config);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    for (int64_t left = SEGMENT_BYTES; left > 1 << 20; left = SEGMENT_BYTES - pb_log_active(h.f.log)->size_bytes) {
+        int64_t full = left / 4 > 2 << 20 ? left / 4 : 2 << 20;
+        int64_t gathered = pb_log_gathered_bytes(h.f.log), pause_ns = pb_log_pause_ns(h.f.log);
+        CHECK((pause_ns > 0) == (gathered > full / 4));
+        CHECK((pause_ns == 2000000) == (gathered >= full));
+        hot_append(&h, 200000);
+        while (pb_log_gathered_bytes(h.f.log) > full + (1 << 20))
+            CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    }
     hot_free(&h);
 }
 

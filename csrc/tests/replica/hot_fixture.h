@@ -92,7 +92,8 @@ static UNUSED void hot_come_to_zeros(hot_fixture *h, pb_reactor *reactor,
 {
     CHECK(reactor->thread == NULL);
     pb_log_guard guard = pb_partition_guard(h->partition);
-    CHECK_INT(pb_log_write_zeros(h->f.log, &guard, NULL), 0);
+    while (pb_log_wants_zeros(h->f.log))
+        CHECK_INT(pb_log_write_zeros(h->f.log, &guard, NULL), 0);
     while (pb_log_active(h->f.log)->size_bytes < HOT_UNZEROED_BYTES) {
         hot_produce(h, reactor, HOT_MEDIUM_BYTES, done);
         hot_sync_by_thread(h);
