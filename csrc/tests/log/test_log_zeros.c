@@ -16,14 +16,10 @@ TEST(zeros_lie_ahead_of_a_log_that_is_synced_in_small_pieces)
             CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
         CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, NULL), 0);
     }
-    CHECK(file_bytes(&h, "00000000000000000000.log") > 6 << 20);
+    CHECK(file_bytes(&h, "00000000000000000000.log") > 8 << 20);
     CHECK(!pb_log_wants_zeros(h.f.log));
     hot_read_all(&h);
-    int64_t size = pb_log_size_bytes(h.f.log);
-    fixture_close(&h.f, true);
-    CHECK_INT(file_bytes(&h, "00000000000000000000.log"), size);
-    fixture_open(&h.f);
-    hot_read_all(&h);
+    hot_close_and_read_again(&h);
     hot_free(&h);
 }
 
