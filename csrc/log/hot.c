@@ -12,25 +12,16 @@
 #include "log/state.h"
 
 enum {
-    FLUSH_BYTES = 2 << 20,       /* one write takes no more: writers wait for its end */
-    ROLL_PART = 2,               /* of what is left of a segment no more than this part is in the ring, */
-    ROLL_BYTES = 12 << 20,       /* or this much, which is what comes while the disk takes nothing for a moment; */
-    FULL_PART = 4,               /* with this part of what is left in it the ring counts as full, */
-    FULL_BYTES = 2 << 20,        /* or with this much; */
-    EASE_PART = 4,               /* with more than this part of that in it writers begin to pause, */
-    PAUSE_MAX_NS = 2000000,      /* up to so long when it is full */
-    ALLOCATE_BYTES = 64 << 20,   /* blocks are taken in pieces of this size, */
-    AHEAD_BYTES = 24 << 20,      /* when fewer than these are left ahead: more than a ring */
-    ZERO_BYTES = 16 << 20,       /* so much is filled with zeros at once, */
-    ZERO_FIRST_BYTES = 2 << 20,  /* in a segment's beginning this, where syncs have to wait for it, */
-    ZERO_AHEAD_BYTES = 6 << 20,  /* when less than this is left of the last, */
-    ZERO_FAR_BYTES = 24 << 20,   /* or than this where syncs are large: as much comes while zeros are written */
-    ZERO_MARGIN_BYTES = 1 << 20, /* and so much may be flushed meanwhile */
-    ZERO_TIMES_AS_FAST = 4,      /* beside small rounds no faster than that many times what is flushed meanwhile, */
-    ZERO_NAP_NS = 250000,        /* which is waited for, */
-    ZERO_NAPS = 4,               /* but not for long, */
-    ZERO_CROWD = 4,              /* nor while more logs than that wait for the thread */
-    WEIGHT = 8,                  /* of the past in an average */
+    FLUSH_BYTES = 2 << 20,     /* one write takes no more: writers wait for its end */
+    ROLL_PART = 2,             /* of what is left of a segment no more than this part is in the ring, */
+    ROLL_BYTES = 12 << 20,     /* or this much, which is what comes while the disk takes nothing for a moment; */
+    FULL_PART = 4,             /* with this part of what is left in it the ring counts as full, */
+    FULL_BYTES = 2 << 20,      /* or with this much; */
+    EASE_PART = 4,             /* with more than this part of that in it writers begin to pause, */
+    PAUSE_MAX_NS = 2000000,    /* up to so long when it is full */
+    ALLOCATE_BYTES = 64 << 20, /* blocks are taken in pieces of this size, */
+    AHEAD_BYTES = 24 << 20,    /* when fewer than these are left ahead: more than a ring */
+    WEIGHT = 8,                /* of the past in an average */
 };
 
 /* ---- the writer's side ---- */
@@ -107,8 +98,7 @@ static int64_t allocation_bytes(pb_hot *hot, int64_t position)
     return left > ALLOCATE_BYTES ? ALLOCATE_BYTES : left > 0 ? left : PB_DIRECT_BLOCK_BYTES;
 }
 
-/* Blocks up to `end`, at least. */
-static int allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
+int pb_hot_allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
     int64_t length = pb_block_floor(end + PB_DIRECT_BLOCK_BYTES - 1) - allocated;
@@ -127,7 +117,7 @@ static int allocate_ahead(const pb_log *log, pb_hot *hot)
     int64_t allocated = atomic_load(&hot->allocated_end);
     if (allocated >= atomic_load(&hot->bound) || allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
         return 0;
-    return allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
+    return pb_hot_allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
 }
 
 void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable)
@@ -196,16 +186,7 @@ static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
     return rc;
 }
 
-/* Under flush_lock, which is free meanwhile. */
-static void wait_for_zeros(pb_log *log, pb_hot *hot)
-{
-    atomic_store(&hot->zeros_awaited, true);
-    pthread_cond_wait(&log->zeroed, &log->flush_lock);
-}
-
-/* The hot log's state with flush_lock held, and the ring's end, below which nobody writes zeros; NULL, and not held: it
- * is cold. While this waits, others may cool the log, or go over to the next segment. */
-static pb_hot *begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
+pb_hot *pb_hot_begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
 {
     pthread_mutex_lock(&log->flush_lock);
     for (;;) {
@@ -217,13 +198,13 @@ static pb_hot *begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
         *end = pb_tail_ring_end(hot->ring);
         if (hot->zeroing_position < 0 || *end <= hot->zeroing_position)
             return hot;
-        wait_for_zeros(log, hot);
+        pb_hot_wait_for_zeros(log, hot);
     }
     pthread_mutex_unlock(&log->flush_lock);
     return NULL;
 }
 
-static int end_flush(pb_log *log, const pb_log_guard *guard, int rc)
+int pb_hot_end_flush(pb_log *log, const pb_log_guard *guard, int rc)
 {
     pthread_mutex_unlock(&log->flush_lock);
     if (rc != 0) {
@@ -237,20 +218,20 @@ static int end_flush(pb_log *log, const pb_log_guard *guard, int rc)
 int pb_log_flush(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
     int64_t end;
-    pb_hot *hot = begin_flush(log, guard, &end);
+    pb_hot *hot = pb_hot_begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
     /* Before the disk is full nobody has to know. */
     (void)allocate_ahead(log, hot);
     int rc = hot->flushed_end < end ? flush_some(log, hot, end, false) : 0;
-    rc = end_flush(log, guard, rc);
+    rc = pb_hot_end_flush(log, guard, rc);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
 }
 
 int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segment *segment, bool *done)
 {
     int64_t end;
-    pb_hot *hot = begin_flush(log, guard, &end);
+    pb_hot *hot = pb_hot_begin_flush(log, guard, &end);
     *done = hot != NULL && hot->segment == segment;
     if (hot == NULL)
         return 0;
@@ -263,7 +244,7 @@ int pb_log_flush_durable(pb_log *log, const pb_log_guard *guard, const pb_segmen
 bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
 {
     int64_t end;
-    pb_hot *hot = begin_flush(log, guard, &end);
+    pb_hot *hot = pb_hot_begin_flush(log, guard, &end);
     if (hot == NULL)
         return true;
     bool has = pb_ring_pool_has(log->rings, hot->ring);
@@ -271,131 +252,11 @@ bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
     return has;
 }
 
-static int open_direct(const pb_log *log, int64_t base_offset)
+int pb_hot_open(const pb_log *log, int64_t base_offset)
 {
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
     return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
-}
-
-/* ---- zeros ahead ---- */
-
-/* How much is filled next, up to the segment's end, and from where on. 0: nothing for now. */
-static int64_t next_zeros(const pb_hot *hot, int64_t *position)
-{
-    int64_t end = pb_tail_ring_end(hot->ring);
-    int64_t zeroed_end = atomic_load(&hot->zeroed_end);
-    int64_t round_bytes = atomic_load(&hot->round_bytes);
-    int64_t ahead = round_bytes < PB_LARGE_ROUND_BYTES ? ZERO_AHEAD_BYTES : ZERO_FAR_BYTES;
-    if (round_bytes >= PB_HUGE_ROUND_BYTES || zeroed_end - end >= ahead)
-        return 0;
-    int64_t first = pb_block_floor(end) + ZERO_MARGIN_BYTES;
-    *position = first < zeroed_end ? zeroed_end : first;
-    int64_t left = atomic_load(&hot->bound) - *position;
-    return left >= ZERO_BYTES ? ZERO_BYTES : left > 0 ? left : 0;
-}
-
-bool pb_log_wants_zeros(const pb_log *log)
-{
-    const pb_hot *hot = log->hot;
-    int64_t position;
-    return hot != NULL && next_zeros(hot, &position) > 0;
-}
-
-/* Under flush_lock: what is about to be filled, with its blocks, and the file for it. It may have become nothing
- * meanwhile. */
-static int begin_zeros(const pb_log *log, pb_hot *hot, int *file)
-{
-    int64_t position = 0;
-    PB_ASSERT(hot->zeroing_position < 0);
-    int64_t length = next_zeros(hot, &position);
-    int64_t zeroed_end = atomic_load(&hot->zeroed_end);
-    int64_t most = position == zeroed_end ? zeroed_end - hot->zeroed_position : 0; /* as much again as there is */
-    if (most < ZERO_FIRST_BYTES)
-        most = ZERO_FIRST_BYTES;
-    hot->zeroing_bytes = length < most ? length : most;
-    if (length == 0)
-        return 0;
-    hot->zeroing_position = position;
-    /* A handle is told of a failure once, and hot->file's is for the round beside us. */
-    *file = open_direct(log, hot->segment->base_offset);
-    return *file < 0 ? *file : allocate_to(log, hot, position + hot->zeroing_bytes);
-}
-
-/* Under flush_lock: they are written, or cannot be. Without them all is only slower; a disk that fails says so at the
- * next flush. */
-static void end_zeros(pb_log *log, pb_hot *hot, bool written)
-{
-    if (!written || hot->zeroing_position != atomic_load(&hot->zeroed_end))
-        hot->zeroed_position = written ? hot->zeroing_position : INT64_MAX;
-    atomic_store(&hot->zeroed_end, written ? hot->zeroing_position + hot->zeroing_bytes : INT64_MAX);
-    hot->zeroing_position = -1;
-    atomic_store(&hot->zeros_awaited, false);
-    pthread_cond_broadcast(&log->zeroed);
-}
-
-/* A sync makes the disk write what it has cached of anybody, so a small round that meets many zeros takes as long as
- * they do: 2 ms instead of 0.2. Each meets a few. */
-static void pace_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others, int64_t begin, int64_t done)
-{
-    for (int i = 0; i < ZERO_NAPS; i++) {
-        int64_t end = pb_tail_ring_end(hot->ring);
-        bool awaited = atomic_load(&hot->zeros_awaited) || (others != NULL && atomic_load(others) > ZERO_CROWD);
-        bool close = hot->zeroing_position - end < ZERO_MARGIN_BYTES / 2; /* syncs would have to wait */
-        if (awaited || close || (end - begin) * ZERO_TIMES_AS_FAST >= done)
-            return;
-        log->io->ops->nap(log->io, ZERO_NAP_NS);
-    }
-}
-
-void pb_log_hurry_zeros(pb_log *log)
-{
-    if (log->hot != NULL)
-        atomic_store(&log->hot->zeros_awaited, true);
-}
-
-/* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
-static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const atomic_int *others)
-{
-    const pb_io_ops *ops = log->io->ops;
-    const uint8_t *zeros = ops->zeros(log->io);
-    int rc = zeros == NULL ? -ENOMEM : 0;
-    if (rc == 0)
-        rc = ops->file_truncate(log->io, file, hot->zeroing_position + hot->zeroing_bytes);
-    int64_t begin = pb_tail_ring_end(hot->ring);
-    for (int64_t done = 0, part; rc == 0 && done < hot->zeroing_bytes; done += part) {
-        int64_t left = hot->zeroing_bytes - done;
-        part = left < PB_ZEROS_BYTES ? left : PB_ZEROS_BYTES;
-        struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)part};
-        rc = pb_io_write_all(log->io, file, &iov, 1, hot->zeroing_position + done);
-        if (atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES)
-            pace_zeros(log, hot, others, begin, done + part);
-    }
-    return rc;
-}
-
-int pb_log_write_zeros(pb_log *log, const pb_log_guard *guard, const atomic_int *others)
-{
-    int64_t end;
-    pb_hot *hot = begin_flush(log, guard, &end);
-    if (hot == NULL)
-        return 0;
-    int file = -1;
-    int rc = begin_zeros(log, hot, &file);
-    bool begun = hot->zeroing_bytes > 0;
-    pthread_mutex_unlock(&log->flush_lock);
-    if (!begun)
-        return 0;
-    if (rc == 0)
-        rc = write_zeros(log, hot, file, others);
-    int sync_rc = 0;
-    if (file >= 0) { /* so that no round has to wait for what the zeros have changed */
-        sync_rc = pb_log_sync_data(log, file);
-        log->io->ops->file_close(log->io, file);
-    }
-    pthread_mutex_lock(&log->flush_lock);
-    end_zeros(log, hot, rc == 0 && sync_rc == 0);
-    return end_flush(log, guard, sync_rc);
 }
 
 /* ---- cold -> hot ---- */
@@ -412,7 +273,7 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     int64_t length = allocation_bytes(hot, block);
     if (length < made_bytes - block)
         length = made_bytes - block;
-    int file = open_direct(log, segment->base_offset);
+    int file = pb_hot_open(log, segment->base_offset);
     if (file < 0)
         return file;
     hot->file = file;
@@ -500,7 +361,7 @@ static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
     int64_t size_bytes = pb_tail_ring_end(hot->ring);
     const pb_io_ops *ops = log->io->ops;
     while (hot->zeroing_position >= 0)
-        wait_for_zeros(log, hot);
+        pb_hot_wait_for_zeros(log, hot);
     int64_t file_bytes = ops->file_size(log->io, hot->file);
     /* The last chance to see that somebody has cut the file behind our back. */
     int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;
@@ -546,13 +407,13 @@ static int go_cold(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
 int pb_log_cool_held(pb_log *log, const pb_log_guard *guard, pb_failure *failure)
 {
     int64_t end;
-    pb_hot *hot = begin_flush(log, guard, &end);
+    pb_hot *hot = pb_hot_begin_flush(log, guard, &end);
     if (hot == NULL)
         return 0;
     int rc = flush_held(log, hot, end, false);
     if (rc == 0)
         rc = go_cold(log, guard, hot);
-    rc = end_flush(log, guard, rc);
+    rc = pb_hot_end_flush(log, guard, rc);
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot write the newest batches");
 }
 
@@ -612,7 +473,7 @@ static int make_room(pb_log *log, const pb_log_guard *guard, pb_hot *hot, const 
 {
     bool fits = write->length <= pb_tail_ring_bytes(hot->ring) - PB_DIRECT_BLOCK_BYTES;
     /* Settings may let the segment grow beyond what was reckoned with. */
-    bool allocated = allocate_to(log, hot, write->position + write->length) == 0;
+    bool allocated = pb_hot_allocate_to(log, hot, write->position + write->length) == 0;
     int rc = 0;
     if (fits && allocated) {
         while (rc == 0 && hot->flushed_end < end && !pb_hot_has_room(hot, write))
@@ -629,7 +490,7 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
     bool failed = log->failed;
     pb_log_unlock(guard);
     int64_t end;
-    pb_hot *hot = failed ? NULL : begin_flush(log, guard, &end);
+    pb_hot *hot = failed ? NULL : pb_hot_begin_flush(log, guard, &end);
     if (hot == NULL)
         return failed ? -EIO : 0;
     int rc;
@@ -638,5 +499,5 @@ int pb_log_write_unblock(pb_log *log, const pb_log_guard *guard, const pb_log_wr
     } else {
         rc = make_room(log, guard, hot, write, end);
     }
-    return end_flush(log, guard, rc);
+    return pb_hot_end_flush(log, guard, rc);
 }

@@ -14,9 +14,9 @@
  * was acknowledged finds room on the disk.
  *
  * A durable write into blocks that were never written has to wait for the journal, which costs most writes more than
- * they do themselves: of logs with durable acks zeros are written ahead. A durable write into them waits for nothing
- * but the disk, and may be a reactor's own (hot_round.c). Where what is flushed at once is huge, writing all of it
- * twice would cost more.
+ * they do themselves: of logs with durable acks zeros are written ahead (hot_zeros.c). A durable write into them waits
+ * for nothing but the disk, and may be a reactor's own (hot_round.c). Where what is flushed at once is huge, writing
+ * all of it twice would cost more.
  *
  * A flush that fails leaves the log failed: what the ring has and the file has not is safe until the machine stops, and
  * written when the log is opened again.
@@ -66,6 +66,17 @@ void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable);
 void pb_hot_count_round(pb_hot *hot, int64_t end);
 /* Is there room for the write of a hot log's writer? [writer] */
 bool pb_hot_has_room(const pb_hot *hot, const pb_log_write *write);
+/* The hot log's state with flush_lock held, and the ring's end, below which nobody writes zeros; NULL, and not held: it
+ * is cold. While this waits, others may cool the log, or go over to the next segment. */
+pb_hot *pb_hot_begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end);
+/* Let go of flush_lock; after an error the log has failed. Gives `rc`. */
+int pb_hot_end_flush(pb_log *log, const pb_log_guard *guard, int rc);
+/* Blocks up to `end`, at least. Under flush_lock. */
+int pb_hot_allocate_to(const pb_log *log, pb_hot *hot, int64_t end);
+/* The file of a segment, to write to past the page cache. */
+int pb_hot_open(const pb_log *log, int64_t base_offset);
+/* Until the zeros that are being written are there. Under flush_lock, which is free meanwhile. */
+void pb_hot_wait_for_zeros(pb_log *log, pb_hot *hot);
 /* Let go of the ring at the end of the log: what is in it and not in the file stays in its store. [quiet] */
 void pb_log_abandon_ring(pb_log *log);
 
