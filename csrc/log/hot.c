@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cpu/copy.h"
 #include "log/state.h"
 
 enum {
@@ -56,7 +57,7 @@ int64_t pb_log_write_ring(pb_log *log, const pb_log_write *write)
     int64_t end = position + write->length;
     pb_tail_forget(log->hot->segment, end - pb_tail_ring_bytes(ring));
     for (int i = 0; i < write->iov_count; i++) {
-        memcpy(pb_tail_ring_at(ring, position), write->iov[i].iov_base, write->iov[i].iov_len);
+        pb_copy_past_caches(pb_tail_ring_at(ring, position), write->iov[i].iov_base, write->iov[i].iov_len);
         position += (int64_t)write->iov[i].iov_len;
     }
     PB_ASSERT(position == end);

@@ -1,0 +1,52 @@
+/* See copy.h. SSE2, which every x86-64 has: the memory is the limit, not the width of a store. */
+#include "cpu/copy.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+
+/* A store past the caches goes to memory a line at a time. */
+enum { LINE_BYTES = 64, LEAST_BYTES = 4 << 10 };
+
+static void stream_line(uint8_t *destination, const uint8_t *source)
+{
+    const __m128i *from = (const __m128i *)source;
+    __m128i *to = (__m128i *)destination;
+    __m128i a = _mm_loadu_si128(from);
+    __m128i b = _mm_loadu_si128(from + 1);
+    __m128i c = _mm_loadu_si128(from + 2);
+    __m128i d = _mm_loadu_si128(from + 3);
+    _mm_stream_si128(to, a);
+    _mm_stream_si128(to + 1, b);
+    _mm_stream_si128(to + 2, c);
+    _mm_stream_si128(to + 3, d);
+}
+
+void pb_copy_past_caches(void *destination, const void *source, size_t length)
+{
+    uint8_t *to = destination;
+    const uint8_t *from = source;
+    if (length >= LEAST_BYTES) {
+        size_t head = -(uintptr_t)to % LINE_BYTES;
+        memcpy(to, from, head);
+        size_t position = head;
+        for (; length - position >= LINE_BYTES; position += LINE_BYTES)
+            stream_line(to + position, from + position);
+        _mm_sfence(); /* a release orders ordinary stores only */
+        to += position;
+        from += position;
+        length -= position;
+    }
+    memcpy(to, from, length);
+}
+
+#else
+
+void pb_copy_past_caches(void *destination, const void *source, size_t length)
+{
+    memcpy(destination, source, length);
+}
+
+#endif

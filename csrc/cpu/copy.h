@@ -1,0 +1,14 @@
+/*
+ * A copy of what nobody on this CPU reads again soon: past its caches, which keep what they had, and do not read what
+ * is about to be written over. Any thread; stateless; cannot fail.
+ */
+#ifndef PB_CPU_COPY_H
+#define PB_CPU_COPY_H
+
+#include <stddef.h>
+
+/* As memcpy; the ranges must not overlap. What comes after in program order comes after the copy for other threads too,
+ * as far as the caller's own atomics promise it. */
+void pb_copy_past_caches(void *destination, const void *source, size_t length);
+
+#endif
