@@ -29,12 +29,13 @@ void pb_copy_past_caches(void *destination, const void *source, size_t length)
     uint8_t *to = destination;
     const uint8_t *from = source;
     if (length >= LEAST_BYTES) {
+        _mm_sfence(); /* acquire and release order ordinary stores only */
         size_t head = -(uintptr_t)to % LINE_BYTES;
         memcpy(to, from, head);
         size_t position = head;
         for (; length - position >= LINE_BYTES; position += LINE_BYTES)
             stream_line(to + position, from + position);
-        _mm_sfence(); /* a release orders ordinary stores only */
+        _mm_sfence();
         to += position;
         from += position;
         length -= position;

@@ -7,8 +7,7 @@
 
 #include <stddef.h>
 
-/* As memcpy; the ranges must not overlap. What comes after in program order comes after the copy for other threads too,
- * as far as the caller's own atomics promise it. */
+/* As memcpy, for other threads too: what the caller stores before and after it is seen before and after the copy. */
 void pb_copy_past_caches(void *destination, const void *source, size_t length);
 
 #endif
