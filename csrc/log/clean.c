@@ -161,8 +161,8 @@ static int begin_source(cleaning *c, const clean_source *source, int64_t positio
     int rc = pb_log_open_segment(c->log, c->guard, source->segment, &file);
     if (rc != 0)
         return fail_open(c, source->segment, rc, "cannot open a segment to clean it");
-    pb_clean_reader_begin(&c->reader, file, pb_segment_open_direct(source->segment), position, source->size_bytes,
-                          drops);
+    pb_clean_reader_begin(&c->reader, file, pb_segment_open_direct(source->segment, PB_OPEN_READ), position,
+                          source->size_bytes, drops);
     return 0;
 }
 

@@ -187,6 +187,13 @@ static int flush_held(pb_log *log, pb_hot *hot, int64_t end, bool durable)
     return rc;
 }
 
+/* Until the zeros that are being written are there. Under flush_lock, which is free meanwhile. */
+static void wait_for_zeros(pb_log *log, pb_hot *hot)
+{
+    atomic_store(&hot->zeros_awaited, true);
+    pthread_cond_wait(&log->zeroed, &log->flush_lock);
+}
+
 pb_hot *pb_hot_begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
 {
     pthread_mutex_lock(&log->flush_lock);
@@ -199,7 +206,7 @@ pb_hot *pb_hot_begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
         *end = pb_tail_ring_end(hot->ring);
         if (hot->zeroing_position < 0 || *end <= hot->zeroing_position)
             return hot;
-        pb_hot_wait_for_zeros(log, hot);
+        wait_for_zeros(log, hot);
     }
     pthread_mutex_unlock(&log->flush_lock);
     return NULL;
@@ -253,13 +260,6 @@ bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
     return has;
 }
 
-int pb_hot_open(const pb_log *log, int64_t base_offset)
-{
-    char path[PB_LOG_PATH_BYTES];
-    int rc = pb_segment_path(path, log->directory, base_offset, PB_FILE_LOG, "");
-    return rc != 0 ? rc : log->io->ops->file_open(log->io, path, PB_OPEN_WRITE | PB_OPEN_DIRECT);
-}
-
 /* ---- cold -> hot ---- */
 
 /* Point `hot` to a segment of which `size_bytes` are in its file, which has `made_bytes` of blocks. The last block,
@@ -274,7 +274,7 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     int64_t length = allocation_bytes(hot, block);
     if (length < made_bytes - block)
         length = made_bytes - block;
-    int file = pb_hot_open(log, segment->base_offset);
+    int file = pb_segment_open_direct(segment, PB_OPEN_WRITE);
     if (file < 0)
         return file;
     hot->file = file;
@@ -362,7 +362,7 @@ static int leave_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot)
     int64_t size_bytes = pb_tail_ring_end(hot->ring);
     const pb_io_ops *ops = log->io->ops;
     while (hot->zeroing_position >= 0)
-        pb_hot_wait_for_zeros(log, hot);
+        wait_for_zeros(log, hot);
     int64_t file_bytes = ops->file_size(log->io, hot->file);
     /* The last chance to see that somebody has cut the file behind our back. */
     int rc = file_bytes < 0 ? (int)file_bytes : file_bytes < size_bytes ? -ESTALE : 0;

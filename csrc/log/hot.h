@@ -73,10 +73,6 @@ pb_hot *pb_hot_begin_flush(pb_log *log, const pb_log_guard *guard, int64_t *end)
 int pb_hot_end_flush(pb_log *log, const pb_log_guard *guard, int rc);
 /* Blocks up to `end`, at least. Under flush_lock. */
 int pb_hot_allocate_to(const pb_log *log, pb_hot *hot, int64_t end);
-/* The file of a segment, to write to past the page cache. */
-int pb_hot_open(const pb_log *log, int64_t base_offset);
-/* Until the zeros that are being written are there. Under flush_lock, which is free meanwhile. */
-void pb_hot_wait_for_zeros(pb_log *log, pb_hot *hot);
 /* Let go of the ring at the end of the log: what is in it and not in the file stays in its store. [quiet] */
 void pb_log_abandon_ring(pb_log *log);
 

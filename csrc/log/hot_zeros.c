@@ -21,12 +21,6 @@ enum {
     ZERO_CROWD = 4               /* nor while more logs than that wait for the thread */
 };
 
-void pb_hot_wait_for_zeros(pb_log *log, pb_hot *hot)
-{
-    atomic_store(&hot->zeros_awaited, true);
-    pthread_cond_wait(&log->zeroed, &log->flush_lock);
-}
-
 /* How much is filled next, up to the segment's end, and from where on. 0: nothing for now. */
 static int64_t next_zeros(const pb_hot *hot, int64_t *position)
 {
@@ -65,7 +59,7 @@ static int begin_zeros(const pb_log *log, pb_hot *hot, int *file)
         return 0;
     hot->zeroing_position = position;
     /* A handle is told of a failure once, and hot->file's is for the round beside us. */
-    *file = pb_hot_open(log, hot->segment->base_offset);
+    *file = pb_segment_open_direct(hot->segment, PB_OPEN_WRITE);
     return *file < 0 ? *file : pb_hot_allocate_to(log, hot, position + hot->zeroing_bytes);
 }
 

@@ -148,9 +148,9 @@ int pb_segment_open(pb_segment *segment, pb_file_kind kind)
     return open_file(segment, kind, kind == PB_FILE_LOG ? PB_OPEN_READ | PB_OPEN_EXACT : PB_OPEN_READ);
 }
 
-int pb_segment_open_direct(pb_segment *segment)
+int pb_segment_open_direct(pb_segment *segment, int mode)
 {
-    return open_file(segment, PB_FILE_LOG, PB_OPEN_READ | PB_OPEN_DIRECT);
+    return open_file(segment, PB_FILE_LOG, mode | PB_OPEN_DIRECT);
 }
 
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes)

@@ -108,8 +108,9 @@ bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind 
 /* Open one of its files for reading; for files that are opened in readers' time. -ENOENT also when the segment has been
  * replaced or deleted: then the log has another one in its place. */
 int pb_segment_open(pb_segment *segment, pb_file_kind kind);
-/* The same for its .log, past the page cache; also -EINVAL where the file system cannot. */
-int pb_segment_open_direct(pb_segment *segment);
+/* The same for its .log, past the page cache, for PB_OPEN_READ or PB_OPEN_WRITE; also -EINVAL where the file system
+ * cannot. */
+int pb_segment_open_direct(pb_segment *segment, int mode);
 
 /* The buffer and entry size of an index kind. */
 pb_index_buffer *pb_segment_index(pb_segment *segment, pb_file_kind kind, uint32_t *entry_bytes);

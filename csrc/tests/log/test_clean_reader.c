@@ -77,7 +77,7 @@ static void end(reading *it)
 
 static void begin(reading *it, int first, bool direct)
 {
-    int past_cache = direct ? pb_segment_open_direct(pb_log_active(it->f.log)) : -EINVAL;
+    int past_cache = direct ? pb_segment_open_direct(pb_log_active(it->f.log), PB_OPEN_READ) : -EINVAL;
     CHECK_INT(past_cache >= 0, direct);
     pb_clean_reader_begin(&it->reader, it->file, past_cache, it->positions[first], it->size_bytes, !direct);
 }
