@@ -133,7 +133,8 @@ TEST(long_buffers_have_the_same_crc_whichever_way_they_go)
     for (size_t i = 0; i < COUNT; i++) {
         CHECK(pb_crc32c_select("portable"));
         uint32_t whole = pb_crc32c(0, data, lengths[i]);
-        CHECK(i > 0 || whole == bit_by_bit(data, lengths[i]));
+        if (i == 0) /* it is slow */
+            CHECK_INT(whole, bit_by_bit(data, lengths[i]));
         for (const char *const *name = pb_crc32c_names(); *name != NULL; name++) {
             CHECK(pb_crc32c_select(*name));
             CHECK_INT(pb_crc32c(0, data, lengths[i]), whole);
