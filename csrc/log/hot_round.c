@@ -4,6 +4,8 @@
  * hot.h; everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "log/state.h"
@@ -46,6 +48,22 @@ uint64_t pb_log_flush_device(const pb_log *log)
         return 0;
     int64_t zeroed_end = atomic_load(&hot->zeroed_end);
     return zeroed_end < INT64_MAX && pb_tail_ring_end(hot->ring) <= zeroed_end ? atomic_load(&hot->device) : 0;
+}
+
+int pb_log_open_flush_file(const pb_log *log)
+{
+    const pb_io_ops *ops = log->io->ops;
+    char path[PB_LOG_PATH_BYTES];
+    const char *name = strrchr(log->directory, '/');
+    int length = name == NULL ? 0 : (int)(name - log->directory);
+    if ((size_t)snprintf(path, sizeof path, "%.*s/meta.properties", length, log->directory) >= sizeof path)
+        return -ENAMETOOLONG;
+    int file = ops->file_open(log->io, path, PB_OPEN_READ);
+    if (file >= 0 && ops->file_flush_device(log->io, file) != atomic_load(&log->hot->device)) {
+        ops->file_close(log->io, file);
+        return -EXDEV;
+    }
+    return file;
 }
 
 int pb_log_sync_end_write(pb_log *log, const pb_log_sync_write *write, int64_t result)

@@ -15,7 +15,8 @@ enum {
     ZERO_AHEAD_BYTES = 6 << 20,  /* when less than this is left of the last, */
     ZERO_FAR_BYTES = 24 << 20,   /* or than this where syncs are large: as much comes while zeros are written */
     ZERO_MARGIN_BYTES = 1 << 20, /* and so much may be flushed meanwhile */
-    ZERO_TIMES_AS_FAST = 4,      /* beside small rounds no faster than that many times what is flushed meanwhile, */
+    ZERO_LARGE_WRITE = 8,        /* times PB_ZEROS_BYTES in one write beside large rounds, and one beside small ones, */
+    ZERO_TIMES_AS_FAST = 4,      /* no faster than that many times what is flushed meanwhile, */
     ZERO_NAP_NS = 250000,        /* which is waited for, */
     ZERO_NAPS = 4,               /* but not for long, */
     ZERO_CROWD = 4               /* nor while more logs than that wait for the thread */
@@ -75,6 +76,16 @@ static void end_zeros(pb_log *log, pb_hot *hot, bool written)
     pthread_cond_broadcast(&log->zeroed);
 }
 
+static int write_some(const pb_log *log, int file, const uint8_t *zeros, int64_t length, int64_t position)
+{
+    struct iovec iov[ZERO_LARGE_WRITE];
+    int count = 0;
+    for (int64_t left = length; left > 0; left -= PB_ZEROS_BYTES)
+        iov[count++] =
+            (struct iovec){(void *)(uintptr_t)zeros, (size_t)(left < PB_ZEROS_BYTES ? left : PB_ZEROS_BYTES)};
+    return pb_io_write_all(log->io, file, iov, count, position);
+}
+
 /* A sync makes the disk write what it has cached of anybody, so a small round that meets many zeros takes as long as
  * they do: 2 ms instead of 0.2. Each meets a few. */
 static void pace_zeros(const pb_log *log, const pb_hot *hot, const atomic_int *others, int64_t begin, int64_t done)
@@ -95,7 +106,8 @@ void pb_log_hurry_zeros(pb_log *log)
         atomic_store(&log->hot->zeros_awaited, true);
 }
 
-/* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. */
+/* Beside flushes below. The size first: a write that moves it keeps all others of the file waiting. Beside large
+ * rounds, which take as long as many zeros anyway, fewer writes spare the CPU. */
 static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const atomic_int *others)
 {
     const pb_io_ops *ops = log->io->ops;
@@ -106,11 +118,11 @@ static int write_zeros(const pb_log *log, const pb_hot *hot, int file, const ato
     int64_t begin = pb_tail_ring_end(hot->ring);
     for (int64_t done = 0, part; rc == 0 && done < hot->zeroing_bytes; done += part) {
         int64_t left = hot->zeroing_bytes - done;
-        part = left < PB_ZEROS_BYTES ? left : PB_ZEROS_BYTES;
-        struct iovec iov = {(void *)(uintptr_t)zeros, (size_t)part};
-        rc = pb_io_write_all(log->io, file, &iov, 1, hot->zeroing_position + done);
-        if (atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES)
-            pace_zeros(log, hot, others, begin, done + part);
+        bool small = atomic_load(&hot->round_bytes) < PB_LARGE_ROUND_BYTES;
+        int64_t most = (small ? 1 : ZERO_LARGE_WRITE) * PB_ZEROS_BYTES;
+        part = left < most ? left : most;
+        rc = write_some(log, file, zeros, part, hot->zeroing_position + done);
+        pace_zeros(log, hot, others, begin, done + part);
     }
     return rc;
 }

@@ -10,7 +10,6 @@
 #define SWEEP_NS 1000000000LL
 #define TASKS_PER_TURN 16
 #define TASKS_IN_A_HURRY 4
-#define FLUSHES_BESIDE_DISK 8
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
 #define BULK_BYTES (32 * 1024) /* in one turn */
@@ -134,7 +133,7 @@ static void flush_connections(pb_reactor *reactor)
 {
     pb_link batch, *link;
     if (reactor->io->ops->starts_durable_writes && reactor->now_ns < reactor->disk_until_ns)
-        (void)pb_list_take_some(&batch, &reactor->flush, FLUSHES_BESIDE_DISK);
+        (void)pb_list_take_some(&batch, &reactor->flush, PB_FLUSHES_BESIDE_DISK);
     else
         pb_list_take(&batch, &reactor->flush);
     while ((link = pb_list_pop_front(&batch)) != NULL)

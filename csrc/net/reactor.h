@@ -19,7 +19,8 @@
 
 #define PB_REACTOR_HURRY_NS 20000000LL
 #define PB_DISCARD_BYTES (16 * 1024)
-#define PB_CONTROL_CROWD 16 /* within that time */
+#define PB_CONTROL_CROWD 16      /* within that time */
+#define PB_FLUSHES_BESIDE_DISK 8 /* connections that send in one turn while a durable write is under way */
 
 typedef struct pb_reactor pb_reactor;
 

@@ -8,6 +8,14 @@
  * is written together, flushed together, and what comes meanwhile goes with the next such round. While few wait, the
  * CPU has time for a durable write of each log, and none waits for another's end.
  *
+ * A durable write takes along whatever else there is to write of its file. Beside zeros that is the file's metadata,
+ * again and again: two more writes, one after the other. So a round beside zeros is written and flushed like a shared
+ * one, and what is flushed is a file that nobody writes to.
+ *
+ * Answers bring the next requests. A round that begins before they are sent is one of the few requests that came early,
+ * costs the CPU as much as a full one, and all others wait for its end; so rounds begin at the end of a turn, and after
+ * the last round's answers.
+ *
  *     due -> member of a shared round -> written -> flushed -> ended, or due again
  *     due -> alone: written durably -> ended, or due again
  */
@@ -27,14 +35,16 @@ static void wrote_some(pb_op *op, int64_t result);
 static void flushed(pb_op *op, int64_t result);
 
 /* NULL: its flushes are its own. */
-static pb_flush_group *find_group(pb_reactor *reactor, uint64_t device)
+static pb_flush_group *find_group(pb_reactor *reactor, const pb_log *log)
 {
+    uint64_t device = pb_log_flush_device(log);
     for (int i = 0; device != 0 && reactor->flush_groups != NULL && i < PB_FLUSH_GROUPS; i++) {
         pb_flush_group *group = &reactor->flush_groups[i];
         if (group->device == 0) {
             group->device = device;
             group->reactor = reactor;
             group->flush.done = flushed;
+            group->file = pb_log_open_flush_file(log);
             pb_list_init(&group->due);
             pb_list_init(&group->members);
             pb_list_init(&group->alone);
@@ -65,7 +75,7 @@ bool pb_durable_begin_write(pb_partition *partition, pb_reactor *reactor)
     if (reactor->thread == NULL || !partition->io->ops->starts_durable_writes)
         return false;
     partition->round_reactor = reactor;
-    partition->round_group = find_group(reactor, pb_log_flush_device(partition->log));
+    partition->round_group = find_group(reactor, partition->log);
     return partition->round_group != NULL || begin_round(partition);
 }
 
@@ -115,10 +125,13 @@ static void count_time(pb_reactor *reactor, pb_histogram *histogram, int64_t beg
 static bool end_round(pb_partition *partition, int64_t result, pb_link *finished)
 {
     pb_reactor *reactor = partition->round_reactor;
+    pb_flush_group *group = partition->round_group;
     int error = pb_log_sync_end_write(partition->log, &partition->round_write, result);
     pb_log_sync_round round = partition->round; /* once this one has ended, that is the next one's */
     pb_sync_outcome outcome = pb_durable_end_round(partition, &round, error, finished);
     pb_histogram_add(&reactor->counters.commit_appends, outcome.ended_count);
+    if (group != NULL)
+        group->answers += outcome.ended_count;
     if (!outcome.again)
         return false;
     pthread_mutex_lock(&partition->lock);
@@ -170,6 +183,13 @@ static int begin_rounds(pb_flush_group *group, pb_link *begun)
     return count;
 }
 
+/* Is the only round that has begun one beside zeros, and nothing in the way of a flush for it? */
+static bool avoids_zeros(const pb_flush_group *group, const pb_link *begun, int count)
+{
+    return count == 1 && group->file >= 0 && pb_list_empty(&group->members) &&
+           PB_CONTAINER(begun->next, const pb_partition, round_link)->round_fills;
+}
+
 static void start_due(pb_flush_group *group)
 {
     if (pb_list_empty(&group->due))
@@ -180,7 +200,7 @@ static void start_due(pb_flush_group *group)
     pb_link begun, *link;
     pb_list_init(&begun);
     int count = begin_rounds(group, &begun);
-    bool shared = crowded && count > 1;
+    bool shared = (crowded && count > 1) || avoids_zeros(group, &begun, count);
     if (shared) {
         group->writing_count = count;
         group->began_ns = group->reactor->io->ops->monotonic_ns(group->reactor->io);
@@ -192,15 +212,36 @@ static void start_due(pb_flush_group *group)
     }
 }
 
-void pb_flush_groups_start(pb_reactor *reactor)
+/* Are there answers to send before the next round begins? For no more turns than they take by themselves. */
+static bool awaits_answers(pb_flush_group *group)
+{
+    bool awaits = group->answers >= PB_FLUSHES_BESIDE_DISK && !pb_list_empty(&group->reactor->flush);
+    group->answers = awaits ? group->answers - PB_FLUSHES_BESIDE_DISK : 0;
+    return awaits;
+}
+
+bool pb_flush_groups_start(pb_reactor *reactor)
+{
+    bool awaited = false;
+    for (int i = 0; i < PB_FLUSH_GROUPS && reactor->flush_groups[i].device != 0; i++) {
+        pb_flush_group *group = &reactor->flush_groups[i];
+        if (awaits_answers(group))
+            awaited = awaited || !pb_list_empty(&group->due);
+        else
+            start_due(group);
+    }
+    return awaited;
+}
+
+void pb_flush_groups_close(pb_reactor *reactor)
 {
     for (int i = 0; i < PB_FLUSH_GROUPS && reactor->flush_groups[i].device != 0; i++)
-        start_due(&reactor->flush_groups[i]);
+        if (reactor->flush_groups[i].file >= 0)
+            reactor->io->ops->file_close(reactor->io, reactor->flush_groups[i].file);
 }
 
 /* ---- a shared round's end ---- */
 
-/* Answers come last: the disk writes while they are sent. */
 static void end_shared(pb_flush_group *group, int64_t result)
 {
     pb_link members, finished, *link;
@@ -214,13 +255,12 @@ static void end_shared(pb_flush_group *group, int64_t result)
         else
             leave(partition, group->reactor);
     }
-    start_due(group);
     pb_durable_settle(&finished, group->reactor);
 }
 
-/* The member whose file is flushed. Any that has been written will do, but one that zeros are written to has more to
- * sync. NULL: all writes have failed. */
-static const pb_partition *choose_file(const pb_flush_group *group)
+/* The file that is flushed. Where nobody but members is there any that has been written will do, but one that zeros are
+ * written to has more to sync. < 0: all writes have failed. */
+static int choose_file(const pb_flush_group *group)
 {
     const pb_partition *chosen = NULL;
     for (const pb_link *link = group->members.next; link != &group->members; link = link->next) {
@@ -228,16 +268,18 @@ static const pb_partition *choose_file(const pb_flush_group *group)
         if (partition->round_result == partition->round_write.length && (chosen == NULL || chosen->round_fills))
             chosen = partition;
     }
-    return chosen;
+    if (chosen == NULL)
+        return -1;
+    return group->file >= 0 ? group->file : chosen->round_write.file;
 }
 
 /* All has been written, or has failed: one flush for what has. */
 static void flush(pb_flush_group *group)
 {
     pb_reactor *reactor = group->reactor;
-    const pb_partition *chosen = choose_file(group);
-    if (chosen != NULL)
-        reactor->io->ops->flush_start(reactor->loop, &group->flush, chosen->round_write.file);
+    int file = choose_file(group);
+    if (file >= 0)
+        reactor->io->ops->flush_start(reactor->loop, &group->flush, file);
     else
         end_shared(group, 0); /* the members know */
 }
@@ -284,8 +326,6 @@ static void wrote(pb_op *op, int64_t result)
     bool again = end_round(partition, result, &finished);
     if (again)
         go_on(partition);
-    if (group != NULL)
-        start_due(group);
     pb_durable_settle(&finished, reactor);
     if (!again)
         leave(partition, reactor);

@@ -16,10 +16,15 @@ typedef struct pb_flush_group {
     int64_t crowded_until_ns;
     int64_t began_ns;  /* the shared round */
     int writing_count; /* members whose writes have not ended */
+    int answers;       /* that the last rounds let go, and that may not have gone out */
+    int file;          /* pb_log_open_flush_file; < 0: none */
     pb_op flush;
 } pb_flush_group;
 
-/* Begin what is due. At the end of the reactor's turn, when appends have been written. */
-void pb_flush_groups_start(pb_reactor *reactor);
+/* Begin what is due. At the end of the reactor's turn, when appends have been written. true: some of it waits for
+ * answers, and the next turn shall come at once. */
+bool pb_flush_groups_start(pb_reactor *reactor);
+/* The reactor has ended. */
+void pb_flush_groups_close(pb_reactor *reactor);
 
 #endif

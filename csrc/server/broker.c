@@ -21,8 +21,7 @@ static void write_turn(pb_reactor *reactor)
         pb_partition_release(home->turn[i]);
     }
     home->turn_count = 0;
-    pb_flush_groups_start(reactor);
-    reactor->again = false;
+    reactor->again = pb_flush_groups_start(reactor);
 }
 
 void pb_server_reactor_queue(pb_server_reactor *home, pb_partition *partition)
@@ -249,6 +248,7 @@ void pb_broker_destroy(pb_broker *broker)
     for (int i = 0; i < broker->settings.reactor_count; i++) {
         pb_server_reactor *home = &broker->reactors[i];
         pb_reactor_drain(&home->reactor);
+        pb_flush_groups_close(&home->reactor);
         pb_reactor_destroy(&home->reactor);
         pb_request_recycle_all(home);
         pb_codec_destroy(home->codec);

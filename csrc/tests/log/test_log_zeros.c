@@ -70,9 +70,10 @@ TEST(syncs_that_are_huge_go_without_zeros)
     counting.file_sync = count_sync;
     h.f.io->ops = &counting;
     CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 42; i++) {
         hot_append(&h, 500000);
-        CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
+        if (i % 3 == 2)
+            CHECK_INT(pb_log_sync(h.f.log, &h.f.guard, NULL), 0);
     }
     CHECK(!pb_log_wants_zeros(h.f.log));
     /* What is more than one write is made durable by one sync, not write by write. */
@@ -122,6 +123,25 @@ static bool sync_by_write(hot_fixture *h)
     return true;
 }
 
+static int open_result;
+static bool is_elsewhere;
+static int meta_file;
+
+/* The log directory is that which all tests' directories lie in; the file stands for what would be there. */
+static int open_in_log_dir(pb_io *io, const char *path, int flags)
+{
+    if (strcmp(path, "/tmp/meta.properties") != 0)
+        return fixture_ops->file_open(io, path, flags);
+    CHECK_INT(flags, PB_OPEN_READ);
+    return open_result < 0 ? open_result : (meta_file = fixture_ops->file_open(io, "/dev/null", flags));
+}
+
+static uint64_t flush_device(pb_io *io, int file)
+{
+    (void)io;
+    return file == meta_file && is_elsewhere ? 2 : 1;
+}
+
 TEST(a_sync_is_one_write_where_zeros_are)
 {
     hot_fixture h;
@@ -157,6 +177,29 @@ TEST(a_sync_is_one_write_where_zeros_are)
     hot_read_all(&h);
     CHECK_INT(pb_log_cool(h.f.log, &h.f.guard), 0);
     hot_read_all(&h);
+    hot_free(&h);
+}
+
+TEST(a_disk_is_flushed_by_a_file_of_the_log_directory_if_it_lies_there)
+{
+    static hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    static pb_io_ops ops;
+    ops = *fixture_ops;
+    ops.file_open = open_in_log_dir;
+    ops.file_flush_device = flush_device;
+    h.f.io->ops = &ops;
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    open_result = -ENOENT;
+    CHECK_INT(pb_log_open_flush_file(h.f.log), -ENOENT);
+    open_result = 0;
+    int file = pb_log_open_flush_file(h.f.log);
+    CHECK(file >= 0);
+    ops.file_close(h.f.io, file);
+    is_elsewhere = true;
+    CHECK_INT(pb_log_open_flush_file(h.f.log), -EXDEV);
+    is_elsewhere = false;
+    h.f.io->ops = fixture_ops;
     hot_free(&h);
 }
 
@@ -220,6 +263,15 @@ TEST(zeros_leave_the_disk_to_rounds_unless_many_wait_for_them)
         CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, NULL), 0);
         CHECK((nap_count == 10) == (round == 0));
     }
+    /* Beside large rounds it is fewer pieces. */
+    h.f.log->hot->zeroed_end = zeroed_end;
+    h.f.log->hot->zeroed_position = zeroed_end - (16 << 20);
+    atomic_store(&h.f.log->hot->round_bytes, PB_LARGE_ROUND_BYTES);
+    nap_count = 0;
+    CHECK_INT(pb_log_write_zeros(h.f.log, &h.f.guard, &others), 0);
+    CHECK(nap_count >= 8 && nap_count <= 32);
+    CHECK_INT(atomic_load(&h.f.log->hot->zeroed_end), zeroed_end + (16 << 20));
+    atomic_store(&h.f.log->hot->round_bytes, 0);
     /* Syncs are about to come to where zeros are written, a MiB ahead of them at first. */
     h.f.log->hot->zeroed_end = 0;
     grows = &h;

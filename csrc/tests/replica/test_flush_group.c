@@ -110,6 +110,7 @@ static void make_reactor(pb_reactor *it, pb_flush_group *its_groups)
     memset(it, 0, sizeof *it);
     memset(its_groups, 0, PB_FLUSH_GROUPS * sizeof *its_groups);
     it->flush_groups = its_groups;
+    pb_list_init(&it->flush);
 }
 
 /* Logs with zeros where the next batches go; `round_appends` is what goes with each of their rounds, on average. */
@@ -147,14 +148,21 @@ static void end(void)
         hot_end(&logs[i]);
 }
 
-/* Until nothing is under way. */
+static void end_turn(void)
+{
+    CHECK(!pb_flush_groups_start(&reactor));
+}
+
+/* Until nothing is under way; each end is a turn. */
 static void end_all(void)
 {
-    while (pending() > 0 || flush_op != NULL)
+    while (pending() > 0 || flush_op != NULL) {
         if (pending() > 0)
             end_write(0);
         else
             end_flush(0);
+        end_turn();
+    }
 }
 
 static void produce(int index)
@@ -168,7 +176,7 @@ static void produce_to_all(void)
     for (int i = 0; i < LOGS; i++)
         produce(i);
     CHECK_INT(write_count, 0);
-    pb_flush_groups_start(&reactor);
+    end_turn();
 }
 
 TEST(many_appends_are_written_together_and_end_with_one_flush)
@@ -194,16 +202,18 @@ TEST(what_comes_during_a_shared_round_goes_with_the_next_one)
     begin(MANY, DEVICE);
     produce(0);
     produce(1);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK_INT(pending(), 2);
     produce(0); /* once more, */
     produce(2); /* and one that was idle */
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK_INT(pending(), 2);
     end_write(0);
     end_write(0);
     end_flush(0);
-    CHECK(ended_count == 2 && pending() == 2 && durable_count == 0);
+    CHECK(ended_count == 2 && pending() == 0);
+    end_turn();
+    CHECK(pending() == 2 && durable_count == 0);
     end_write(0);
     end_write(0);
     end_flush(0);
@@ -215,14 +225,16 @@ TEST(one_that_is_due_alone_writes_durably_and_others_wait_for_its_end)
 {
     begin(MANY, DEVICE);
     produce(0);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK(pending() == 1 && durable_count == 1);
     produce(1);
     produce(2);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK_INT(pending(), 1);
     end_write(0);
-    CHECK(ended_count == 1 && pending() == 2 && durable_count == 1);
+    CHECK(ended_count == 1 && pending() == 0);
+    end_turn();
+    CHECK(pending() == 2 && durable_count == 1);
     end_write(0);
     end_write(0);
     end_flush(0);
@@ -238,7 +250,7 @@ TEST(few_appends_wait_for_nobody)
     end_write(0);
     CHECK_INT(ended_count, 1);
     produce(0);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK(pending() == LOGS && durable_count == LOGS + 1);
     while (pending() > 0)
         end_write(0);
@@ -296,14 +308,131 @@ TEST(a_flush_is_not_shared_with_logs_on_another_disk)
     end();
 }
 
+static void fill(int index, bool fills)
+{
+    logs[index].partition->flushing = logs[index].partition->filling = fills;
+}
+
 TEST(a_file_that_zeros_are_written_to_is_not_the_one_that_is_flushed)
 {
     begin(MANY, DEVICE);
-    logs[0].partition->flushing = logs[0].partition->filling = true;
+    fill(0, true);
     produce_to_all();
     end_all();
     CHECK_INT(flushed_file, logs[1].f.log->hot->file);
-    logs[0].partition->flushing = logs[0].partition->filling = false;
+    fill(0, false);
+    end();
+}
+
+/* A file of the log directory that nobody writes to, as if it had been found when the first round began. */
+static void find_flush_file(int file)
+{
+    produce(0);
+    end_turn();
+    end_all();
+    CHECK(ended_count == 1 && groups[0].file < 0 && flush_count == 0);
+    groups[0].file = file;
+    write_count = durable_count = ended_count = 0;
+}
+
+TEST(a_round_beside_zeros_flushes_a_file_that_nobody_writes_to)
+{
+    enum { FILE_NUMBER = 1000 };
+    for (int many = 0; many < 2; many++) {
+        begin(many * MANY, DEVICE);
+        find_flush_file(FILE_NUMBER);
+        fill(0, true);
+        produce(0);
+        end_turn();
+        CHECK(pending() == 1 && durable_count == 0);
+        produce(1); /* beside it, with a round of its own, or after it */
+        end_turn();
+        CHECK(pending() == (many ? 1 : 2) && durable_count == !many);
+        end_write(0);
+        CHECK(flush_count == 1 && flushed_file == FILE_NUMBER && ended_count == 0);
+        end_flush(0);
+        CHECK_INT(ended_count, 1);
+        end_turn();
+        end_all();
+        CHECK(ended_count == 2 && durable_count == 1 && flush_count == 1 && error_count == 0);
+        fill(0, false);
+        produce(0); /* the disk does both in one go, where nothing else is to be written */
+        end_turn();
+        CHECK(pending() == 1 && durable_count == 2);
+        end_all();
+        end();
+    }
+}
+
+TEST(a_shared_round_flushes_a_file_that_nobody_writes_to)
+{
+    enum { FILE_NUMBER = 1000 };
+    begin(MANY, DEVICE);
+    find_flush_file(FILE_NUMBER);
+    produce_to_all();
+    end_all();
+    CHECK(flush_count == 1 && flushed_file == FILE_NUMBER && ended_count == LOGS && error_count == 0);
+    write_count = 0;
+    produce_to_all();
+    while (pending() > 0)
+        end_write(-EIO);
+    CHECK(flush_count == 1 && ended_count == 2 * LOGS && error_count == LOGS);
+    end();
+}
+
+/* So many batches of a log with a round of its own are let go, and one has come meanwhile. */
+static void answer(int batches)
+{
+    for (int i = 0; i < batches; i++)
+        produce(0);
+    end_turn();
+    produce(0);
+    end_turn();
+    end_write(0);
+    CHECK(ended_count == batches && pending() == 0);
+}
+
+TEST(the_next_round_begins_when_the_answers_to_the_last_one_have_been_sent)
+{
+    enum { ANSWERS = 3 * PB_FLUSHES_BESIDE_DISK };
+    pb_link connection;
+    begin(MANY, DEVICE);
+    answer(ANSWERS);
+    pb_list_push_back(&reactor.flush, &connection);
+    CHECK(pb_flush_groups_start(&reactor) && pb_flush_groups_start(&reactor) && pending() == 0);
+    pb_list_remove(&connection);
+    end_turn();
+    CHECK_INT(pending(), 1);
+    end_all();
+    CHECK(ended_count == ANSWERS + 1 && error_count == 0);
+    end();
+}
+
+TEST(the_next_round_waits_no_longer_than_the_answers_take)
+{
+    enum { ANSWERS = 3 * PB_FLUSHES_BESIDE_DISK };
+    pb_link connection;
+    begin(MANY, DEVICE);
+    answer(ANSWERS);
+    pb_list_push_back(&reactor.flush, &connection); /* of others, who always have something to send */
+    for (int i = 0; i < ANSWERS / PB_FLUSHES_BESIDE_DISK; i++)
+        CHECK(pb_flush_groups_start(&reactor) && pending() == 0);
+    end_turn();
+    CHECK_INT(pending(), 1);
+    end_all();
+    CHECK(ended_count == ANSWERS + 1 && error_count == 0);
+    end();
+}
+
+TEST(the_next_round_does_not_wait_for_a_few_answers)
+{
+    pb_link connection;
+    begin(MANY, DEVICE);
+    answer(PB_FLUSHES_BESIDE_DISK - 1);
+    pb_list_push_back(&reactor.flush, &connection);
+    end_turn();
+    CHECK_INT(pending(), 1);
+    end_all();
     end();
 }
 
@@ -319,7 +448,7 @@ static void hand_over(int64_t round_appends)
     if (flush_op != NULL)
         end_flush(0);
     CHECK(ended_count == LOGS && reactor.holds == 0 && other.holds == 1);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK_INT(pending(), 0);
     pb_flush_groups_start(&other);
     end_all();
@@ -420,7 +549,7 @@ TEST(a_round_that_cannot_begin_is_a_threads_and_the_reactor_lets_go_of_it)
     produce(0);
     produce(1);
     logs[0].partition->flushing = true; /* by somebody who does more than write zeros */
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK(pending() == 1 && syncs_due == 1 && reactor.holds == 1);
     logs[0].partition->flushing = false;
     hot_sync_by_thread(&logs[0]);
@@ -454,7 +583,7 @@ TEST(logs_with_large_rounds_share_no_flush)
     CHECK(pending() == 1 && durable_count == 1); /* at once, too */
     produce(1);
     produce(2);
-    pb_flush_groups_start(&reactor);
+    end_turn();
     CHECK(pending() == LOGS && durable_count == 1);
     end_all();
     CHECK(ended_count == LOGS && flush_count == 1 && error_count == 0);
