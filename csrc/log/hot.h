@@ -28,7 +28,7 @@
 #include "log/tail_ring.h"
 
 #define PB_LARGE_ROUND_BYTES (128 << 10) /* durable flushes of so many bytes, on average, are large, */
-#define PB_HUGE_ROUND_BYTES (1 << 20)    /* and of so many go faster without zeros */
+#define PB_HUGE_ROUND_BYTES (384 << 10)  /* and of so many go faster without zeros */
 
 /* What a hot log has besides. Owner: the log. */
 typedef struct pb_hot {
