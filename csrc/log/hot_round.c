@@ -50,15 +50,16 @@ uint64_t pb_log_flush_device(const pb_log *log)
     return zeroed_end < INT64_MAX && pb_tail_ring_end(hot->ring) <= zeroed_end ? atomic_load(&hot->device) : 0;
 }
 
-int pb_log_open_flush_file(const pb_log *log)
+int pb_log_make_flush_file(const pb_log *log)
 {
     const pb_io_ops *ops = log->io->ops;
     char path[PB_LOG_PATH_BYTES];
-    const char *name = strrchr(log->directory, '/');
-    int length = name == NULL ? 0 : (int)(name - log->directory);
-    if ((size_t)snprintf(path, sizeof path, "%.*s/meta.properties", length, log->directory) >= sizeof path)
-        return -ENAMETOOLONG;
-    int file = ops->file_open(log->io, path, PB_OPEN_READ);
+    const char *end = strrchr(log->directory, '/');
+    if (end == NULL || (size_t)(end - log->directory) >= sizeof path)
+        return -ENOENT;
+    int length = end == log->directory ? 1 : (int)(end - log->directory);
+    (void)snprintf(path, sizeof path, "%.*s", length, log->directory);
+    int file = ops->file_make_unnamed(log->io, path);
     if (file >= 0 && ops->file_flush_device(log->io, file) != atomic_load(&log->hot->device)) {
         ops->file_close(log->io, file);
         return -EXDEV;

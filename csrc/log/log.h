@@ -319,9 +319,9 @@ bool pb_log_sync_begin_write(pb_log *log, pb_log_sync_round *round, pb_log_sync_
 /* Such writes need not be durable by themselves, where they are small: a flush of any file with the same number, once
  * they have ended, makes all of them so (file_flush_device). 0: this log's have to be. [lock] */
 uint64_t pb_log_flush_device(const pb_log *log);
-/* A file with that number that nobody writes to: meta.properties of the log directory. To be closed by the caller; < 0:
- * there is none. Blocking. [any] */
-int pb_log_open_flush_file(const pb_log *log);
+/* A new file with that number, without a name, that nobody writes to. To be closed by the caller; < 0: there is none.
+ * Blocking. [lock] */
+int pb_log_make_flush_file(const pb_log *log);
 /* With what the write came to; what pb_log_sync_end shall be told. One thread, the lock is not needed. */
 int pb_log_sync_end_write(pb_log *log, const pb_log_sync_write *write, int64_t result);
 /* Blocking. [any] */

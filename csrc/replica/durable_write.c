@@ -10,7 +10,7 @@
  *
  * A durable write takes along whatever else there is to write of its file. Beside zeros that is the file's metadata,
  * again and again: two more writes, one after the other. So a round beside zeros is written and flushed like a shared
- * one, and what is flushed is a file that nobody writes to.
+ * one, and what is flushed is a file that nobody writes to, and that nobody else knows.
  *
  * Answers bring the next requests. A round that begins before they are sent is one of the few requests that came early,
  * costs the CPU as much as a full one, and all others wait for its end; so rounds begin at the end of a turn, and after
@@ -30,9 +30,27 @@ enum {
     CROWD_NS = 5000000, /* and for so long after, flushes are shared */
 };
 
+/* ext4 compares a file's last transaction with the newest one in 32 bits. One that was made 2^31 transactions ago would
+ * pass for one that is going to be committed, and to flush the disk, anyway. */
+#define FILE_NS 3600000000000LL
+
 static void wrote(pb_op *op, int64_t result);
 static void wrote_some(pb_op *op, int64_t result);
 static void flushed(pb_op *op, int64_t result);
+
+static void close_file(pb_flush_group *group)
+{
+    if (group->file >= 0)
+        group->reactor->io->ops->file_close(group->reactor->io, group->file);
+    group->file = -1;
+}
+
+static void make_file(pb_flush_group *group, const pb_log *log)
+{
+    close_file(group);
+    group->file = pb_log_make_flush_file(log);
+    group->file_made_ns = group->reactor->now_ns;
+}
 
 /* NULL: its flushes are its own. */
 static pb_flush_group *find_group(pb_reactor *reactor, const pb_log *log)
@@ -44,13 +62,17 @@ static pb_flush_group *find_group(pb_reactor *reactor, const pb_log *log)
             group->device = device;
             group->reactor = reactor;
             group->flush.done = flushed;
-            group->file = pb_log_open_flush_file(log);
+            group->file = -1;
             pb_list_init(&group->due);
             pb_list_init(&group->members);
             pb_list_init(&group->alone);
+            make_file(group, log);
         }
-        if (group->device == device)
-            return group;
+        if (group->device != device)
+            continue;
+        if (reactor->now_ns - group->file_made_ns > FILE_NS && pb_list_empty(&group->members))
+            make_file(group, log);
+        return group;
     }
     return NULL;
 }
@@ -202,7 +224,7 @@ static void start_due(pb_flush_group *group)
     int count = begin_rounds(group, &begun);
     bool shared = (crowded && count > 1) || avoids_zeros(group, &begun, count);
     if (shared) {
-        group->writing_count = count;
+        group->writing_count = group->member_count = count;
         group->began_ns = group->reactor->io->ops->monotonic_ns(group->reactor->io);
     }
     while ((link = pb_list_pop_front(&begun)) != NULL) {
@@ -212,11 +234,16 @@ static void start_due(pb_flush_group *group)
     }
 }
 
-/* Are there answers to send before the next round begins? For no more turns than they take by themselves. */
+/* Are there answers to send before the next round begins? Several may leave by one connection, and other connections
+ * have something to send as well; but there are no more turns to wait than those who send now take. */
 static bool awaits_answers(pb_flush_group *group)
 {
-    bool awaits = group->answers >= PB_FLUSHES_BESIDE_DISK && !pb_list_empty(&group->reactor->flush);
-    group->answers = awaits ? group->answers - PB_FLUSHES_BESIDE_DISK : 0;
+    int count = 0;
+    const pb_link *flush = &group->reactor->flush;
+    for (const pb_link *link = flush->next; link != flush && count < group->answers; link = link->next)
+        count++;
+    bool awaits = count >= PB_FLUSHES_BESIDE_DISK;
+    group->answers = awaits ? count - PB_FLUSHES_BESIDE_DISK : 0;
     return awaits;
 }
 
@@ -236,8 +263,7 @@ bool pb_flush_groups_start(pb_reactor *reactor)
 void pb_flush_groups_close(pb_reactor *reactor)
 {
     for (int i = 0; i < PB_FLUSH_GROUPS && reactor->flush_groups[i].device != 0; i++)
-        if (reactor->flush_groups[i].file >= 0)
-            reactor->io->ops->file_close(reactor->io, reactor->flush_groups[i].file);
+        close_file(&reactor->flush_groups[i]);
 }
 
 /* ---- a shared round's end ---- */
@@ -246,7 +272,11 @@ static void end_shared(pb_flush_group *group, int64_t result)
 {
     pb_link members, finished, *link;
     pb_list_init(&finished);
-    count_time(group->reactor, &group->reactor->counters.shared_sync_us, group->began_ns);
+    pb_reactor_counters *counters = &group->reactor->counters;
+    count_time(group->reactor, group->member_count > 1 ? &counters->shared_sync_us : &counters->sync_us,
+               group->began_ns);
+    if (result < 0) /* who gives the disk up may want to unmount it */
+        close_file(group);
     pb_list_take(&members, &group->members);
     while ((link = pb_list_pop_front(&members)) != NULL) {
         pb_partition *partition = PB_CONTAINER(link, pb_partition, round_link);

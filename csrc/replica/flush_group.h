@@ -16,8 +16,10 @@ typedef struct pb_flush_group {
     int64_t crowded_until_ns;
     int64_t began_ns;  /* the shared round */
     int writing_count; /* members whose writes have not ended */
-    int answers;       /* that the last rounds let go, and that may not have gone out */
-    int file;          /* pb_log_open_flush_file; < 0: none */
+    int member_count;
+    int answers; /* that the last rounds let go, and that may not have gone out */
+    int file;    /* pb_log_make_flush_file; < 0: none */
+    int64_t file_made_ns;
     pb_op flush;
 } pb_flush_group;
 

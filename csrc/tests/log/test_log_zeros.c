@@ -122,23 +122,27 @@ static bool sync_by_write(hot_fixture *h)
     return true;
 }
 
-static int open_result;
+static int unnamed_file;
 static bool is_elsewhere;
-static int meta_file;
 
-/* The log directory is that which all tests' directories lie in; the file stands for what would be there. */
-static int open_in_log_dir(pb_io *io, const char *path, int flags)
+/* The log directory is that which all tests' directories lie in. */
+static int make_in_log_dir(pb_io *io, const char *directory)
 {
-    if (strcmp(path, "/tmp/meta.properties") != 0)
-        return fixture_ops->file_open(io, path, flags);
-    CHECK_INT(flags, PB_OPEN_READ);
-    return open_result < 0 ? open_result : (meta_file = fixture_ops->file_open(io, "/dev/null", flags));
+    CHECK(strcmp(directory, "/tmp") == 0);
+    return unnamed_file = fixture_ops->file_make_unnamed(io, directory);
+}
+
+static int make_none(pb_io *io, const char *directory)
+{
+    (void)io;
+    (void)directory;
+    return -EMFILE;
 }
 
 static uint64_t flush_device(pb_io *io, int file)
 {
     (void)io;
-    return file == meta_file && is_elsewhere ? 2 : 1;
+    return file == unnamed_file && is_elsewhere ? 2 : 1;
 }
 
 TEST(a_sync_is_one_write_where_zeros_are)
@@ -185,18 +189,17 @@ TEST(a_disk_is_flushed_by_a_file_of_the_log_directory_if_it_lies_there)
     hot_open(&h, RING_BYTES);
     static pb_io_ops ops;
     ops = *fixture_ops;
-    ops.file_open = open_in_log_dir;
+    ops.file_make_unnamed = make_none;
     ops.file_flush_device = flush_device;
     h.f.io->ops = &ops;
     CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
-    open_result = -ENOENT;
-    CHECK_INT(pb_log_open_flush_file(h.f.log), -ENOENT);
-    open_result = 0;
-    int file = pb_log_open_flush_file(h.f.log);
+    CHECK_INT(pb_log_make_flush_file(h.f.log), -EMFILE);
+    ops.file_make_unnamed = make_in_log_dir;
+    int file = pb_log_make_flush_file(h.f.log);
     CHECK(file >= 0);
     ops.file_close(h.f.io, file);
     is_elsewhere = true;
-    CHECK_INT(pb_log_open_flush_file(h.f.log), -EXDEV);
+    CHECK_INT(pb_log_make_flush_file(h.f.log), -EXDEV);
     is_elsewhere = false;
     h.f.io->ops = fixture_ops;
     hot_free(&h);

@@ -4,7 +4,7 @@
 #include "replica/flush_group.h"
 #include "tests/replica/hot_fixture.h"
 
-enum { LOGS = 3, SMALL_BYTES = 1000, DEVICE = 7, OTHER_DEVICE = 8, MANY = 1000 * PB_ROUND_APPEND };
+enum { LOGS = 3, SMALL_BYTES = 1000, UNNAMED_FILE = 1000, DEVICE = 7, OTHER_DEVICE = 8, MANY = 1000 * PB_ROUND_APPEND };
 
 static hot_fixture logs[LOGS];
 static uint64_t devices[LOGS];
@@ -18,6 +18,8 @@ static pb_op *flush_op;
 static int write_count, flush_count, durable_count; /* started by now */
 static int ended_count, error_count, syncs_due, failure_count;
 static int flushed_file;
+static int unnamed_file; /* what a file without a name comes to */
+static int made_count, closed_count;
 
 static int pending(void)
 {
@@ -57,6 +59,22 @@ static uint64_t flush_device(pb_io *io, int file)
         if (logs[i].f.io == io)
             return devices[i];
     check_fail(__FILE__, __LINE__, "whose file is it?");
+}
+
+static int make_unnamed(pb_io *io, const char *directory)
+{
+    if (strcmp(directory, "/tmp") != 0)
+        return fixture_ops->file_make_unnamed(io, directory);
+    made_count++;
+    return unnamed_file;
+}
+
+static int close_file(pb_io *io, int file)
+{
+    if (file != UNNAMED_FILE)
+        return fixture_ops->file_close(io, file);
+    closed_count++;
+    return 0;
 }
 
 /* The oldest write ends with `result`; 0: with what it came to. */
@@ -117,6 +135,7 @@ static void make_reactor(pb_reactor *it, pb_flush_group *its_groups)
 static void begin(int64_t round_appends, uint64_t device)
 {
     claimed = -1;
+    unnamed_file = -EMFILE;
     make_reactor(&reactor, groups);
     make_reactor(&other, other_groups);
     for (int i = 0; i < LOGS; i++) {
@@ -125,6 +144,8 @@ static void begin(int64_t round_appends, uint64_t device)
         ops = *fixture_ops;
         ops.write_start = start_write;
         ops.flush_start = start_flush;
+        ops.file_make_unnamed = make_unnamed;
+        ops.file_close = close_file;
         ops.file_flush_device = flush_device;
         ops.starts_durable_writes = true;
         reactor.io = logs[i].f.io;
@@ -138,6 +159,7 @@ static void begin(int64_t round_appends, uint64_t device)
     other.io = reactor.io;
     reactor.thread = other.thread = (pb_thread *)&reactor;
     write_count = flush_count = durable_count = ended_count = error_count = syncs_due = failure_count = 0;
+    made_count = closed_count = 0;
 }
 
 static void end(void)
@@ -308,6 +330,14 @@ TEST(a_flush_is_not_shared_with_logs_on_another_disk)
     end();
 }
 
+static int64_t counted(pb_histogram *histogram)
+{
+    int64_t count = 0;
+    for (int i = 0; i < PB_HISTOGRAM_BUCKETS; i++)
+        count += atomic_load(&histogram->counts[i]);
+    return count;
+}
+
 static void fill(int index, bool fills)
 {
     logs[index].partition->flushing = logs[index].partition->filling = fills;
@@ -324,23 +354,11 @@ TEST(a_file_that_zeros_are_written_to_is_not_the_one_that_is_flushed)
     end();
 }
 
-/* A file of the log directory that nobody writes to, as if it had been found when the first round began. */
-static void find_flush_file(int file)
-{
-    produce(0);
-    end_turn();
-    end_all();
-    CHECK(ended_count == 1 && groups[0].file < 0 && flush_count == 0);
-    groups[0].file = file;
-    write_count = durable_count = ended_count = 0;
-}
-
 TEST(a_round_beside_zeros_flushes_a_file_that_nobody_writes_to)
 {
-    enum { FILE_NUMBER = 1000 };
     for (int many = 0; many < 2; many++) {
         begin(many * MANY, DEVICE);
-        find_flush_file(FILE_NUMBER);
+        unnamed_file = UNNAMED_FILE;
         fill(0, true);
         produce(0);
         end_turn();
@@ -349,12 +367,14 @@ TEST(a_round_beside_zeros_flushes_a_file_that_nobody_writes_to)
         end_turn();
         CHECK(pending() == (many ? 1 : 2) && durable_count == !many);
         end_write(0);
-        CHECK(flush_count == 1 && flushed_file == FILE_NUMBER && ended_count == 0);
+        CHECK(flush_count == 1 && flushed_file == UNNAMED_FILE && ended_count == 0);
         end_flush(0);
         CHECK_INT(ended_count, 1);
         end_turn();
         end_all();
         CHECK(ended_count == 2 && durable_count == 1 && flush_count == 1 && error_count == 0);
+        CHECK_INT(counted(&reactor.counters.shared_sync_us), 0);
+        CHECK_INT(counted(&reactor.counters.sync_us), 2);
         fill(0, false);
         produce(0); /* the disk does both in one go, where nothing else is to be written */
         end_turn();
@@ -366,17 +386,50 @@ TEST(a_round_beside_zeros_flushes_a_file_that_nobody_writes_to)
 
 TEST(a_shared_round_flushes_a_file_that_nobody_writes_to)
 {
-    enum { FILE_NUMBER = 1000 };
     begin(MANY, DEVICE);
-    find_flush_file(FILE_NUMBER);
+    unnamed_file = UNNAMED_FILE;
     produce_to_all();
     end_all();
-    CHECK(flush_count == 1 && flushed_file == FILE_NUMBER && ended_count == LOGS && error_count == 0);
+    CHECK(flush_count == 1 && flushed_file == UNNAMED_FILE && ended_count == LOGS && error_count == 0);
+    CHECK(counted(&reactor.counters.shared_sync_us) == 1 && counted(&reactor.counters.sync_us) == 0);
     write_count = 0;
     produce_to_all();
     while (pending() > 0)
         end_write(-EIO);
     CHECK(flush_count == 1 && ended_count == 2 * LOGS && error_count == LOGS);
+    end();
+}
+
+TEST(the_file_that_nobody_writes_to_is_a_new_one_each_hour)
+{
+    begin(MANY, DEVICE);
+    unnamed_file = UNNAMED_FILE;
+    produce_to_all();
+    end_all();
+    write_count = 0;
+    produce_to_all();
+    CHECK(made_count == 1 && closed_count == 0);
+    reactor.now_ns += 3700 * 1000000000LL;
+    produce(0); /* while the flush is to come */
+    CHECK_INT(made_count, 1);
+    end_all();
+    CHECK(made_count == 2 && closed_count == 1 && flushed_file == UNNAMED_FILE);
+    pb_flush_groups_close(&reactor);
+    CHECK(closed_count == 2 && error_count == 0);
+    end();
+}
+
+TEST(after_a_flush_that_failed_no_file_is_kept)
+{
+    begin(MANY, DEVICE);
+    unnamed_file = UNNAMED_FILE;
+    produce_to_all();
+    while (pending() > 0)
+        end_write(0);
+    end_flush(-EIO);
+    CHECK(closed_count == 1 && error_count == LOGS);
+    pb_flush_groups_close(&reactor);
+    CHECK_INT(closed_count, 1);
     end();
 }
 
@@ -389,18 +442,28 @@ static void answer(int batches)
     produce(0);
     end_turn();
     end_write(0);
-    CHECK(ended_count == batches && pending() == 0);
+    CHECK_INT(pending(), 0);
+}
+
+/* So many connections have something to send. */
+static void mark_connections(int count)
+{
+    static pb_link connections[64];
+    pb_list_init(&reactor.flush);
+    for (int i = 0; i < count; i++)
+        pb_list_push_back(&reactor.flush, &connections[i]);
 }
 
 TEST(the_next_round_begins_when_the_answers_to_the_last_one_have_been_sent)
 {
     enum { ANSWERS = 3 * PB_FLUSHES_BESIDE_DISK };
-    pb_link connection;
     begin(MANY, DEVICE);
     answer(ANSWERS);
-    pb_list_push_back(&reactor.flush, &connection);
-    CHECK(pb_flush_groups_start(&reactor) && pb_flush_groups_start(&reactor) && pending() == 0);
-    pb_list_remove(&connection);
+    for (int left = ANSWERS; left > 0; left -= PB_FLUSHES_BESIDE_DISK) {
+        mark_connections(left);
+        CHECK(pb_flush_groups_start(&reactor) && pending() == 0);
+    }
+    mark_connections(0);
     end_turn();
     CHECK_INT(pending(), 1);
     end_all();
@@ -411,10 +474,9 @@ TEST(the_next_round_begins_when_the_answers_to_the_last_one_have_been_sent)
 TEST(the_next_round_waits_no_longer_than_the_answers_take)
 {
     enum { ANSWERS = 3 * PB_FLUSHES_BESIDE_DISK };
-    pb_link connection;
     begin(MANY, DEVICE);
     answer(ANSWERS);
-    pb_list_push_back(&reactor.flush, &connection); /* of others, who always have something to send */
+    mark_connections(40); /* of others too, who always have something to send */
     for (int i = 0; i < ANSWERS / PB_FLUSHES_BESIDE_DISK; i++)
         CHECK(pb_flush_groups_start(&reactor) && pending() == 0);
     end_turn();
@@ -426,10 +488,14 @@ TEST(the_next_round_waits_no_longer_than_the_answers_take)
 
 TEST(the_next_round_does_not_wait_for_a_few_answers)
 {
-    pb_link connection;
     begin(MANY, DEVICE);
     answer(PB_FLUSHES_BESIDE_DISK - 1);
-    pb_list_push_back(&reactor.flush, &connection);
+    mark_connections(40);
+    end_turn();
+    CHECK_INT(pending(), 1);
+    end_all();
+    answer(40); /* by a few connections */
+    mark_connections(PB_FLUSHES_BESIDE_DISK - 1);
     end_turn();
     CHECK_INT(pending(), 1);
     end_all();

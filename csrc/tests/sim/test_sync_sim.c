@@ -70,7 +70,8 @@ typedef struct world {
 
 static int filesystem_syncs, failures, durable_writes, shared_flushes, idle_flushes; /* over all seeds */
 static int idle_file; /* that nobody writes to; -1: there is none */
-static int (*open_file)(pb_io *io, const char *path, int flags);
+static bool refuses_idle_file;
+static int (*make_unnamed)(pb_io *io, const char *directory);
 static int (*sync_whole)(pb_io *io, int filesystem);
 static void (*start_flush)(pb_loop *loop, pb_op *op, int file);
 static int64_t (*start_write)(pb_loop *loop, pb_op *op, int file, struct iovec *iov, int count, int64_t position);
@@ -88,10 +89,11 @@ static void count_flush(pb_loop *loop, pb_op *op, int file)
     start_flush(loop, op, file);
 }
 
-static int find_idle_file(pb_io *io, const char *path, int flags)
+static int find_idle_file(pb_io *io, const char *directory)
 {
-    int file = open_file(io, path, flags);
-    if (strcmp(path, "/data/meta.properties") == 0)
+    bool is_idle = strcmp(directory, "/data") == 0;
+    int file = is_idle && refuses_idle_file ? -ENOSPC : make_unnamed(io, directory);
+    if (is_idle)
         idle_file = file;
     return file;
 }
@@ -162,13 +164,6 @@ static void on_sync_due(pb_partition *partition)
     pb_syncer_submit(&((world *)partition->owner)->broker->syncer, partition);
 }
 
-static void make_file(pb_io *io, const char *path)
-{
-    int file = io->ops->file_open(io, path, PB_OPEN_WRITE | PB_OPEN_CREATE);
-    CHECK(file >= 0);
-    io->ops->file_close(io, file);
-}
-
 static void start(world *it, uint64_t seed, bool mounted, const load_shape *shape)
 {
     memset(it, 0, sizeof *it);
@@ -180,8 +175,8 @@ static void start(world *it, uint64_t seed, bool mounted, const load_shape *shap
     counting.filesystem_sync = count_filesystem_sync;
     start_write = counting.write_start;
     counting.write_start = count_durable_write;
-    open_file = counting.file_open;
-    counting.file_open = find_idle_file;
+    make_unnamed = counting.file_make_unnamed;
+    counting.file_make_unnamed = find_idle_file;
     start_flush = counting.flush_start;
     counting.flush_start = count_flush;
     if (mounted)
@@ -189,8 +184,7 @@ static void start(world *it, uint64_t seed, bool mounted, const load_shape *shap
     it->io->ops = &counting;
     CHECK_INT(it->io->ops->directory_make(it->io, "/data"), 0);
     idle_file = -1;
-    if (seed % 3 != 0)
-        make_file(it->io, "/data/meta.properties");
+    refuses_idle_file = seed % 3 == 0;
     it->broker = sim_make_broker(it->io);
     it->broker->rings = shape->rings > 0 ? open_rings(it->io, shape) : NULL;
     pb_partition_rules rules = sim_rules(true);
