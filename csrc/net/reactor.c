@@ -12,6 +12,7 @@
 #define TASKS_IN_A_HURRY 4
 #define SPIN_CREDIT_MAX 16
 #define SPIN_PROBE_EVERY 64
+#define DISK_SPINS 3           /* times as long, for a lone durable write */
 #define BULK_BYTES (32 * 1024) /* in one turn */
 #define FIRST_WATCH_NS 100000000LL
 #define FIRST_REST_NS 25000000LL
@@ -155,17 +156,19 @@ static bool is_bulk(pb_reactor *reactor)
 }
 
 /* Wait by spinning while that has paid off lately: waking an idle CPU costs more than a short spin. A disk takes longer
- * than that, and who waits for it has the CPU's time for others. Who goes first leaves it to them as well: the system
- * stops a thread of that kind that has not waited for long. True: something came. */
+ * than that, and who waits for it has the CPU's time for others; but a lone producer waits for the disk and then for
+ * the wake-up, and others there are none. Who goes first leaves it to them as well: the system stops a thread of that
+ * kind that has not waited for long. True: something came. */
 static bool spin(pb_reactor *reactor, int64_t now_ns)
 {
-    if (reactor->options.spin_ns == 0 || reactor->goes_first || reactor->now_ns < reactor->disk_until_ns)
+    bool beside_disk = reactor->now_ns < reactor->disk_until_ns;
+    if (reactor->options.spin_ns == 0 || reactor->goes_first || (beside_disk && !reactor->disk_alone))
         return false;
     bool probe = reactor->spin_credit <= 0 && ++reactor->spin_probe >= SPIN_PROBE_EVERY;
     if (reactor->spin_credit <= 0 && !probe)
         return false;
     reactor->spin_probe = 0;
-    int64_t until = now_ns + reactor->options.spin_ns;
+    int64_t until = now_ns + reactor->options.spin_ns * (beside_disk ? DISK_SPINS : 1);
     do {
         int delivered = reactor->io->ops->loop_turn(reactor->loop, 0);
         if (delivered > 0 || !is_inbox_empty(reactor)) {

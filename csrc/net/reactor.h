@@ -77,7 +77,9 @@ struct pb_reactor {
     const void *last_heard;  /* the connection that was heard last; only compared */
     int64_t shared_until_ns; /* several connections have been heard shortly before */
     int64_t tail_until_ns;   /* a connection that reads no history has been heard shortly before */
-    int64_t disk_until_ns;   /* answers have been waiting for a disk shortly before: no spinning */
+    int64_t disk_until_ns;   /* answers have been waiting for a disk shortly before: no spinning, */
+    bool disk_alone;         /* unless it was one answer at a time */
+    int rounds;              /* of durable writes, of so many logs, that it has begun or is going to begin */
     int64_t huge_until_ns;   /* a huge request has come shortly before */
     int64_t data_until_ns;   /* the owner's: somebody produces or consumes */
     int64_t crowd_since_ns;  /* see pb_reactor_notice_control */

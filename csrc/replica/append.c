@@ -129,6 +129,13 @@ static int64_t count_written(pb_partition *partition, const pb_link *finished)
     return appended_bytes;
 }
 
+/* Is what has been written one append, as mostly, and no other log's round under way on its reactor? */
+static bool is_alone(const pb_partition *partition)
+{
+    return partition->unsynced_appends <= 1 && partition->round_appends < 2 * PB_ROUND_APPEND &&
+           partition->writer->rounds == 0;
+}
+
 /* Take back the write token after a write; what has ended goes to `finished`. */
 static write_outcome finish_write(pb_partition *partition, int64_t result, pb_link *finished)
 {
@@ -146,6 +153,7 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
     if (partition->rules.durable_acks) {
         pb_durable_hold_back(partition, finished);
         partition->writer->disk_until_ns = now_ns + DISK_WAIT_NS;
+        partition->writer->disk_alone = is_alone(partition);
     }
     pb_durable_end_duplicates(partition, finished);
     pb_durable_advance(partition, appended_bytes, finished);

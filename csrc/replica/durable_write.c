@@ -125,6 +125,7 @@ static void go_on(pb_partition *partition)
 void pb_durable_write(pb_partition *partition)
 {
     partition->round_reactor->holds++;
+    partition->round_reactor->rounds++;
     pb_partition_retain(partition);
     go_on(partition);
 }
@@ -132,8 +133,9 @@ void pb_durable_write(pb_partition *partition)
 /* The reactor has no more to do with it. Whose its rounds are by now, and what the fields for them say, is open. */
 static void leave(pb_partition *partition, pb_reactor *reactor)
 {
-    PB_ASSERT(reactor->holds > 0);
+    PB_ASSERT(reactor->holds > 0 && reactor->rounds > 0);
     reactor->holds--;
+    reactor->rounds--;
     pb_partition_release(partition);
 }
 

@@ -85,6 +85,7 @@ void pb_hot_wait(pb_partition *partition)
     partition->waits = true;
     pb_hot_hurry(partition);
     partition->writer->disk_until_ns = partition->writer->now_ns + DISK_WAIT_NS;
+    partition->writer->disk_alone = false;
     bool round =
         partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);
     bool due = !round && take_token(partition);
@@ -108,8 +109,10 @@ bool pb_hot_pause(pb_partition *partition)
     bool due = pauses && take_token(partition);
     pthread_mutex_unlock(&partition->lock);
     partition->write_paused = true;
-    if (pauses)
+    if (pauses) {
         reactor->disk_until_ns = reactor->now_ns + DISK_WAIT_NS;
+        reactor->disk_alone = false;
+    }
     if (due)
         partition->flush_due(partition);
     return pauses;

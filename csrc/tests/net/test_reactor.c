@@ -147,6 +147,8 @@ static void count_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int 
     usual_ops->socket_send(loop, socket, iov, count);
 }
 
+static pb_io *watched_io;
+
 static int count_turn(pb_loop *loop, int64_t wait_ns)
 {
     sends_of_turn = 0;
@@ -185,6 +187,51 @@ TEST(beside_the_writes_of_its_loop_it_starts_a_few_answers_in_a_turn)
     CHECK_INT(answer_many(INT64_MAX, true), 8);
     CHECK_INT(answer_many(INT64_MAX, false), 30);
     CHECK_INT(answer_many(0, true), 30);
+}
+
+static int spin_turns;
+
+/* Turns that nobody waits in take 10 us. */
+static int spin_turn(pb_loop *loop, int64_t wait_ns)
+{
+    if (wait_ns == 0) {
+        spin_turns++;
+        usual_ops->nap(watched_io, 10000);
+    }
+    return usual_ops->loop_turn(loop, wait_ns);
+}
+
+/* How many turns it spins for after an exchange, if it may for 50 us and it has paid off. */
+static int spin_after(bool beside_disk, bool alone)
+{
+    echo_server server;
+    start_watched(&server);
+    watched_ops.loop_turn = spin_turn;
+    watched_io = server.io;
+    int client = pb_sim_connect(server.io, server.port);
+    exchange(&server, client, 100);
+    echo_run(&server, MILLISECOND);
+    server.reactor.options.spin_ns = 50000;
+    server.reactor.spin_credit = 1;
+    server.reactor.disk_until_ns = beside_disk ? INT64_MAX : 0;
+    server.reactor.disk_alone = alone;
+    spin_turns = 0;
+    usual_ops->loop_wake(server.reactor.loop);
+    echo_run(&server, MILLISECOND);
+    int turns = spin_turns;
+    server.reactor.options.spin_ns = 0;
+    echo_stop(&server);
+    return turns;
+}
+
+TEST(it_spins_beside_a_disk_only_for_a_lone_write_and_longer_then)
+{
+    int usual = spin_after(false, true);
+    CHECK(usual >= 5 && usual < 10);
+    CHECK_INT(spin_after(false, false), usual);
+    int alone = spin_after(true, true);
+    CHECK(alone >= 15 && alone < 20);
+    CHECK(spin_after(true, false) < 5);
 }
 
 CHECK_MAIN()

@@ -165,7 +165,7 @@ static void begin(int64_t round_appends, uint64_t device)
 static void end(void)
 {
     CHECK(pending() == 0 && flush_op == NULL);
-    CHECK(reactor.holds == 0 && other.holds == 0);
+    CHECK(reactor.holds == 0 && other.holds == 0 && reactor.rounds == 0 && other.rounds == 0);
     for (int i = 0; i < LOGS; i++)
         hot_end(&logs[i]);
 }
@@ -261,6 +261,35 @@ TEST(one_that_is_due_alone_writes_durably_and_others_wait_for_its_end)
     end_write(0);
     end_flush(0);
     CHECK(ended_count == LOGS && error_count == 0);
+    end();
+}
+
+TEST(an_append_at_a_time_is_alone)
+{
+    begin(0, DEVICE);
+    for (int i = 0; i < 2; i++) {
+        produce(0);
+        CHECK(reactor.disk_alone);
+        end_turn();
+        end_all();
+    }
+    produce(0);
+    end_turn();
+    produce(1); /* while another log's round is under way */
+    CHECK(!reactor.disk_alone);
+    end_turn();
+    end_all();
+    produce(0);
+    CHECK(reactor.disk_alone);
+    produce(0);
+    CHECK(!reactor.disk_alone);
+    end_turn();
+    end_all();
+    logs[0].partition->round_appends = 3 * PB_ROUND_APPEND; /* mostly there are more */
+    produce(0);
+    CHECK(!reactor.disk_alone);
+    end_turn();
+    end_all();
     end();
 }
 
