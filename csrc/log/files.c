@@ -239,6 +239,20 @@ int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length)
     return 0;
 }
 
+int pb_log_parent(const pb_log *log, char *path)
+{
+    const char *directory = log->directory; /* once: it may change */
+    const char *slash = strrchr(directory, '/');
+    if (slash == NULL)
+        return -ENOENT;
+    size_t length = slash == directory ? 1 : (size_t)(slash - directory);
+    if (length >= PB_LOG_PATH_BYTES)
+        return -ENAMETOOLONG;
+    memcpy(path, directory, length);
+    path[length] = '\0';
+    return 0;
+}
+
 int pb_log_unlink_file(pb_log *log, const char *name)
 {
     char path[PB_LOG_PATH_BYTES];

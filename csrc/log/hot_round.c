@@ -4,8 +4,6 @@
  * hot.h; everything here is the reactor's that has the sync under way, and nobody else flushes meanwhile.
  */
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "log/state.h"
@@ -54,11 +52,9 @@ int pb_log_make_flush_file(const pb_log *log)
 {
     const pb_io_ops *ops = log->io->ops;
     char path[PB_LOG_PATH_BYTES];
-    const char *end = strrchr(log->directory, '/');
-    if (end == NULL || (size_t)(end - log->directory) >= sizeof path)
-        return -ENOENT;
-    int length = end == log->directory ? 1 : (int)(end - log->directory);
-    (void)snprintf(path, sizeof path, "%.*s", length, log->directory);
+    int rc = pb_log_parent(log, path);
+    if (rc != 0)
+        return rc;
     int file = ops->file_make_unnamed(log->io, path);
     if (file >= 0 && ops->file_flush_device(log->io, file) != atomic_load(&log->hot->device)) {
         ops->file_close(log->io, file);

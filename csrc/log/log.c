@@ -52,12 +52,9 @@ static int make_directory(const pb_log *log, pb_failure *failure)
     if (rc == -EEXIST)
         return 0;
     char parent[PB_LOG_PATH_BYTES];
-    const char *slash = strrchr(log->directory, '/');
-    int length = slash != NULL ? (int)(slash - log->directory) : 0;
-    if (rc == 0 && snprintf(parent, sizeof(parent), "%.*s", length, log->directory) >= (int)sizeof(parent))
-        rc = -ENAMETOOLONG;
-    if (rc == 0 && length > 0)
-        rc = log->io->ops->directory_sync(log->io, parent);
+    int found = pb_log_parent(log, parent);
+    if (rc == 0 && found != -ENOENT)
+        rc = found != 0 ? found : log->io->ops->directory_sync(log->io, parent);
     return rc == 0 ? 0 : pb_fail(failure, rc, "cannot make the log directory %s", log->directory);
 }
 

@@ -239,6 +239,8 @@ int pb_log_put_in_place(pb_log *log, const char *name);
 /* Read a small file of the directory whole; allocates (free()). -ENOENT when missing, -EFBIG above 64 MiB. */
 int pb_log_read_file(pb_log *log, const char *name, char **text, size_t *length);
 int pb_log_unlink_file(pb_log *log, const char *name);
+/* The directory that the log's lies in, in PB_LOG_PATH_BYTES. -ENOENT: its path does not say. */
+int pb_log_parent(const pb_log *log, char *path);
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
 int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
 /* Everything on disk that open needs: segments, start and ends, epochs, producers. */

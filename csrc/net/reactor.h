@@ -18,6 +18,7 @@
 #include "net/timers.h"
 
 #define PB_REACTOR_HURRY_NS 20000000LL
+#define PB_DISK_WAIT_NS 10000000LL
 #define PB_DISCARD_BYTES (16 * 1024)
 #define PB_CONTROL_CROWD 16      /* within that time */
 #define PB_FLUSHES_BESIDE_DISK 8 /* connections that send in one turn while a durable write is under way */
@@ -121,6 +122,14 @@ enum pb_step pb_reactor_step(void *argument);
 static inline void pb_reactor_hurry(pb_reactor *reactor)
 {
     reactor->hurried_until_ns = reactor->now_ns + PB_REACTOR_HURRY_NS;
+}
+
+/* On its thread: somebody waits for a disk, and for as long as most of that takes the CPU is left to others. `alone`:
+ * it is a durable append that nothing else is written beside. */
+static inline void pb_reactor_awaits_disk(pb_reactor *reactor, bool alone)
+{
+    reactor->disk_until_ns = reactor->now_ns + PB_DISK_WAIT_NS;
+    reactor->disk_alone = alone;
 }
 
 /* On its thread: a connection has come. Often a thousand others follow, and who opens them has the CPUs between one and

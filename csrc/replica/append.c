@@ -17,7 +17,6 @@
 #include "wire/generated/kafka_errors.h"
 
 #define PACE_INTERVAL_NS 50000000 /* not more often than this */
-#define DISK_WAIT_NS 10000000     /* most syncs are shorter */
 
 int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32_t *leader_epoch)
 {
@@ -152,8 +151,7 @@ static write_outcome finish_write(pb_partition *partition, int64_t result, pb_li
         pb_followers_note_write(partition, appended_bytes, finished);
     if (partition->rules.durable_acks) {
         pb_durable_hold_back(partition, finished);
-        partition->writer->disk_until_ns = now_ns + DISK_WAIT_NS;
-        partition->writer->disk_alone = is_alone(partition);
+        pb_reactor_awaits_disk(partition->writer, is_alone(partition));
     }
     pb_durable_end_duplicates(partition, finished);
     pb_durable_advance(partition, appended_bytes, finished);

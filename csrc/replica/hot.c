@@ -18,7 +18,6 @@
 
 #define SECOND_NS INT64_C(1000000000)
 #define PAUSE_MIN_NS INT64_C(50000)
-#define DISK_WAIT_NS INT64_C(10000000) /* while writers wait for room, their reactor leaves the CPU to others */
 
 enum {
     FLUSH_BYTES = 2 << 20, /* a hot log is flushed when these have gathered: one write */
@@ -84,8 +83,7 @@ void pb_hot_wait(pb_partition *partition)
     PB_ASSERT(partition->writing && !partition->waits);
     partition->waits = true;
     pb_hot_hurry(partition);
-    partition->writer->disk_until_ns = partition->writer->now_ns + DISK_WAIT_NS;
-    partition->writer->disk_alone = false;
+    pb_reactor_awaits_disk(partition->writer, false);
     bool round =
         partition->rounding || (partition->rules.durable_acks && partition->syncing && !partition->write.rolls);
     bool due = !round && take_token(partition);
@@ -109,10 +107,8 @@ bool pb_hot_pause(pb_partition *partition)
     bool due = pauses && take_token(partition);
     pthread_mutex_unlock(&partition->lock);
     partition->write_paused = true;
-    if (pauses) {
-        reactor->disk_until_ns = reactor->now_ns + DISK_WAIT_NS;
-        reactor->disk_alone = false;
-    }
+    if (pauses)
+        pb_reactor_awaits_disk(reactor, false);
     if (due)
         partition->flush_due(partition);
     return pauses;

@@ -147,8 +147,6 @@ static void count_send(pb_loop *loop, pb_socket *socket, struct iovec *iov, int 
     usual_ops->socket_send(loop, socket, iov, count);
 }
 
-static pb_io *watched_io;
-
 static int count_turn(pb_loop *loop, int64_t wait_ns)
 {
     sends_of_turn = 0;
@@ -189,6 +187,7 @@ TEST(beside_the_writes_of_its_loop_it_starts_a_few_answers_in_a_turn)
     CHECK_INT(answer_many(0, true), 30);
 }
 
+static pb_io *watched_io;
 static int spin_turns;
 
 /* Turns that nobody waits in take 10 us. */
