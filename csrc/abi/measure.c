@@ -1,4 +1,4 @@
-/* pybroker.h: measuring this machine. Threads of a tool; everything but opening blocks. */
+/* pybroker_tools.h: measuring this machine. Threads of a tool; everything but opening blocks. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,6 +8,7 @@
 #include "measure/cpu_work.h"
 #include "measure/exchange.h"
 #include "measure/scratch.h"
+#include "pybroker_tools.h"
 
 _Static_assert((int)PB_MEASURE_WRITE == (int)PB_SCRATCH_WRITE &&
                    (int)PB_MEASURE_WRITE_DURABLE == (int)PB_SCRATCH_WRITE_DURABLE &&

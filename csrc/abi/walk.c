@@ -1,4 +1,4 @@
-/* pybroker.h: walking over segments. The thread of a tool; blocks on file reads. */
+/* pybroker_tools.h: walking over segments. The thread of a tool; blocks on file reads. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "abi/convert.h"
 #include "log/walk.h"
+#include "pybroker_tools.h"
 
 _Static_assert((int)PB_WALK_CRC == (int)PB_LOG_WALK_CRC && (int)PB_WALK_CONTROL == (int)PB_LOG_WALK_CONTROL &&
                    (int)PB_WALK_RECORDS == (int)PB_LOG_WALK_RECORDS && (int)PB_WALK_TIME == (int)PB_LOG_WALK_TIME &&

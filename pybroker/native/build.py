@@ -1,7 +1,7 @@
 """Builds the extension `pybroker.native._pybroker` with cffi, in API mode on Python's stable ABI (abi3).
 
-Runs at build time only, called by `setup.py`. The declarations come from `csrc/include/pybroker.h` and are never typed
-a second time; the code comes from the static archive that `csrc/Makefile` makes, because only a make file can give
+Runs at build time only, called by `setup.py`. The declarations come from the two headers of `csrc/include` and are never
+typed a second time; the code comes from the static archive that `csrc/Makefile` makes, because only a make file can give
 each file the flags of its own instruction set.
 
 `PYBROKER_SAN=asan` or `tsan` builds with that sanitizer; `PYBROKER_SELF_CONTAINED=1` takes every library but
@@ -17,7 +17,9 @@ from pathlib import Path
 from cffi import FFI
 
 ROOT = Path(__file__).resolve().parents[2]
-HEADER = ROOT / "csrc" / "include" / "pybroker.h"
+INCLUDE = ROOT / "csrc" / "include"
+#: The second builds on the first.
+HEADERS = (INCLUDE / "pybroker.h", INCLUDE / "pybroker_tools.h")
 SANITIZER = os.environ.get("PYBROKER_SAN", "")
 SANITIZER_FLAGS = {"": [], "asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}
 SELF_CONTAINED = os.environ.get("PYBROKER_SELF_CONTAINED") == "1"
@@ -96,13 +98,14 @@ def _pkg_config(*arguments: str) -> str:
 def make_ffi() -> FFI:
     """The cffi builder `setup.py` names in `cffi_modules`."""
     ffi = FFI()
-    ffi.cdef(declarations(HEADER.read_text()))
+    for header in HEADERS:
+        ffi.cdef(declarations(header.read_text()))
     ffi.set_source(
         "pybroker.native._pybroker",
-        '#include "pybroker.h"\n',
-        include_dirs=[str(HEADER.parent)],
+        f'#include "{HEADERS[-1].name}"\n',
+        include_dirs=[str(INCLUDE)],
         extra_compile_args=SANITIZER_FLAGS[SANITIZER],
         extra_link_args=link_arguments(),
-        depends=[str(HEADER), str(ARCHIVE)],
+        depends=[*map(str, HEADERS), str(ARCHIVE)],
     )
     return ffi

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 C_FILE_LINES = 900
-#: One header is the boundary (ADR 0002), so it cannot be split.
+#: One header is the boundary with a broker (ADR 0002), so it cannot be split further.
 BOUNDARY, BOUNDARY_LINES = ROOT / "csrc/include/pybroker.h", 1_000
 PYTHON_FILE_LINES = 600
 PYTHON_FUNCTION_LINES = 70
