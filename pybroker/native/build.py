@@ -1,8 +1,8 @@
 """Builds the extension `pybroker.native._pybroker` with cffi, in API mode on Python's stable ABI (abi3).
 
-Runs at build time only, called by `setup.py`. The declarations come from the two headers of `csrc/include` and are never
-typed a second time; the code comes from the static archive that `csrc/Makefile` makes, because only a make file can give
-each file the flags of its own instruction set.
+Runs at build time only, called by `setup.py`. The declarations come from the two headers of `csrc/include` and are
+never typed a second time. The code comes from the static archive that `csrc/Makefile` makes, because only a make file
+can give each file the flags of its own instruction set.
 
 `PYBROKER_SAN=asan` or `tsan` builds with that sanitizer; `PYBROKER_SELF_CONTAINED=1` takes every library but
 glibc inside, for a wheel that is installed where none of them is.
