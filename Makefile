@@ -14,6 +14,14 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS := 3
 PYTEST_PARALLEL := -n $(WORKERS) --dist worksteal
 ARGS ?=
+# One folder of tests/verify, or all of them.
+ISSUE ?=
+VERIFY_SUBJECTS := $(notdir $(patsubst %/,%,$(wildcard tests/verify/*/)))
+ifneq ($(filter-out $(VERIFY_SUBJECTS),$(ISSUE)),)
+$(error ISSUE=$(ISSUE) is no folder of tests/verify; it has: $(VERIFY_SUBJECTS))
+endif
+# One file of tests/soak, or all of them: PART=log_crashes.
+PART ?=
 # `make run PORT=19092 DATA=/tmp/data`; a PORT in the environment is somebody else's.
 PORT := 9092
 DATA := ./data
@@ -109,11 +117,11 @@ test-python: venv build
 	@$(BIN)/python -m pybroker.testing.class_archive
 	@$(PYTEST) $(PYTEST_PARALLEL) -q $(ARGS)
 
-verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check (long, and some need root)
-	@$(PYTEST) tests/verify $(ARGS)
+verify: bootstrap-verify bootstrap-site venv $(VENV)/.bench build extension-asan ## every acceptance check, or ISSUE=bystanders (long)
+	@$(PYTEST) tests/verify/$(ISSUE) $(ARGS)
 
-soak: bootstrap-verify venv build ## the tests that run for hours
-	@$(PYTEST) tests/soak $(ARGS)
+soak: bootstrap-verify venv build ## the tests that run for hours, or PART=log_crashes
+	@$(PYTEST) tests/soak$(PART:%=/test_%.py) $(ARGS)
 
 bench-smoke: bootstrap-test venv $(VENV)/.bench build ## one benchmark of each kind, for its schema and not for its figures
 	@$(BIN)/python -m bench.smoke $(ARGS)

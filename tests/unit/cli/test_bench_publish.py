@@ -1,4 +1,4 @@
-"""`pybroker bench publish` into a directory. tests/verify/test_aggregate.py has it publish to a topic."""
+"""`pybroker bench publish` into a directory. tests/verify/spark/test_aggregate.py has it publish to a topic."""
 
 from __future__ import annotations
 

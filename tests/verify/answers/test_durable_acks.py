@@ -20,7 +20,7 @@ import pytest
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.fixtures import backends
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"
 ROUNDS = 7
 WRITE_BYTES = 1200

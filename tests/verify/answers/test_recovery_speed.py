@@ -19,7 +19,7 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.crash.engines import DIRECT, PACED
 from pybroker.testing.kafka import KafkaBroker
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"
 GIB = 1 << 30
 SECONDS_PER_GIB = 1.0

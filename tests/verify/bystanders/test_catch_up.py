@@ -21,7 +21,7 @@ from pybroker.perf.generator import find_generator
 from pybroker.testing.fixtures import io_uring_allowed
 from pybroker.testing.waiting import until
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 BACKENDS = ["io_uring", "epoll"] if io_uring_allowed() else ["epoll"]
 HISTORY_BYTES = 512 << 20
 CACHE_BYTES = 64 << 20

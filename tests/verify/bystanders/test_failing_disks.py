@@ -25,7 +25,7 @@ from pybroker.testing.crash.engines import DIRECT
 from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.protocol_client import ProtocolClient
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 VALUE_BYTES = 20_000
 TIMEOUT_S = 20.0
 SLOW_S = 0.5

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.peers.stalls import latency_us, watched
 from pybroker.testing.broker import BrokerProcess
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PBLOAD = REPOSITORY / "build" / "load" / "pbload"
 P99_LIMIT_US = 5000
 

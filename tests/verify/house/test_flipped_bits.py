@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage" / "offline"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "storage" / "offline"))
 
 import pytest
 from offline_dirs import copy_of_kafka_dir, faults, flips, is_unprotected

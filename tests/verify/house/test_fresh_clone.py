@@ -19,7 +19,7 @@ import pytest
 from pybroker.testing.broker import parse_ready_line
 from pybroker.testing.process import ChildProcess, free_port
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LINE_COUNT = 1_000_000
 # Prose that every Debian machine has; the last two also where documentation was left out at installation.
 TEXT_DIRS = ("/usr/share/dict", "/usr/share/common-licenses", "/usr/share/doc", "/usr/share/man", sys.prefix, ROOT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Started elsewhere, so that what loads is what was installed; the ABI version proves that the C code is linked in.
 LOAD = "from pybroker.native import _pybroker as x; print(x.__file__, x.lib.pb_abi_version() == x.lib.PB_ABI_VERSION)"
 

@@ -17,7 +17,7 @@ from pybroker.testing.crash.power_disk import PowerDisk, missing
 from pybroker.testing.fixtures import backends
 from pybroker.testing.rounds import Rounds
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 CUTS = 50
 SEED = 50
 

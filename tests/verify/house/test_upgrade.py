@@ -18,7 +18,7 @@ from pybroker.testing import kept_data
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kept_data import OVERRIDES, KeptData
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MARK = "pybroker/storage/format_version.py"
 
 

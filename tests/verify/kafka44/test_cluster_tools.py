@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "kafka"))
 
 from cluster_tool_script import Action, ClusterSide, comparable, leave, tool_script, write_inputs
 from tool_process import Tools

@@ -25,7 +25,7 @@ from pybroker.testing.kafka import KafkaBroker
 
 FACTS: list[dict[str, Any]] = [
     json.loads(line)
-    for line in (Path(__file__).parents[1] / "unit/config/data/kafka-4.3.0-keys.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parents[2] / "unit/config/data/kafka-4.3.0-keys.jsonl").read_text().splitlines()
 ]
 TOPIC = ResourceType.TOPIC, "t"
 BROKER = ResourceType.BROKER, "1"

@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "kafka"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "kafka"))
 
 from tool_process import Tools
 from tool_script import TOOLS, Side, Step, comparable_output, tool_script, write_inputs

@@ -18,7 +18,7 @@ from pybroker.testing.rounds import Rounds
 COUNT = 500
 PER_ROUND = 100
 SEED = 50_000
-SAVED = Path(__file__).resolve().parents[2] / "build" / "differential"
+SAVED = Path(__file__).resolve().parents[3] / "build" / "differential"
 
 
 def test_500_histories_end_as_apache_kafkas(tmp_path: Path, rounds: Rounds) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage" / "offline"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage" / "offline" / "data"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "storage" / "offline"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "storage" / "offline" / "data"))
 
 from make_kafka_dir import OVERRIDES, TOPICS, one_round
 from offline_dirs import check_report, copy_of_kafka_dir, flip, intact_batches

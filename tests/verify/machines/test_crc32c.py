@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.micro import crc32c
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_arm_under_emulation(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_SECONDS = 30
 _SETTINGS = {"PYBROKER_ASV_SECONDS": "0.2", "PYBROKER_ASV_ROUNDS": "1"}
 

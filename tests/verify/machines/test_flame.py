@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def columns(picture: Path) -> dict[str, set[str]]:

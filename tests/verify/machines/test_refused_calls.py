@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.process import ProcessFailed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 UNDER_A_FILTER = [sys.executable, "-m", "pybroker.testing.seccomp"]
 WITHOUT_IO_URING = ["io_uring_setup=EPERM"]
 #: As before Linux 6.5, without what told residency before it either, and as before 6.14.

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.seccomp_profile import allowed_calls, call_numbers
 
-PROFILE = Path(__file__).resolve().parents[2] / "deploy" / "seccomp.json"
+PROFILE = Path(__file__).resolve().parents[3] / "deploy" / "seccomp.json"
 UNDER_IT = [sys.executable, "-m", "pybroker.testing.seccomp_profile", str(PROFILE), "--"]
 RECORD_COUNT = 500
 ENGINES = ["direct", "paced"]

@@ -22,7 +22,7 @@ from pybroker.testing.fixtures import io_uring_allowed
 from pybroker.testing.thread_stop import stopped_thread, thread_id
 from pybroker.testing.waiting import until
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SHIPPED_UNIT = REPOSITORY / "deploy" / UNIT
 PROGRAM = "/opt/pybroker/bin/pybroker"
 MOST_EXPOSURE = 2.0

@@ -30,7 +30,7 @@ from pybroker.testing.broker import BrokerProcess
 
 # PySpark leaves the socket of each result to the collector of garbage.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FIXTURES = ROOT / "tests" / "unit" / "results" / "fixtures"
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 JOB = (sys.executable, "-m", "bench.aggregate.job", "--master", "local[2]", "--memory", "1g", "--partitions", "4")

@@ -40,7 +40,7 @@ def test_a_partition_and_a_file_of_it_are_clean_by_themselves() -> None:
 
 
 def test_a_flipped_bit_is_found_wherever_the_format_allows(log_dir: Path) -> None:
-    """300 of the 10,000 of tests/verify/test_flipped_bits.py."""
+    """300 of the 10,000 of tests/verify/house/test_flipped_bits.py."""
     missed = [
         f"{path.name}, bit {bit}"
         for path, bit in flips(log_dir, 300, seed=20)

@@ -85,7 +85,7 @@ def test_a_healthy_dir_comes_out_as_it_was(tmp_path: Path) -> None:
 
 
 def test_one_flipped_bit_costs_one_batch_at_most(log_dir: Path, tmp_path: Path) -> None:
-    """A few of those of tests/verify/test_flipped_bits.py."""
+    """A few of those of tests/verify/house/test_flipped_bits.py."""
     repair_flipped_bits(log_dir, tmp_path, 30, seed=9)
 
 
