@@ -2,12 +2,14 @@ r"""Reads and writes Java `.properties` text, the format of `server.properties`.
 
 Reading runs once at start on the main thread and keeps nothing. The grammar is the one that `java.util.Properties.load`
 documents: `#` and `!` comments, `=`, `:` or white space between key and value, a backslash at the end of a line to go
-on with the next one, and the escapes `\t \n \r \f \uXXXX`. What can fail: an unfinished `\uXXXX` escape, text that is
-not UTF-8.
+on with the next one, and the escapes `\t \n \r \f \uXXXX`. Bytes are ISO 8859-1, as Java reads them. A file that begins
+with a byte order mark is what the mark says instead, since editors put it there for UTF-8 and UTF-16. What can fail: an
+unfinished `\uXXXX` escape, bytes that do not keep what their byte order mark promises.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +20,11 @@ from pybroker.values import Value
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = {"\\": r"\\", **{char: f"\\{letter}" for letter, char in _ESCAPES.items()}}
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -32,18 +39,28 @@ class Property(Value):
 def read_properties(path: Path) -> list[Property]:
     """The properties of the file at `path`, in order, repeated keys included.
 
-    Raises ConfigError if the file cannot be read or is not UTF-8 text.
+    Raises ConfigError if the file cannot be read or breaks the promise of its byte order mark.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
             f"cannot be read ({reason}); give the path of a server.properties file", where=str(path)
         ) from None
+    return parse_properties(_decode(data, str(path)), str(path))
+
+
+def _decode(data: bytes, where: str) -> str:
+    mark, encoding = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each[0])), (b"", "iso-8859-1"))
+    try:
+        return data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"byte {error.start} is not UTF-8 text; save the file as UTF-8", where=str(path)) from None
-    return parse_properties(text, str(path))
+        raise ConfigError(
+            f"byte {len(mark) + error.start} is not {encoding.upper()}, which the byte order mark at the begin promises; "
+            "save the file as UTF-8",
+            where=where,
+        ) from None
 
 
 def parse_properties(text: str, source: str) -> list[Property]:

@@ -219,9 +219,9 @@ def _check_log(config: BrokerConfig) -> None:
             "log.dirs",
         )
     dedupe = config.get_int("log.cleaner.dedupe.buffer.size")
-    if dedupe < _MIB * config.get_int("log.cleaner.threads"):
+    if dedupe // max(1, config.get_int("log.cleaner.threads")) <= _MIB:
         raise ConfigError(
-            f"log.cleaner.dedupe.buffer.size is {dedupe}; give it at least 1 MiB per log.cleaner.threads",
+            f"log.cleaner.dedupe.buffer.size is {dedupe}; give it more than 1 MiB for each of log.cleaner.threads",
             "log.cleaner.dedupe.buffer.size",
             "log.cleaner.threads",
         )

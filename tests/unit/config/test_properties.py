@@ -66,9 +66,30 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_properties(tmp_path / "none.properties")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_properties(tmp_path)
-    (tmp_path / "latin.properties").write_bytes(b"a=\xe9\n")
-    with pytest.raises(ConfigError, match="byte 2 is not UTF-8"):
-        read_properties(tmp_path / "latin.properties")
+
+
+def read(directory: Path, data: bytes) -> dict[str, str]:
+    path = directory / "server.properties"
+    path.write_bytes(data)
+    return {item.key: item.value for item in read_properties(path)}
+
+
+def test_bytes_are_iso_8859_1_as_java_reads_them(tmp_path: Path) -> None:
+    assert read(tmp_path, b"# caf\xe9\nbroker.rack=Z\xfcrich\n") == {"broker.rack": "Z\u00fcrich"}
+    every = bytes(range(0xA0, 0x100))
+    assert read(tmp_path, b"a=" + every) == {"a": every.decode("iso-8859-1")}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be"])
+def test_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path, encoding: str) -> None:
+    text = "listeners=PLAINTEXT://127.0.0.1:9092\nbroker.rack=Z\u00fcrich\n"
+    data = text.encode(encoding) if encoding == "utf-8-sig" else ("\ufeff" + text).encode(encoding)
+    assert read(tmp_path, data) == {"listeners": "PLAINTEXT://127.0.0.1:9092", "broker.rack": "Z\u00fcrich"}
+
+
+def test_bytes_that_break_the_promise_of_the_mark_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"server\.properties: byte 5 is not UTF-8, .*byte order mark"):
+        read(tmp_path, b"\xef\xbb\xbfa=\xe9\n")
 
 
 def test_what_is_written_is_read_again_by_java_too() -> None:
