@@ -57,8 +57,8 @@ def _decode(data: bytes, where: str) -> str:
         return data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"byte {len(mark) + error.start} is not {encoding.upper()}, which the byte order mark at the begin promises; "
-            "save the file as UTF-8",
+            f"byte {len(mark) + error.start} is not {encoding.upper()}, "
+            "which the byte order mark at the begin promises; save the file as UTF-8",
             where=where,
         ) from None
 
