@@ -23,6 +23,14 @@ bool pb_error_passes(int code)
     }
 }
 
+/* -ENXIO is what opening a file answers that is none; see file_open in io/io.h. */
+static const char *reason_of(int code, char *buffer, size_t length)
+{
+    if (code == -ENXIO)
+        return "a pipe, socket or device lies where a regular file has to be";
+    return strerror_r(-code, buffer, length);
+}
+
 int pb_fail(pb_failure *failure, int code, const char *format, ...)
 {
     if (failure == NULL)
@@ -36,7 +44,7 @@ int pb_fail(pb_failure *failure, int code, const char *format, ...)
         used = 0;
     if (code < 0 && (size_t)used < sizeof failure->text) {
         char buffer[128];
-        const char *reason = strerror_r(-code, buffer, sizeof buffer);
+        const char *reason = reason_of(code, buffer, sizeof buffer);
         snprintf(failure->text + used, sizeof failure->text - (size_t)used, ": %s", reason);
     }
     return code;

@@ -48,6 +48,32 @@ int pb_posix_random(pb_io *io, void *buffer, size_t length)
     return got < 0 ? (int)got : 0;
 }
 
+/* Opening a pipe or a device waits for nothing then. io_uring would not wait for the disk either, so that of a regular
+ * file is taken back. */
+enum { OPEN_ANYTHING = O_NONBLOCK | O_NOCTTY };
+
+static int open_anything(const char *path, int mode)
+{
+    int file = (int)RETRY(open(path, mode | OPEN_ANYTHING, 0644));
+    struct stat status;
+    /* Somebody has a lease on it for a moment, as pb_posix_path_drain: of a regular file that is waited for. */
+    if (file == -EAGAIN && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+        file = (int)RETRY(open(path, mode, 0644));
+    return file;
+}
+
+static int check_regular(int file, int mode)
+{
+    struct stat status;
+    if (fstat(file, &status) < 0)
+        return -errno;
+    if (S_ISDIR(status.st_mode))
+        return -EISDIR;
+    if (!S_ISREG(status.st_mode))
+        return -ENXIO;
+    return fcntl(file, F_SETFL, mode & O_DIRECT) < 0 ? -errno : 0;
+}
+
 int pb_posix_file_open(pb_io *io, const char *path, int flags)
 {
     (void)io;
@@ -61,8 +87,15 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
     if (flags & PB_OPEN_DIRECT)
         mode |= O_DIRECT;
     bool cached = mode == (O_RDONLY | O_CLOEXEC) && pb_posix_read_mode() == PB_READ_RESIDENT;
-    int file = cached ? pb_posix_open_cached(path, mode) : (int)RETRY(open(path, mode, 0644));
-    if (file >= 0 && (flags & PB_OPEN_EXACT))
+    int file = cached ? pb_posix_open_cached(path, mode | OPEN_ANYTHING) : open_anything(path, mode);
+    if (file < 0)
+        return file;
+    int result = check_regular(file, mode);
+    if (result < 0) {
+        close(file);
+        return result;
+    }
+    if (flags & PB_OPEN_EXACT)
         pb_posix_read_exactly(file);
     return file;
 }

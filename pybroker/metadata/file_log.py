@@ -38,6 +38,7 @@ from pybroker.metadata.retention import Retention, clean
 from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.atomic import fsync_directory, sync_or_forget
+from pybroker.storage.regular_file import open_regular
 from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
 from pybroker.values import Value
 
@@ -176,7 +177,7 @@ class FileMetadataLog:
             raise MetadataError(f"{place}, in the middle of the log: restore the directory from a backup")
         size_bytes = segment.path.stat().st_size
         logger.warning("%s; the last %d bytes are cut off", place, size_bytes - reader.valid_bytes)
-        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = open_regular(segment.path, os.O_WRONLY)
         try:
             os.ftruncate(descriptor, reader.valid_bytes)
             sync_or_forget(descriptor)
@@ -213,7 +214,7 @@ class FileMetadataLog:
         """On a full disk what a killed broker had set aside is the room in which this one starts."""
         if self._active_base_offset is None:
             return
-        descriptor = os.open(segment_path(self.directory, self._active_base_offset), os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = open_regular(segment_path(self.directory, self._active_base_offset), os.O_WRONLY)
         try:
             release(descriptor)
         finally:
@@ -244,7 +245,7 @@ class FileMetadataLog:
         path = segment_path(self.directory, base_offset)
         for suffix in (".index", ".timeindex", ".txnindex"):
             path.with_suffix(suffix).unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
         fsync_directory(self.directory)
         self._close_segment()
         self._descriptor = descriptor

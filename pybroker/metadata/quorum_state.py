@@ -12,6 +12,7 @@ from pathlib import Path
 from pybroker.protocol.uuids import ZERO_UUID, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = "quorum-state"
@@ -29,7 +30,7 @@ class QuorumState(Value):
         """The state, None when there is none yet. StorageError when the file makes no sense."""
         path = directory / FILE_NAME
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path))
             version = content["data_version"]
             if version not in (0, 1):
                 raise StorageError(f"{path}: data_version {version!r}, but only 0 and 1 are known")

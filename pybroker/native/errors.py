@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -29,4 +30,6 @@ class SyncFailed(NativeError):
 
 def describe(code: int) -> str:
     """Words for a code that came without."""
+    if code == -errno.ENXIO:
+        return "a pipe, socket or device lies where a regular file has to be"  # as in csrc/base/error.c
     return f"Kafka error code {code}" if code > 0 else os.strerror(-code)

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from pybroker.storage.atomic import fsync_directory, write_durably
+from pybroker.storage.regular_file import read_text
 
 FILE_NAME = ".kafka_cleanshutdown"
 UNKNOWN_BROKER_EPOCH = -1
@@ -25,7 +26,7 @@ def read(log_dir: Path) -> int | None:
     Older Kafka versions leave an empty file: clean, but of `UNKNOWN_BROKER_EPOCH`.
     """
     try:
-        text = (log_dir / FILE_NAME).read_text(encoding="utf-8")
+        text = read_text(log_dir / FILE_NAME)
         content = json.loads(text) if text else {}
         epoch = content.get("brokerEpoch", UNKNOWN_BROKER_EPOCH) if isinstance(content, dict) else UNKNOWN_BROKER_EPOCH
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.storage.atomic import fsync_directory, naming
+from pybroker.storage.regular_file import open_regular
 
 _CHUNK_BYTES = 1 << 20
 #: Files that other work is not done with, or done with for good.
@@ -152,7 +153,7 @@ class DirectoryCopy:
 def _opened(path: Path) -> Iterator[int | None]:
     """The file to read from, closed at the end; None when it has gone."""
     try:
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        source = open_regular(path)
     except FileNotFoundError:
         source = None
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import open_regular
 
 FILE_NAME = ".lock"
 
@@ -27,7 +28,7 @@ def holder(log_dir: Path) -> int | None:
     """The process that holds a log dir, which must not be this one; None when nobody does, or nobody may look. A
     process outside of this pid namespace has the number 0 or less."""
     try:
-        descriptor = os.open(log_dir / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(log_dir / FILE_NAME)
     except OSError:
         return None
     try:
@@ -48,7 +49,7 @@ class DirectoryLock:
         identity = self._identity()
         if identity in _held_here:
             raise self._taken()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

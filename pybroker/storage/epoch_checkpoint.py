@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 
 FILE_NAME = "leader-epoch-checkpoint"
 
@@ -17,7 +18,7 @@ EpochEntry = tuple[int, int]
 def read(path: Path) -> list[EpochEntry]:
     """(epoch, start offset) pairs in file order; [] when the file is absent or empty."""
     try:
-        lines = path.read_text(encoding="ascii").split("\n")
+        lines = read_text(path, "ascii").split("\n")
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from pybroker import __version__
 from pybroker.storage import tail_rings
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
 
 FILE_NAME = ".pybroker_format"
@@ -37,7 +38,7 @@ class FormatVersion(Value):
         """None when nothing says. StorageError when the file makes no sense."""
         path = log_dir / FILE_NAME
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_bytes(path))
         except FileNotFoundError:
             return None
         except ValueError as error:

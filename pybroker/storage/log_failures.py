@@ -47,7 +47,20 @@ _PASSING = frozenset(
 )
 #: With these nothing was synced; any other failure of a sync is final.
 _UNSYNCED = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY))
-_CHANGED = frozenset((errno.ESTALE, errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES))
+#: Something else lies in the place of a file, or keeps us from it: the disk is not at fault.
+_CHANGED = frozenset(
+    (
+        errno.ESTALE,
+        errno.ENODATA,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENXIO,
+        errno.ELOOP,
+        errno.EACCES,
+        errno.EPERM,
+    )
+)
 
 
 def consequence(error: NativeError | OSError) -> Consequence:

@@ -14,6 +14,7 @@ from pybroker.config.properties import parse_properties
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = "meta.properties"
@@ -32,7 +33,7 @@ class MetaProperties(Value):
         """The identity of `log_dir`, None when it has none yet. StorageError when the file makes no sense."""
         path = log_dir / FILE_NAME
         try:
-            text = path.read_text(encoding="latin-1")
+            text = read_text(path, "latin-1")
         except FileNotFoundError:
             return None
         try:
@@ -47,7 +48,7 @@ class MetaProperties(Value):
             )
         missing = [key for key in ("node.id", "cluster.id", "directory.id") if not values.get(key)]
         if missing:
-            raise StorageError(f"{path}: {', '.join(missing)} is missing; restore the file or empty the log dir")
+            raise StorageError(f"{path}: {', '.join(missing)} is missing: restore the file from a backup, or write these lines as they were")
         try:
             return cls(int(values["node.id"]), values["cluster.id"], uuid_from_text(values["directory.id"]))
         except ValueError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
@@ -24,7 +25,7 @@ TopicPartition = tuple[str, int]
 def read(path: Path) -> dict[TopicPartition, int]:
     """Offsets by (topic, partition); {} when the file is absent or empty. StorageError names the bad line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 
 FILE_NAME = "partition.metadata"
 
@@ -18,7 +19,7 @@ def read(partition_dir: Path) -> bytes | None:
     """The topic id (16 bytes), None when the file is absent. StorageError when it makes no sense."""
     path = partition_dir / FILE_NAME
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

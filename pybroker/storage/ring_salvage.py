@@ -20,6 +20,7 @@ from pybroker.native import crc32c
 from pybroker.native.rings import RingFile
 from pybroker.native.walk import EVERY, SegmentWalk
 from pybroker.storage.atomic import fsync_directory, sync_or_forget
+from pybroker.storage.regular_file import opener
 from pybroker.values import Value
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta
@@ -87,7 +88,7 @@ def _segment_of(ring: RingFile, log: Path) -> Path:
 
 def _content(ring: RingFile, position: int) -> bytes:
     """What the ring has from `position` of the segment on, if it has that."""
-    with open(ring.path, "rb") as file:
+    with open(ring.path, "rb", opener=opener) as file:
         content = file.read(ring.ring_bytes)
     place = position % ring.ring_bytes
     return content[place:] + content[:place]
@@ -96,7 +97,7 @@ def _content(ring: RingFile, position: int) -> bytes:
 def _write(segment: Path, position: int, content: bytes) -> None:
     """The file has `content` from `position` on, and nothing behind it."""
     is_new = not segment.exists()
-    with open(segment, "wb" if is_new else "r+b") as file:
+    with open(segment, "wb" if is_new else "r+b", opener=opener) as file:
         file.truncate(position)
         file.seek(position)
         try:

@@ -24,6 +24,7 @@ from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage import partition_metadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.regular_file import read_text
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
 from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
 from pybroker.values import Value
@@ -53,18 +54,18 @@ class RingSession(Value):
         """None when no ring has anything of this dir. StorageError when the file makes no sense."""
         path = log_dir / FILE_NAME
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path))
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise StorageError(f"{path} is damaged: {error}") from error
+            raise _damaged(path, str(error)) from error
         try:
             if content["version"] != _VERSION:
                 raise StorageError(f"{path}: version {content['version']!r}, but only version {_VERSION} is known")
             directory = Path(content["directory"])
             return cls(directory, bytes.fromhex(content["session"]), bytes.fromhex(content["boot"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{path} is damaged: {error!r}") from error
+            raise _damaged(path, repr(error)) from error
 
     def write(self, log_dir: Path) -> None:
         """Durably."""
@@ -75,6 +76,14 @@ class RingSession(Value):
             "boot": self.boot_id.hex(),
         }
         write_durably(log_dir / FILE_NAME, json.dumps(content).encode())
+
+
+def _damaged(path: Path, what: str) -> StorageError:
+    return StorageError(
+        f"{path} is damaged ({what}), and it says where the newest records of this log dir may be: in tail rings, below "
+        "the directory that pybroker.tail.ring.directory names. Restore the file, or copy these rings first. If the "
+        "machine was restarted since the broker ended, no ring is left: move the file away and start again"
+    )
 
 
 def forget(log_dir: Path) -> None:

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/io/loop_rig.h"
@@ -179,6 +180,64 @@ static int temporary_file(rig *it, char *path)
     int file = it->io->ops->file_open(it->io, path, PB_OPEN_WRITE);
     CHECK(file >= 0);
     return file;
+}
+
+/* Something in the place of a file, at `path`, which is made of TEMPORARY_PATH. */
+static void put_in_place(char *path, const char *what)
+{
+    memcpy(path, TEMPORARY_PATH, sizeof TEMPORARY_PATH);
+    CHECK(mkdtemp(path) != NULL);
+    if (strcmp(what, "directory") == 0)
+        return;
+    CHECK_INT(rmdir(path), 0);
+    if (strcmp(what, "fifo") == 0) {
+        CHECK_INT(mkfifo(path, 0600), 0);
+    } else if (strcmp(what, "socket") == 0) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        memcpy(address.sun_path, path, sizeof TEMPORARY_PATH);
+        CHECK_INT(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+        close(fd);
+    } else if (strcmp(what, "device") == 0) {
+        CHECK_INT(symlink("/dev/null", path), 0);
+    } else {
+        CHECK_INT(symlink(path, path), 0); /* a loop */
+    }
+}
+
+TEST(only_a_regular_file_is_opened_and_nothing_is_waited_for)
+{
+    static const struct {
+        const char *what;
+        int result;
+    } kinds[] = {
+        {"directory", -EISDIR}, {"fifo", -ENXIO}, {"socket", -ENXIO}, {"device", -ENXIO}, {"loop", -ELOOP},
+    };
+    static const int ways[] = {PB_OPEN_READ, PB_OPEN_WRITE, PB_OPEN_WRITE | PB_OPEN_CREATE, PB_OPEN_EXACT};
+    rig it;
+    char path[sizeof TEMPORARY_PATH];
+    FOR_EACH_BACKEND(it)
+    {
+        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+            put_in_place(path, kinds[kind].what);
+            for (size_t way = 0; way < sizeof ways / sizeof *ways; way++)
+                CHECK_INT(it.io->ops->file_open(it.io, path, ways[way]), kinds[kind].result);
+            it.io->ops->thread_read_mode(it.io, PB_READ_RESIDENT);
+            CHECK_INT(it.io->ops->file_open(it.io, path, PB_OPEN_READ), kinds[kind].result);
+            it.io->ops->thread_read_mode(it.io, PB_READ_USUAL);
+            CHECK_INT(remove(path), 0);
+        }
+        char link[sizeof path + sizeof "-link"];
+        int file = temporary_file(&it, path);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        snprintf(link, sizeof link, "%s-link", path);
+        CHECK_INT(symlink(path, link), 0);
+        file = it.io->ops->file_open(it.io, link, PB_OPEN_WRITE);
+        CHECK(file >= 0);
+        CHECK_INT(fcntl(file, F_GETFL) & O_NONBLOCK, 0);
+        CHECK_INT(it.io->ops->file_close(it.io, file), 0);
+        CHECK_INT(unlink(link) + unlink(path), 0);
+    }
 }
 
 TEST(files_know_when_they_were_modified)
