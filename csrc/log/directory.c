@@ -30,7 +30,10 @@ static int files_visit(void *context, const char *name, bool is_directory)
     directory_files *list = context;
     directory_file file = {.state = NAME_GONE};
     const char *extra;
-    if (is_directory || !pb_segment_parse_name(name, &file.base_offset, &file.kind, &extra))
+    if (!pb_segment_parse_name(name, &file.base_offset, &file.kind, &extra))
+        return 0;
+    /* Without its segment the log would begin later, or go on behind a hole: opening the segment fails instead. */
+    if (is_directory && (file.kind != PB_FILE_LOG || *extra != '\0'))
         return 0;
     for (name_state state = NAME_PLAIN; state < NAME_GONE; state++) {
         if (strcmp(extra, STATE_SUFFIX[state]) == 0)

@@ -6,6 +6,7 @@ the text says why), `StorageError` or `OSError`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from pybroker.config.broker import BrokerConfig
@@ -21,6 +22,11 @@ from pybroker.metadata.records import ControlRecord
 from pybroker.metadata.retention import Retention
 from pybroker.metadata.snapshot import quorum_records
 from pybroker.protocol import messages as m
+from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.errors import StorageError
+from pybroker.storage.log_directory import is_partition
+
+logger = logging.getLogger(__name__)
 
 
 def log_config(config: BrokerConfig) -> MetadataLogConfig:
@@ -48,9 +54,12 @@ async def start_controller(
 
     The broker is not registered yet: `Controller.register_broker` does that when its listeners are known.
     """
-    log = FileMetadataLog(log_dirs.metadata_log_directory, log_config(config))
+    applied = furthest_applied(log_dirs)
+    log = FileMetadataLog(log_dirs.metadata_log_directory, log_config(config), applied)
     replayer = load(empty_image(log_dirs.cluster_id), log.replay())
     image = replayer.finish(log.end_offset, log.epoch)
+    if log.end_offset == 0 and applied is None:
+        _check_new(log_dirs)
     _check_servable(image, log_dirs, config.node_id)
     is_new_log = log.end_offset == 0
     log.become_leader(config.node_id, image.quorum.kraft_version, clock_ms())
@@ -60,6 +69,47 @@ async def start_controller(
     warn_of_unserved(controller.image)
     controller.start_upkeep()
     return controller
+
+
+def furthest_applied(log_dirs: LogDirs) -> AppliedMetadata | None:
+    """How far any of the log dirs says that metadata were applied; None when none says."""
+    found: list[AppliedMetadata] = []
+    for each in log_dirs.dirs:
+        try:
+            applied = AppliedMetadata.read(each.path)
+        except StorageError as error:
+            logger.warning("%s; what it said is not known, so a metadata log that was cut may not be noticed", error)
+            continue
+        if applied is not None and applied.cluster_id != log_dirs.cluster_id:
+            logger.warning("%s is of cluster %s and says nothing of this one", each.path, applied.cluster_id)
+        elif applied is not None:
+            found.append(applied)
+    return max(found, key=lambda each: (each.epoch, each.end_offset), default=None)
+
+
+def record_applied(log_dirs: LogDirs, image: MetadataImage) -> None:
+    """At the end: all of `image` was applied. What cannot be written lags behind, as after a crash."""
+    applied = AppliedMetadata(image.cluster_id, image.provenance.end_offset, image.provenance.epoch)
+    for each in log_dirs.dirs:
+        try:
+            known = AppliedMetadata.read(each.path)
+            if known is not None and known != applied and known.is_reached_by(applied):
+                applied.write(each.path)
+        except (StorageError, OSError) as error:
+            logger.warning("%s: how far metadata were applied could not be noted: %s", each.path, error)
+
+
+def _check_new(log_dirs: LogDirs) -> None:
+    """A metadata log without a record is of a new cluster, whose log dirs hold no partitions."""
+    for each in log_dirs.dirs:
+        partition = next((entry.name for entry in each.path.iterdir() if is_partition(entry)), None)
+        if partition is not None:
+            raise MetadataError(
+                f"{log_dirs.metadata_log_directory} is empty, but {each.path} holds partitions ({partition}): the "
+                "metadata log was lost, and without it they would be set aside. Nothing was changed. Restore "
+                "__cluster_metadata-0 from a backup. If there is none, `pybroker metadata accept` says what there is "
+                "and lets the broker begin with an empty one"
+            )
 
 
 async def _lead(

@@ -162,7 +162,8 @@ def _check_known(
         )
     if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
         raise StorageError(
-            f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it"
+            f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it, or restore "
+            "it from a backup. If it is lost, `pybroker metadata accept` says what there is without it"
         )
     return cluster_id
 
@@ -211,18 +212,23 @@ def _set_up(
     """Write a new log dir; with `controller_listener` the metadata log's beginnings too."""
     properties = MetaProperties(node_id, cluster_id, random_uuid())
     if controller_listener is not None:
-        directory = path / log_files.PARTITION_DIRECTORY
-        directory.mkdir(exist_ok=True)
         snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, _own_levels(), mode=0o644)
-        voter = Voter(
-            node_id, properties.directory_id, (controller_listener,), features.SUPPORTED[features.KRAFT_VERSION]
-        )
-        quorum = QuorumImage(kraft_version=1, voters=(voter,))
-        first = directory / log_files.SnapshotId(0, 0).file_name
-        snapshot.write_snapshot(first, 0, now_ms, now_ms, quorum, ())
+        begin_metadata_log(path, properties, controller_listener, now_ms)
     properties.write(path)
     logger.info("log dir %s set up for node %d of cluster %s", path, node_id, cluster_id)
     return properties
+
+
+def begin_metadata_log(
+    path: Path, properties: MetaProperties, controller_listener: tuple[str, str, int], now_ms: int
+) -> None:
+    """Make `__cluster_metadata-0` of a log dir with its first snapshot, which names the one voter."""
+    directory = path / log_files.PARTITION_DIRECTORY
+    directory.mkdir(exist_ok=True)
+    kraft_versions = features.SUPPORTED[features.KRAFT_VERSION]
+    voter = Voter(properties.node_id, properties.directory_id, (controller_listener,), kraft_versions)
+    quorum = QuorumImage(kraft_version=1, voters=(voter,))
+    snapshot.write_snapshot(directory / log_files.SnapshotId(0, 0).file_name, 0, now_ms, now_ms, quorum, ())
 
 
 def read_bootstrap_records(metadata_dir: Path) -> list[VersionedRecord]:

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pybroker.metadata import log_damage, snapshot
 from pybroker.metadata import records as batches
-from pybroker.metadata import snapshot
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import (
@@ -29,7 +29,6 @@ from pybroker.metadata.log_files import (
     first_timestamp,
     list_segments,
     list_snapshots,
-    read_snapshot_batches,
     segment_path,
 )
 from pybroker.metadata.quorum_state import QuorumState
@@ -37,7 +36,9 @@ from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRec
 from pybroker.metadata.retention import Retention, clean
 from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.storage import epoch_checkpoint, partition_metadata
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory, sync_or_forget
+from pybroker.storage.errors import StorageError
 from pybroker.storage.regular_file import open_regular
 from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
 from pybroker.values import Value
@@ -73,8 +74,13 @@ class _Append:
 class FileMetadataLog:
     """See `MetadataLog` for the contract of appends. Life: `replay` to its end, `become_leader`, appends, `close`."""
 
-    def __init__(self, directory: Path, config: MetadataLogConfig | None = None) -> None:
+    def __init__(
+        self, directory: Path, config: MetadataLogConfig | None = None, applied: AppliedMetadata | None = None
+    ) -> None:
+        """`applied` is how far this broker has acted on the log before: one that ends sooner has lost records."""
         self.directory = directory
+        self._applied = applied
+        self._damaged: list[SnapshotId] = []
         self.config = config or MetadataLogConfig()
         self.snapshots: list[SnapshotId] = []
         self.sync_count = 0
@@ -123,21 +129,28 @@ class FileMetadataLog:
         """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on.
 
         Blocks on reads. A torn tail is cut off at the end. Must be exhausted before anything else is called. The first
-        batch of a log without a snapshot is the log's first. MetadataError when something is missing or damaged.
+        batch of a log without a snapshot is the log's first. MetadataError when something is missing or damaged; then
+        nothing was changed.
         """
         self.snapshots = list_snapshots(self.directory)
-        latest = self.snapshots[-1] if self.snapshots else SnapshotId(0, 0)
-        if self.snapshots:
-            path = self.directory / latest.file_name
-            self._snapshot_size_bytes = path.stat().st_size
-            for data in read_snapshot_batches(path):
-                yield batches.decode_batch(data, str(path))
+        latest, content, problems = log_damage.whole_snapshot(self.directory, self.snapshots[::-1])
+        self._damaged = self.snapshots[::-1][: len(problems)]
+        path = self.directory / latest.file_name
+        self._snapshot_size_bytes = sum(map(len, content))
+        for data in content:
+            yield batches.decode_batch(data, str(path))
         self._end_offset, self._epoch = latest
-        yield from self._replay_segments(latest)
+        yield from self._replay_segments(latest, problems)
+        for each, problem in zip(self._damaged, problems, strict=True):
+            if each.end_offset > self._end_offset or self._end_offset == 0:
+                raise MetadataError(f"{problem}. The log does not go as far, so nothing else has what it held")
+            logger.error("%s. All of it is in the log, too, from which the metadata were replayed", problem)
         self._is_replayed = True
 
-    def _replay_segments(self, latest: SnapshotId) -> Iterator[MetadataBatch]:
+    def _replay_segments(self, latest: SnapshotId, problems: Sequence[str]) -> Iterator[MetadataBatch]:
         segments = list_segments(self.directory)
+        if segments and segments[0].base_offset > latest.end_offset and problems:
+            raise MetadataError(f"{problems[0]}. The log begins at offset {segments[0].base_offset}, so it has not all")
         if segments and segments[0].base_offset > latest.end_offset:
             raise MetadataError(
                 f"{self.directory}: the log begins at offset {segments[0].base_offset}, but the latest snapshot ends "
@@ -145,7 +158,8 @@ class FileMetadataLog:
             )
         # Segments that end before the snapshot hold nothing that it does not.
         first = max((i for i, each in enumerate(segments) if each.base_offset <= latest.end_offset), default=0)
-        self._epochs = epoch_checkpoint.read(self.directory / epoch_checkpoint.FILE_NAME)
+        self._epochs = self._read_epochs()
+        torn: tuple[SegmentFile, SegmentReader] | None = None
         next_offset = segments[first].base_offset if segments else latest.end_offset
         for segment in segments[first:]:
             reader = SegmentReader(segment.path, next_offset)
@@ -162,19 +176,35 @@ class FileMetadataLog:
                 yield batch
             next_offset = reader.next_offset
             if reader.problem is not None:
-                # Whoever began an epoch had read all below it.
-                durable_end = max((start for _, start in self._epochs), default=0)
-                is_tail = durable_end <= max(reader.next_offset, latest.end_offset)
-                self._cut_tail(segment, reader, is_last=is_tail and segment == segments[-1])
+                known_end = self._known_end(latest)
+                log_damage.check_torn(reader, segment, segments[segments.index(segment) + 1 :], known_end)
+                torn = (segment, reader)
         if segments and next_offset >= latest.end_offset:
             self._active_base_offset = segments[-1].base_offset
         self._end_offset = max(next_offset, latest.end_offset)
+        log_damage.check_end(self.directory, self._end_offset, self._epoch, self._applied)
+        if torn is not None:
+            self._cut_tail(*torn)
 
-    def _cut_tail(self, segment: SegmentFile, reader: SegmentReader, *, is_last: bool) -> None:
-        """A crash may leave a part of the last write: not durable, so never acknowledged. All else is damage."""
+    def _read_epochs(self) -> list[epoch_checkpoint.EpochEntry]:
+        try:
+            return epoch_checkpoint.read(self.directory / epoch_checkpoint.FILE_NAME)
+        except StorageError as error:
+            logger.warning("%s; it is made anew from the batches of the metadata log", error)
+            return []
+
+    def _known_end(self, latest: SnapshotId) -> int:
+        """An offset below which everything was durable, as far as others than the log's last batches tell; 0 when that
+        is no more than the snapshot has."""
+        # Whoever began an epoch had read all below it.
+        known_end = max((start for _, start in self._epochs), default=0)
+        if self._applied is not None:
+            known_end = max(known_end, self._applied.end_offset)
+        return known_end if known_end > latest.end_offset else 0
+
+    def _cut_tail(self, segment: SegmentFile, reader: SegmentReader) -> None:
+        """A crash may leave a part of the last write: not durable, so never acknowledged."""
         place = f"{segment.path}: {reader.problem} at position {reader.valid_bytes}"
-        if not is_last:
-            raise MetadataError(f"{place}, in the middle of the log: restore the directory from a backup")
         size_bytes = segment.path.stat().st_size
         logger.warning("%s; the last %d bytes are cut off", place, size_bytes - reader.valid_bytes)
         descriptor = open_regular(segment.path, os.O_WRONLY)
@@ -192,7 +222,7 @@ class FileMetadataLog:
     def become_leader(self, node_id: int, kraft_version: int, now_ms: int) -> int:
         """Open the log for appending in a new epoch, as the only voter: the epoch. Blocks on writes."""
         assert self._is_replayed and self._descriptor < 0
-        state = QuorumState.read(self.directory)
+        state = self._read_quorum_state()
         if state is not None and state.voters and set(state.voters) != {node_id}:
             raise MetadataError(
                 f"{self.directory}: this metadata log belongs to a quorum of voters {sorted(state.voters)}; an "
@@ -205,10 +235,25 @@ class FileMetadataLog:
         self._trim_epochs()
         self._epochs.append((self._epoch, self._end_offset))
         epoch_checkpoint.write(self.directory / epoch_checkpoint.FILE_NAME, self._epochs)
-        if partition_metadata.read(self.directory) is None:
-            partition_metadata.write(self.directory, METADATA_TOPIC_ID)
+        self._write_topic_id()
         self._open_active_segment()
         return self._epoch
+
+    def _read_quorum_state(self) -> QuorumState | None:
+        try:
+            return QuorumState.read(self.directory)
+        except StorageError as error:
+            # The one voter elects itself, so the epoch of the last batch is all that it has to go beyond.
+            logger.warning("%s; it is made anew from the epoch of the metadata log, %d", error, self._epoch)
+            return None
+
+    def _write_topic_id(self) -> None:
+        try:
+            if partition_metadata.read(self.directory) is not None:
+                return
+        except StorageError as error:
+            logger.warning("%s; it is made anew, because every metadata log has the same id", error)
+        partition_metadata.write(self.directory, METADATA_TOPIC_ID)
 
     def _release_reserve(self) -> None:
         """On a full disk what a killed broker had set aside is the room in which this one starts."""
@@ -232,6 +277,10 @@ class FileMetadataLog:
     def _open_active_segment(self) -> None:
         for leftover in self.directory.glob("*.checkpoint.part"):
             leftover.unlink()
+        for damaged in self._damaged:
+            path = self.directory / damaged.file_name
+            path.rename(path.with_name(path.name + ".damaged"))
+            self.snapshots.remove(damaged)
         if self._active_base_offset is None:
             # No log, or one that ends before its snapshot (which was copied alone): go on at the snapshot's end.
             for segment in list_segments(self.directory):

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.errors import DamagedBatch
+from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import crc32c
 from pybroker.storage.regular_file import opener
 from pybroker.values import Value
@@ -30,6 +32,7 @@ _CRC_START = 21
 _LAST_OFFSET_DELTA_POSITION = 23
 _MAX_TIMESTAMP = slice(35, 43)
 _READ_BUFFER_BYTES = 256 * 1024
+_FOOTER_TYPE = (4).to_bytes(2, "big")
 
 
 class SnapshotId(NamedTuple):
@@ -134,11 +137,28 @@ class SegmentReader:
 
 
 def read_snapshot_batches(path: Path) -> Iterator[bytes]:
-    """All batches of a finished snapshot file. A snapshot is renamed only when whole, so damage is an error."""
+    """All batches of a finished snapshot file. A snapshot is renamed only when whole, so anything else is damage:
+    DamagedBatch."""
     reader = SegmentReader(path, 0)
-    yield from reader
-    if reader.problem is not None:
-        raise MetadataError(
-            f"{path}: {reader.problem} at position {reader.valid_bytes}: the snapshot is damaged. Restore it from a "
-            "backup, or delete it if an older snapshot and the whole log after that one are still there"
+    last = b""
+    for last in reader:
+        yield last
+    problem = reader.problem
+    if problem is None and not _ends_snapshot(last):
+        problem = "no end of the snapshot"
+    if problem is not None:
+        raise DamagedBatch(
+            f"{path}: {problem} at position {reader.valid_bytes}: the snapshot is damaged; restore it from a backup"
         )
+
+
+def _ends_snapshot(data: bytes) -> bool:
+    """Whether a snapshot ends with this batch (KIP-630)."""
+    if not data:
+        return False
+    try:
+        (batch,) = record_batch.parse(data)
+    except ProtocolError:
+        return False
+    key = batch.records[-1].key if batch.is_control and batch.records else None
+    return key is not None and key[2:] == _FOOTER_TYPE

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from pybroker.metadata import records as batches
+from pybroker.metadata.errors import DamagedBatch
 from pybroker.metadata.log_files import SnapshotId, list_segments, list_snapshots, read_snapshot_batches
 from pybroker.storage.atomic import fsync_directory
 from pybroker.values import Value
@@ -57,8 +58,10 @@ def _is_too_old(directory: Path, snapshot: SnapshotId, retention: Retention, now
     if retention.max_ms < 0:
         return False
     path = directory / snapshot.file_name
-    first_batch = next(read_snapshot_batches(path), None)
-    if first_batch is None:
+    try:
+        first_batch = next(read_snapshot_batches(path))
+    except DamagedBatch as error:
+        logger.warning("%s. Its age is not known, so it stays until the size of the metadata log asks for more", error)
         return False
     header = batches.decode_batch(first_batch, str(path)).records[0].record
     return bool(now_ms - header.last_contained_log_timestamp > retention.max_ms)

@@ -79,7 +79,15 @@ class ObserverLog:
         self.last_epoch = last.epoch if last is not None else self._committed_epoch
 
     def reset(self, snapshot: SnapshotId) -> None:
-        """Go on behind a snapshot, whose content was handed on otherwise."""
+        """Go on behind a snapshot, whose content was handed on otherwise. QuorumError for one that ends before what
+        counts already: what it lacks would be deleted here."""
+        if snapshot.end_offset < self.committed_offset or snapshot.epoch < self._committed_epoch:
+            raise QuorumError(
+                f"the controllers have lost metadata that they had committed: their snapshot ends at offset "
+                f"{snapshot.end_offset} in epoch {snapshot.epoch}, and this broker has applied epoch "
+                f"{self._committed_epoch} up to {self.committed_offset}. If they were restored from a backup, restart "
+                "this broker"
+            )
         self._pending = []
         self.end_offset = self.committed_offset = snapshot.end_offset
         self.last_epoch = self._committed_epoch = snapshot.epoch

@@ -30,6 +30,7 @@ from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
 from pybroker.replication.statistics import ReplicationStatistics
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import OpeningStopped, StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
@@ -156,6 +157,8 @@ class ReplicaManager(ReplicaAccess):
             # Where leaders are reached, how they are talked to, and how many fetchers there are.
             self._are_roles_due = True
         self._roles.on_image(change.image)
+        if self._changes_directories(change):
+            await self._logs.note_applied(_applied(change.image))
         steps: list[Callable[[], Awaitable[None]]] = [
             partial(self._delete_gone, change),
             partial(self._reconfigure, change),
@@ -173,6 +176,18 @@ class ReplicaManager(ReplicaAccess):
                 )
         if change.may_lead:
             self._end_offset_in_effect = change.image.provenance.end_offset
+
+    def _changes_directories(self, change: _Change) -> bool:
+        """Whether directories of partitions come or go with it. Metadata that have lost records since could not tell of
+        them, so how far they went has to be on the disk before."""
+        return any(
+            topic is None
+            or any(
+                (self._node_id in each.replicas) != ((topic.name, index) in self._replicas)
+                for index, each in topic.partitions.items()
+            )
+            for _, topic in change.topics
+        )
 
     async def _update_all(self, change: _Change) -> None:
         await _all(
@@ -336,8 +351,11 @@ class ReplicaManager(ReplicaAccess):
     async def set_strays_aside(self) -> None:
         """At the start: rename the directories of partitions that are none of this broker's, by the metadata published
         so far. What is published meanwhile waits, so that nothing is opened under a name that is about to go."""
-        self._enqueue(lambda: self._logs.set_strays_aside(self._is_ours))
+        assert self._image is not None
+        applied = _applied(self._image)
+        self._enqueue(lambda: self._logs.set_strays_aside(self._is_ours, applied))
         await self.settled()
+        await self._logs.note_applied(applied)
 
     def _is_ours(self, key: TopicPartition) -> bool:
         """Whether the metadata assigns a partition to this broker, or its log is not out of the way yet."""
@@ -436,6 +454,10 @@ class ReplicaManager(ReplicaAccess):
         await self._roles.stop()
         self._offline.close()
         self.fail_appends()
+
+
+def _applied(image: MetadataImage) -> AppliedMetadata:
+    return AppliedMetadata(image.cluster_id, image.provenance.end_offset, image.provenance.epoch)
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

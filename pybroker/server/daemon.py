@@ -18,7 +18,7 @@ from pybroker import native
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import format_address
 from pybroker.controller.producer_ids import ProducerIdManager
-from pybroker.controller.start import start_controller
+from pybroker.controller.start import record_applied, start_controller
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
 from pybroker.coordinator.group.settings import GroupSettings
@@ -203,6 +203,7 @@ class Daemon:
             return await self._join_quorum()
         log_dirs = self._open_log_dirs(None)
         controller = await start_controller(self.config, log_dirs, self.clock.wall_ms, self._on_log_failure)
+        self._stack.push_async_callback(_record_applied, log_dirs, controller)
         return log_dirs, controller, None
 
     async def _join_quorum(self) -> tuple[LogDirs, MetadataController, Replication]:
@@ -239,6 +240,9 @@ class Daemon:
         logs = LogManager(self.native, directories, controller.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
         await logs.load()
+        if not logs.live:
+            reasons = "; ".join(f"{path}: {why}" for path, why in logs.failures.offline.items())
+            raise StorageError(f"none of log.dirs can be used: {reasons}")
         self.append_engine = self.observed.append_engine = await asyncio.to_thread(
             start_append_engine, self.native, self.profile, self.config, logs.live
         )
@@ -366,6 +370,11 @@ def _bound(config: BrokerConfig, key: str) -> int:
     """Bytes per second for the data plane, where 0 is no bound; as a setting it is the least of all bounds."""
     rate = config.get_int(key)
     return max(1, rate) if rate < _UNLIMITED else 0
+
+
+async def _record_applied(log_dirs: LogDirs, controller: MetadataController) -> None:
+    """When nothing is appended to the metadata log any more."""
+    await asyncio.to_thread(record_applied, log_dirs, controller.image)
 
 
 async def _assign_directory(

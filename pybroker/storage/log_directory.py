@@ -19,6 +19,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
 from pybroker.profiles.measurement.result import Conclusion
 from pybroker.storage import clean_shutdown, offset_checkpoint, tail_rings
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.errors import StorageError
@@ -57,6 +58,10 @@ class LogDirectory:
         #: Copies of logs on their way here, and the names their originals get when the move is made.
         self.futures: list[tuple[TopicPartition, Path, str]] = []
         self.loaded = False
+        #: How far metadata was applied here; None: nobody has recorded it.
+        self.applied: AppliedMetadata | None = None
+        #: Whether the record of that is damaged, so nobody knows.
+        self.is_applied_unknown = False
         #: Why it is out of service; None while it is not.
         self.failure: str | None = None
         #: Whether flushes can be real, as found out at the start; None when nothing here promises durability.
@@ -80,6 +85,7 @@ class LogDirectory:
             # Of a life before the last one, if Apache Kafka had that.
             self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
+        self._load_applied()
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
             offsets = self._not_open[name] = self._read(name)
@@ -99,6 +105,26 @@ class LogDirectory:
         self.cleaner_checkpoint.load(self.partitions)
         self.gap_checkpoint.load(self.partitions)
         self.loaded = True
+
+    def _load_applied(self) -> None:
+        try:
+            self.applied = AppliedMetadata.read(self.path)
+        except StorageError as error:
+            logger.warning("%s; until the next start no directory of an unknown topic is renamed here", error)
+            self.is_applied_unknown = True
+
+    def note_applied(self, applied: AppliedMetadata) -> None:
+        """Metadata up to there take effect here from now on. One that does not reach what was applied before changes
+        nothing: it has lost records. Blocks where it is new."""
+        if self.applied == applied or not (self.applied is None or self.applied.is_reached_by(applied)):
+            return
+        applied.write(self.path)
+        self.applied = applied
+
+    def may_set_aside(self, image: AppliedMetadata) -> bool:
+        """Whether a partition that metadata up to `image` do not have is of a deleted topic, and not of one in records
+        that the metadata have lost."""
+        return not self.is_applied_unknown and (self.applied is None or self.applied.is_reached_by(image))
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -207,6 +233,12 @@ class LogDirectory:
         fsync_directory(self.path)
         self.cleaner_checkpoint.forget(partition)
         return renamed
+
+
+def is_partition(path: Path) -> bool:
+    """Whether it is the directory of a partition that clients know of, by its name."""
+    match = _PARTITION_NAME.fullmatch(path.name)
+    return match is not None and match[1] != _METADATA_TOPIC and path.is_dir()
 
 
 def remove_tree(path: Path) -> None:

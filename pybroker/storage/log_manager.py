@@ -27,6 +27,7 @@ from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report, tail_rings
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.closing import close_in_order
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN
@@ -37,6 +38,7 @@ from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.segment_purge import SegmentPurge
+from pybroker.storage.strays import tell_kept
 
 logger = logging.getLogger(__name__)
 
@@ -185,12 +187,25 @@ class LogManager:
             await asyncio.sleep(_PROGRESS_INTERVAL_S)
             logger.info("%d of %d logs are open, %d MiB checked", len(self.logs), total_count, self.scanned_bytes >> 20)
 
-    async def set_strays_aside(self, is_ours: Callable[[TopicPartition], bool]) -> None:
+    async def note_applied(self, applied: AppliedMetadata) -> None:
+        """Metadata up to there are about to take effect: the dirs say so first."""
+        loop = asyncio.get_running_loop()
+        for directory in self.live:
+            try:
+                await loop.run_in_executor(self.executor, directory.note_applied, applied)
+            except OSError as error:
+                self.failures.report_directory(directory, "noting the metadata that were applied", error)
+
+    async def set_strays_aside(self, is_ours: Callable[[TopicPartition], bool], image: AppliedMetadata) -> None:
         """Rename directories of partitions that are not `is_ours` and that nobody has tried to open; they stay on disk
-        for people to look at. Those that were renamed to be deleted go, unless somebody misses them. No log may be
+        for people to look at. `image` is how far the metadata go that say so: where they do not reach what was applied
+        before, nothing is renamed. Those that were renamed to be deleted go, unless somebody misses them. No log may be
         opened meanwhile."""
         loop = asyncio.get_running_loop()
         for directory in self.live:
+            if not directory.may_set_aside(image):
+                tell_kept(directory, [key for key in directory.partitions if not is_ours(key)], image)
+                continue
             for key in list(directory.partitions):
                 if self._stopping:
                     return

@@ -48,7 +48,10 @@ class MetaProperties(Value):
             )
         missing = [key for key in ("node.id", "cluster.id", "directory.id") if not values.get(key)]
         if missing:
-            raise StorageError(f"{path}: {', '.join(missing)} is missing: restore the file from a backup, or write these lines as they were")
+            raise StorageError(
+                f"{path}: {', '.join(missing)} is missing: restore the file from a backup, or write the lines as they "
+                "were"
+            )
         try:
             return cls(int(values["node.id"]), values["cluster.id"], uuid_from_text(values["directory.id"]))
         except ValueError as error:

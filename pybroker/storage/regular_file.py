@@ -70,7 +70,9 @@ def _check(path: Path, mode: int) -> None:
         return
     code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
     raise WrongKind(
-        code, f"it is {_kind(mode)}, and a regular file has to be there: move it away and start again", str(path)
+        code,
+        f"it is {_kind(mode)}, and a regular file has to be there: move it away, put the file back and start again",
+        str(path),
     )
 
 

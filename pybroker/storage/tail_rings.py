@@ -80,7 +80,7 @@ class RingSession(Value):
 
 def _damaged(path: Path, what: str) -> StorageError:
     return StorageError(
-        f"{path} is damaged ({what}), and it says where the newest records of this log dir may be: in tail rings, below "
+        f"{path} is damaged ({what}). It says where the newest records of this log dir may be: in tail rings, below "
         "the directory that pybroker.tail.ring.directory names. Restore the file, or copy these rings first. If the "
         "machine was restarted since the broker ended, no ring is left: move the file away and start again"
     )

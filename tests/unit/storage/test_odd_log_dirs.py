@@ -13,11 +13,13 @@ from log_setup import TOPIC_ID, Setup
 from pybroker.config.topic import TopicConfig
 from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import log_directory, partition_metadata
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import DirectoryOffline, StorageError
 from pybroker.storage.interrupted_moves import settle_moves
 from pybroker.storage.log_directory import LogDirectory
 
 ID = "0123456789abcdef0123456789abcdef"
+METADATA = AppliedMetadata("c", 1, 1)
 
 
 def half_made(root: Path) -> tuple[Path, Path]:
@@ -155,7 +157,7 @@ def test_a_move_whose_target_has_another_disk_now_loses_nothing(tmp_path: Path, 
             for _ in range(2):  # whenever metadata speaks of it
                 with pytest.raises(DirectoryOffline):
                     await open_again(made, known_as)
-            await made.manager.set_strays_aside(lambda key: True)
+            await made.manager.set_strays_aside(lambda key: True, METADATA)
             assert removed == []
             assert not (tmp_path / "a" / "t-0").exists()
             assert is_empty(tmp_path / "b")
@@ -185,7 +187,7 @@ def test_what_was_deleted_before_a_start_goes(tmp_path: Path, directory_id: byte
         async with two_dirs(tmp_path) as (made, removed):
             assert removed == []
             await open_again(made, directory_id, topic_id)
-            await made.manager.set_strays_aside(lambda key: True)
+            await made.manager.set_strays_aside(lambda key: True, METADATA)
             assert removed == [original]
 
     asyncio.run(start())
@@ -197,7 +199,7 @@ def test_what_nobody_misses_goes(tmp_path: Path) -> None:
 
     async def start() -> None:
         async with two_dirs(tmp_path) as (made, removed):
-            await made.manager.set_strays_aside(lambda key: False)
+            await made.manager.set_strays_aside(lambda key: False, METADATA)
             assert removed == [original]
 
     asyncio.run(start())
