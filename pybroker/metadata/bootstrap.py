@@ -20,10 +20,15 @@ from pybroker.metadata.image import QuorumImage, Voter
 from pybroker.metadata.records import ControlRecord, VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.storage.applied_metadata import FILE_NAME as APPLIED_FILE
+from pybroker.storage.applied_metadata import recorded_identity
 from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
 from pybroker.storage.format_version import check_format, mark_format
+from pybroker.storage.log_directory import is_partition
+from pybroker.storage.meta_properties import FILE_NAME as PROPERTIES_FILE
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.topic_ids import FILE_NAME as TOPIC_IDS_FILE
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -89,7 +94,7 @@ def open_log_dirs(
             try:
                 locks[path] = _lock(path)
                 check_format(path)
-                known[path] = MetaProperties.read(path)
+                known[path] = _identity(path)
             except (OSError, DirectoryInUse) as error:
                 if path == metadata_path:
                     raise
@@ -116,6 +121,41 @@ def open_log_dirs(
         if properties is not None
     }
     return LogDirs(cluster_id, tuple(dirs.values()), dirs[metadata_path], offline)
+
+
+def _identity(path: Path) -> MetaProperties | None:
+    """What meta.properties says of a dir; None when it is new. A damaged file, or one that is missing though partitions
+    are there, is made anew from `.pybroker_applied_metadata`. StorageError when that is no help, or says otherwise."""
+    try:
+        recorded = recorded_identity(path)
+    except StorageError:
+        recorded = None  # is told when the dir is read
+    try:
+        properties = MetaProperties.read(path)
+        if properties is None and (recorded is None or not any(map(is_partition, path.iterdir()))):
+            return None
+        problem = f"{path / PROPERTIES_FILE} is missing"
+    except StorageError as error:
+        if recorded is None:
+            raise
+        properties, problem = None, str(error)
+    if properties is None and recorded is not None:
+        logger.warning("%s; it is made anew from %s", problem, APPLIED_FILE)
+        recorded.write(path)
+        return recorded
+    if properties is not None and recorded is not None and not _is_same_dir(properties, recorded):
+        raise StorageError(
+            f"{path / PROPERTIES_FILE} says cluster.id={properties.cluster_id} and "
+            f"directory.id={uuid_to_text(properties.directory_id)}, but {path / APPLIED_FILE} says "
+            f"cluster.id={recorded.cluster_id} and directory.id={uuid_to_text(recorded.directory_id)}: one of the "
+            "files was changed. Set meta.properties right; if it is right as it is, move the other file away"
+        )
+    return properties
+
+
+def _is_same_dir(properties: MetaProperties, recorded: MetaProperties) -> bool:
+    """The node id is compared with the settings."""
+    return (properties.cluster_id, properties.directory_id) == (recorded.cluster_id, recorded.directory_id)
 
 
 def _lock(path: Path) -> DirectoryLock:
@@ -211,6 +251,9 @@ def _set_up(
 ) -> MetaProperties:
     """Write a new log dir; with `controller_listener` the metadata log's beginnings too."""
     properties = MetaProperties(node_id, cluster_id, random_uuid())
+    for name in (APPLIED_FILE, TOPIC_IDS_FILE):
+        # Of what was in the dir before somebody emptied it.
+        (path / name).unlink(missing_ok=True)
     if controller_listener is not None:
         snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, _own_levels(), mode=0o644)
         begin_metadata_log(path, properties, controller_listener, now_ms)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pybroker.protocol.uuids import ZERO_UUID, uuid_to_text
 from pybroker.storage.atomic import write_durably
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import StorageError, said_of
 from pybroker.storage.regular_file import read_text
 from pybroker.values import Value
 
@@ -39,7 +39,7 @@ class QuorumState(Value):
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{path}: not a quorum state: {error!r}") from error
+            raise StorageError(f"{path}: not a quorum state: {said_of(error)}") from error
 
     def write(self, directory: Path, kraft_version: int) -> None:
         """Replace the file durably, in the format that belongs to `kraft_version`."""

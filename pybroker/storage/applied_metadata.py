@@ -3,16 +3,22 @@
 A metadata log that ends before that has lost records. Without this file nobody could tell, and the partitions of the
 topics in them would be taken for those of deleted ones. The file is written before a change of topics takes effect in
 the dir, so no directory is there that a change behind the recorded offset made. What it says was durable in the
-metadata log before. JSON; Apache Kafka takes no notice of it. Blocks. Fails with `StorageError` and `OSError`.
+metadata log before. It names the dir as meta.properties does, so each of the two tells of damage to the other.
+
+JSON with a checksum; Apache Kafka takes no notice of it. Blocks. Fails with `StorageError` and `OSError`.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
+from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import StorageError, said_of
+from pybroker.storage.meta_properties import MetaProperties
 from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
 
@@ -30,28 +36,22 @@ class AppliedMetadata(Value):
     @classmethod
     def read(cls, log_dir: Path) -> AppliedMetadata | None:
         """None where nothing was recorded yet. StorageError when the file makes no sense."""
-        path = log_dir / FILE_NAME
-        try:
-            content = json.loads(read_bytes(path))
-            version, found = content["version"], cls(content["cluster.id"], content["end.offset"], content["epoch"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{path} is damaged: {error!r}") from error
-        if version != _VERSION:
-            raise StorageError(f"{path}: version {version!r}, but only version {_VERSION} is known")
-        if not (isinstance(found.cluster_id, str) and _is_count(found.end_offset) and _is_count(found.epoch)):
-            raise StorageError(f"{path} is damaged: {content!r}")
-        return found
+        content = _read(log_dir)
+        return None if content is None else cls(content["cluster.id"], content["end.offset"], content["epoch"])
 
     def write(self, log_dir: Path) -> None:
         """Durably."""
-        content = {
+        properties = MetaProperties.read(log_dir)
+        content: dict[str, Any] = {
             "version": _VERSION,
             "cluster.id": self.cluster_id,
             "end.offset": self.end_offset,
             "epoch": self.epoch,
         }
+        if properties is not None:
+            content["node.id"] = properties.node_id
+            content["directory.id"] = uuid_to_text(properties.directory_id)
+        content["crc"] = _checksum(content)
         write_durably(log_dir / FILE_NAME, (json.dumps(content) + "\n").encode())
 
     def is_reached_by(self, other: AppliedMetadata) -> bool:
@@ -59,5 +59,30 @@ class AppliedMetadata(Value):
         return other.cluster_id == self.cluster_id and other.end_offset >= self.end_offset and other.epoch >= self.epoch
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
+def recorded_identity(log_dir: Path) -> MetaProperties | None:
+    """What the file says that meta.properties has to say; None where it does not. StorageError when it makes no
+    sense."""
+    content = _read(log_dir)
+    if content is None or "directory.id" not in content:
+        return None
+    return MetaProperties(content["node.id"], content["cluster.id"], uuid_from_text(content["directory.id"]))
+
+
+def _read(log_dir: Path) -> dict[str, Any] | None:
+    path = log_dir / FILE_NAME
+    try:
+        content: dict[str, Any] = json.loads(read_bytes(path).decode())
+        version, checksum = content["version"], content.pop("crc")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"{path} is damaged: {said_of(error)}") from error
+    if checksum != _checksum(content):
+        raise StorageError(f"{path} is damaged: its checksum is wrong")
+    if version != _VERSION:
+        raise StorageError(f"{path}: version {version!r}, but only version {_VERSION} is known")
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())

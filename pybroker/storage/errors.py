@@ -11,3 +11,9 @@ class DirectoryOffline(StorageError):
 
 class OpeningStopped(StorageError):
     """A log was not opened, nor touched, because the broker stops."""
+
+
+def said_of(error: Exception) -> str:
+    """What was wrong with the content of a file, in a few words: not with all bytes that could not be decoded."""
+    text = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
+    return f"{type(error).__name__}: {text}"

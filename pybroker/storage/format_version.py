@@ -13,7 +13,7 @@ from pathlib import Path
 from pybroker import __version__
 from pybroker.storage import tail_rings
 from pybroker.storage.atomic import write_durably
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import StorageError, said_of
 from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
 
@@ -42,11 +42,11 @@ class FormatVersion(Value):
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged(path, said_of(error)) from error
         try:
             found = cls(content["format"], content["readable.since"], content["written.by"])
         except (KeyError, TypeError) as error:
-            raise _damaged(path, repr(error)) from error
+            raise _damaged(path, said_of(error)) from error
         if not (_is_format(found.format) and _is_format(found.readable_since) and isinstance(found.written_by, str)):
             raise _damaged(path, f"{content!r}")
         return found
@@ -91,6 +91,6 @@ def _is_format(value: object) -> bool:
 
 def _damaged(path: Path, what: str) -> StorageError:
     return StorageError(
-        f"{path} is damaged: {what}. If no version after {__version__} has had this dir, remove the file and "
+        f"{path} is damaged: {what}. If no version after {__version__} has had this dir, move the file away and "
         "start again"
     )

@@ -18,13 +18,15 @@ from pathlib import Path
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
 from pybroker.profiles.measurement.result import Conclusion
-from pybroker.storage import clean_shutdown, offset_checkpoint, tail_rings
+from pybroker.protocol.uuids import uuid_to_text
+from pybroker.storage import clean_shutdown, offset_checkpoint, partition_metadata, tail_rings
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.errors import StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN, GapCheckpoint
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.topic_ids import TopicIds, topic_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class LogDirectory:
         self.previous_broker_epoch = clean_shutdown.UNKNOWN_BROKER_EPOCH
         self.cleaner_checkpoint = CleanerCheckpoint(path)
         self.gap_checkpoint = GapCheckpoint(path)
+        self.topic_ids = TopicIds(path)
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
         #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
@@ -86,6 +89,7 @@ class LogDirectory:
             self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
         self._load_applied()
+        tail_rings.mend_topic_ids(self.path, self.directory_id)
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
             offsets = self._not_open[name] = self._read(name)
@@ -104,7 +108,25 @@ class LogDirectory:
                 self.partitions[match[1], int(match[2])] = entry
         self.cleaner_checkpoint.load(self.partitions)
         self.gap_checkpoint.load(self.partitions)
+        self.topic_ids.load(self.partitions)
         self.loaded = True
+
+    def topic_id(self, partition: TopicPartition, path: Path, wanted: bytes) -> bytes | None:
+        """Of which topic the directory of a partition is; None: nothing says. `wanted` is what the metadata have under
+        that name: a directory that was opened as that one last cannot be of an earlier one. Blocks. StorageError when
+        what says it is damaged."""
+        known = self.topic_ids.get(partition)
+        found = topic_id_of(path, known)
+        if found is None or found == wanted or known != wanted:
+            return found
+        logger.warning(
+            "%s: its topic id is %s, but it was opened as %s, which the metadata have; partition.metadata is made anew",
+            path,
+            uuid_to_text(found),
+            uuid_to_text(wanted),
+        )
+        partition_metadata.write(path, wanted)
+        return wanted
 
     def _load_applied(self) -> None:
         try:
@@ -149,6 +171,7 @@ class LogDirectory:
         """The partition lies here no more: what comes under its name begins anew."""
         self.partitions.pop(partition, None)
         self.gap_checkpoint.forget(partition)
+        self.topic_ids.forget(partition)
         for offsets in self._not_open.values():
             offsets.pop(partition, None)
 
@@ -188,6 +211,7 @@ class LogDirectory:
         for key, each in states.items():
             self.gap_checkpoint.cap(key, each.log_end_offset)
         self.gap_checkpoint.save()
+        self.topic_ids.save()
         self.cleaner_checkpoint.lower({key: each.cut_offset for key, each in states.items()})
 
     def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:

@@ -174,6 +174,7 @@ class LogManager:
         self._log_counts[directory] += 1
         log.directory, log.path = directory, path
         directory.partitions[log.key] = path
+        directory.topic_ids.note(log.key, log.topic_id)
         clean_offset = source.cleaner_checkpoint.get(log.key)
         if clean_offset is not None:
             loop = asyncio.get_running_loop()
@@ -266,6 +267,7 @@ class LogManager:
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         log.marked_bytes = -native.recovery.scanned_bytes
         directory.partitions[key] = path
+        directory.topic_ids.note(key, topic_id)
         directory.gap_checkpoint.note(key, native.recovery.gap_offset)
         if config.compact:
             self.gap_noted.set()
@@ -293,7 +295,7 @@ class LogManager:
                 continue
             if directory.failure is not None:
                 raise DirectoryOffline(f"{path} lies in a log dir that is out of service: {directory.failure}")
-            found_id = await loop.run_in_executor(self.executor, partition_metadata.read, path)
+            found_id = await loop.run_in_executor(self.executor, directory.topic_id, key, path, topic_id)
             if found_id is None or found_id == topic_id:
                 return directory, path, True
             renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, STRAY_SUFFIX)

@@ -41,6 +41,8 @@ class MetaProperties(Value):
         except ConfigError as error:
             raise StorageError(str(error)) from error
         version = values.get("version")
+        if version is None:
+            raise StorageError(f"{path} is damaged, it has no version: restore the file from a backup")
         if version != _VERSION:
             raise StorageError(
                 f"{path}: version={version!r}, but only version={_VERSION} (KRaft) can be read; a directory of the "

@@ -18,6 +18,9 @@ _READ_BYTES = 1 << 20
 class WrongKind(OSError):
     """Something that is not a regular file lies where one has to be. The text says what it is and what to do."""
 
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
     """A descriptor of the regular file at `path`; `flags` and `mode` are those of `os.open`. OSError, WrongKind."""

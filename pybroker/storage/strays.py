@@ -35,7 +35,12 @@ _NAMED_COUNT = 10
 def tell_kept(directory: LogDirectory, strays: Sequence[TopicPartition], image: AppliedMetadata) -> None:
     """Say that nothing is renamed in a dir whose metadata once went further than `image`."""
     applied = directory.applied
-    known = "an unknown offset" if applied is None else f"offset {applied.end_offset} in epoch {applied.epoch}"
+    if applied is None or directory.is_applied_unknown:
+        if not strays:
+            return
+        known = "an unknown offset"
+    else:
+        known = f"offset {applied.end_offset} in epoch {applied.epoch}"
     logger.error(
         "%s: the metadata end at offset %d in epoch %d, but were applied here up to %s before, so they may have lost "
         "topics. The directories of those that they do not know stay as they are, and are not served: %s",

@@ -21,9 +21,10 @@ from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import DamagedRing, RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage import partition_metadata
+from pybroker.storage import partition_metadata, topic_ids
 from pybroker.storage.atomic import fsync_directory, write_durably
-from pybroker.storage.errors import StorageError
+from pybroker.storage.errors import StorageError, said_of
+from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.regular_file import read_text
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
 from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
@@ -58,14 +59,14 @@ class RingSession(Value):
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged(path, said_of(error)) from error
         try:
             if content["version"] != _VERSION:
                 raise StorageError(f"{path}: version {content['version']!r}, but only version {_VERSION} is known")
             directory = Path(content["directory"])
             return cls(directory, bytes.fromhex(content["session"]), bytes.fromhex(content["boot"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, repr(error)) from error
+            raise _damaged(path, said_of(error)) from error
 
     def write(self, log_dir: Path) -> None:
         """Durably."""
@@ -184,7 +185,7 @@ def _topic_id(directory: Path) -> bytes | None:
     """None where nothing that can be read says it."""
     try:
         return partition_metadata.read(directory)
-    except StorageError:
+    except (StorageError, OSError):
         return None
 
 
@@ -211,6 +212,37 @@ def left_rings(log_dir: Path, directory_id: bytes) -> Iterator[LeftRing]:
         elif ring.directory_id == directory_id:
             place = log_dir / f"{ring.topic}-{ring.partition}"
             yield LeftRing(ring, place if _topic_id(place) == ring.topic_id else None)
+
+
+def mend_topic_ids(log_dir: Path, directory_id: bytes) -> None:
+    """Make damaged partition.metadata anew of logs that have bytes in rings, which would not be brought in. The ring
+    says of which topic the log was that its broker had open, where `.pybroker_topic_ids` does not. StorageError,
+    OSError."""
+    session = RingSession.read(log_dir)
+    if session is None or session.boot_id != boot_id():
+        return
+    for left in left_rings(log_dir, directory_id):
+        path = log_dir / left.name
+        if left.log is not None or not left.ring.is_sealed or not path.is_dir():
+            continue
+        try:
+            partition_metadata.read(path)
+        except StorageError as error:
+            topic_id = _saved_ids(log_dir).get((left.ring.topic, left.ring.partition), left.ring.topic_id)
+            logger.warning(
+                "%s; it is made anew with the topic id %s, from the tail ring %s",
+                error,
+                uuid_to_text(topic_id),
+                left.ring.path,
+            )
+            partition_metadata.write(path, topic_id)
+
+
+def _saved_ids(log_dir: Path) -> dict[TopicPartition, bytes]:
+    try:
+        return topic_ids.read(log_dir / topic_ids.FILE_NAME)
+    except StorageError:
+        return {}  # is told when it is loaded
 
 
 def _read(path: Path) -> RingFile | None:

@@ -77,8 +77,11 @@ def truncate(path: Path) -> None:
 
 
 def flip(path: Path, position: int | None = None) -> None:
-    """One bit of the byte at `position` is another; by default of the one in the middle. Negative: from the end."""
+    """One bit of the byte at `position` is another; by default of the one in the middle. Negative: from the end.
+    An empty file stays as it is."""
     content = bytearray(path.read_bytes())
+    if not content:
+        return
     content[len(content) // 2 if position is None else position] ^= 0x10
     path.write_bytes(content)
 

@@ -21,8 +21,15 @@ _EXIT_DROPPED = 1
 @click.argument("source", type=click.Path())
 @click.option("--output", type=click.Path(path_type=Path), help="The directory to make; it must not be there yet.")
 @click.option("--in-place", is_flag=True, help="Put the result where SOURCE is, and move SOURCE aside.")
+@click.option(
+    "--metadata",
+    type=click.Choice(("cut", "skip")),
+    default="cut",
+    show_default=True,
+    help="The metadata log may have no hole: end it before damage, or fill what is lost by records without effect.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(source: str, output: Path | None, in_place: bool, as_json: bool) -> None:
+def command(source: str, output: Path | None, in_place: bool, metadata: str, as_json: bool) -> None:
     """Save all intact batches of SOURCE into a new directory, which Apache Kafka and pybroker open.
 
     SOURCE is a log dir, a partition's directory or a .log file, and is only read. Of a log dir the output is a log dir;
@@ -30,8 +37,12 @@ def command(source: str, output: Path | None, in_place: bool, as_json: bool) -> 
     OUTPUT.repair-report.txt and .json beside it. With --in-place the original ends up beside its log dir, named
     .before-repair-TIME.
 
+    A damaged __cluster_metadata-0 is kept up to the damage, or from a snapshot behind it on. With --metadata skip it
+    goes on behind the damage, but for records that cannot be replayed without those that are lost.
+
     Exit status: 0 no batch was dropped, 1 some were, 2 SOURCE or the options cannot be used.
     """
+    from pybroker.metadata.keeping import Keeper
     from pybroker.metadata.offline import topic_ids
     from pybroker.storage.errors import StorageError
     from pybroker.storage.offline.repair_dir import repair, replace
@@ -44,7 +55,7 @@ def command(source: str, output: Path | None, in_place: bool, as_json: bool) -> 
             if in_place:
                 output = _place_beside(target, stack)
             assert output is not None
-            result = repair(target, output, topic_ids)
+            result = repair(target, output, topic_ids, Keeper if metadata == "skip" else None)
             if in_place:
                 aside = replace(target, output, result)
                 result.notes.append(f"the original is {aside}")

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from pybroker.storage import (
+    applied_metadata,
     clean_shutdown,
     epoch_checkpoint,
     format_version,
@@ -20,6 +21,7 @@ from pybroker.storage import (
     offset_checkpoint,
     partition_metadata,
     tail_rings,
+    topic_ids,
 )
 from pybroker.storage.errors import StorageError
 
@@ -41,6 +43,10 @@ _LEFTOVER = re.compile(r"(?P<name>.+)\.(?P<why>deleted|cleaned|swap|tmp|part|dam
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _LARGEST_OFFSET = (1 << 63) - 1
 _MARK_NAME = ".pybroker_mark"
+#: Files of a log dir that no tool reads.
+_OTHERS = frozenset(
+    (LOCK, tail_rings.FILE_NAME, format_version.FILE_NAME, applied_metadata.FILE_NAME, topic_ids.FILE_NAME)
+)
 _REMOTE_CACHE = "remote-log-index-cache"
 
 
@@ -239,7 +245,7 @@ class LogDirFiles:
                 found.files[entry.name] = entry
             elif match := _LEFTOVER.fullmatch(entry.name):
                 found.aside.append((match["why"], entry))
-            elif entry.name not in (LOCK, tail_rings.FILE_NAME, format_version.FILE_NAME):
+            elif entry.name not in _OTHERS:
                 found.unknown.append(entry)
         return found
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from pybroker.native import NativeError, walk
 from pybroker.native.walk import SegmentWalk, WalkRow
@@ -31,6 +31,19 @@ from pybroker.storage.offline.repair_write import SegmentWriter
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 
+
+class MetadataKeeper(Protocol):
+    """What keeps the metadata log without a hole where batches of it are lost."""
+
+    def fillers(self, base_offset: int, end_offset: int, epoch: int) -> Iterator[bytes]:
+        """Batches without effect for the offsets from `base_offset` up to `end_offset`."""
+        ...
+
+    def refusal(self, data: bytes) -> str | None:
+        """Why the batch in `data`, the next that would be kept, cannot be replayed after those before; None: it can."""
+        ...
+
+
 #: A segment as a whole.
 _UNREADABLE = WalkRow(*bytes(len(WalkRow._fields)))._replace(flags=walk.GARBAGE | walk.UNREADABLE)
 
@@ -44,20 +57,26 @@ class _Window:
 
 
 def repair_partition(
-    files: PartitionFiles, output: Path, topic_id: bytes | None, known_end: int = -1
+    files: PartitionFiles,
+    output: Path,
+    topic_id: bytes | None,
+    known_end: int = -1,
+    keeper: MetadataKeeper | None = None,
 ) -> PartitionResult:
     """Repair into `output`, which is made. `topic_id` is what others say, where partition.metadata is damaged, and
-    `known_end` an offset that the log had reached; -1: nobody knows."""
+    `known_end` an offset that the log had reached; -1: nobody knows. With `keeper` a metadata log goes on behind
+    damage, else it ends there."""
     output.mkdir(parents=True)
     result = PartitionResult(files.name)
     window = _Window()
     if files.is_metadata_log:
         snapshot_ends = _copy_metadata_snapshots(files, output, result)
-        window = _whole_part(_steps(files), snapshot_ends)
+        if keeper is None:
+            window = _whole_part(_steps(files), snapshot_ends)
         begin = files.logs[0][0] if files.logs else 0
         if window.first_offset > begin and not any(window.first_offset <= end for end in snapshot_ends):
             result.notes.append("its begin is lost and no snapshot has it: no broker can replay it")
-    writing = _Writing(files, output, window, result)
+    writing = _Writing(files, output, window, result, keeper if files.is_metadata_log else None)
     try:
         for step in _steps(files):
             writing.take(step)
@@ -129,7 +148,17 @@ def _whole_part(steps: Iterable[Step], snapshot_ends: list[int]) -> _Window:
 class _Writing:
     """Takes the steps of a plan and writes what is kept."""
 
-    def __init__(self, files: PartitionFiles, output: Path, window: _Window, result: PartitionResult) -> None:
+    def __init__(
+        self,
+        files: PartitionFiles,
+        output: Path,
+        window: _Window,
+        result: PartitionResult,
+        keeper: MetadataKeeper | None,
+    ) -> None:
+        self._keeper = keeper
+        #: Up to where offsets were given out, kept or not.
+        self._seen_end = 0
         self._files = files
         self._output = output
         self._window = window
@@ -160,11 +189,22 @@ class _Writing:
             dropped = Dropped(log, row.position, row.size_bytes, row.base_offset, row.last_offset, reason)
             self._result.dropped.append(dropped)
             return
+        self._seen_end = max(self._seen_end, row.last_offset + 1)
+        if self._keeper is not None and (refusal := self._keeper.refusal(_bytes_of(log, row))) is not None:
+            reason = f"it cannot be replayed without what was lost: {refusal}"
+            self._result.dropped.append(
+                Dropped(log, row.position, row.size_bytes, row.base_offset, row.last_offset, reason)
+            )
+            return
         if step.segment is not self._segment:
+            self._fill(step.segment.base_offset, row.leader_epoch)
             self._end_segment()
             self._segment = step.segment
             self._source = open(log, "rb")  # noqa: SIM115  closed by _end_segment
             self._writer = self._begin(max(step.segment.base_offset, self._window.first_offset))
+            if self._result.kept_batches == 0:
+                self._result.end_offset = step.segment.base_offset
+        self._fill(row.base_offset, row.leader_epoch)
         assert self._writer is not None
         assert self._source is not None
         self._writer.add(self._source, row, (log, row.position) in self._changed)
@@ -178,6 +218,17 @@ class _Writing:
         result.kept_records += row.record_count
         result.kept_bytes += row.size_bytes
         result.end_offset = row.last_offset + 1
+
+    def _fill(self, end_offset: int, epoch: int) -> None:
+        """Let a metadata log go on up to `end_offset` where records are lost."""
+        first = self._result.end_offset
+        if self._keeper is None or self._writer is None or first >= end_offset:
+            return
+        epoch = self._epochs[-1][0] if self._epochs else epoch
+        for data in self._keeper.fillers(first, end_offset, epoch):
+            self._writer.put(data)
+        self._result.notes.append(f"offsets {first} to {end_offset - 1} are lost; records without effect fill them")
+        self._result.end_offset = end_offset
 
     def _begin(self, base_offset: int) -> SegmentWriter:
         if self._result.kept_batches > 0 and base_offset > self._result.end_offset:
@@ -196,6 +247,7 @@ class _Writing:
 
     def finish(self, known_end: int) -> None:
         """No more steps. The log ends where it did, if need be by an empty segment, so that no offset comes twice."""
+        self._fill(self._seen_end, 0)
         self._end_segment()
         result = self._result
         end = max(self._files.logs[-1][0] if self._files.logs else 0, known_end)
@@ -205,6 +257,12 @@ class _Writing:
             if result.kept_batches == 0:
                 result.first_offset = end
         epoch_checkpoint.write(self._output / epoch_checkpoint.FILE_NAME, self._epochs)
+
+
+def _bytes_of(log: Path, row: WalkRow) -> bytes:
+    with open(log, "rb") as file:
+        file.seek(row.position)
+        return file.read(row.size_bytes)
 
 
 def _transaction_entries(

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pybroker.storage import gap_checkpoint, meta_properties, offset_checkpoint
+from pybroker.storage import applied_metadata, gap_checkpoint, meta_properties, offset_checkpoint
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offline import text_files
@@ -21,6 +22,7 @@ from pybroker.storage.offline.exchange import exchange
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import (
     BOOTSTRAP_CHECKPOINT,
+    METADATA_TOPIC,
     FileKind,
     LogDirFiles,
     PartitionFiles,
@@ -29,15 +31,20 @@ from pybroker.storage.offline.layout import (
     metadata_snapshot,
 )
 from pybroker.storage.offline.left_rings import rings_brought_in, that_can_be_brought_in
-from pybroker.storage.offline.repair import copy_checked, copy_durably, repair_partition
+from pybroker.storage.offline.repair import MetadataKeeper, copy_checked, copy_durably, repair_partition
 from pybroker.storage.offline.repair_report import PartitionResult, RepairResult
 
 TopicIds = Callable[[PartitionFiles], Mapping[str, bytes]]
 """Topic ids by name, as a metadata log says; empty when it cannot be read."""
 
 
-def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
-    """Repair `target` into the directory `output`, which must be absent or empty, and write the reports beside it."""
+Keepers = Callable[[PartitionFiles], MetadataKeeper]
+"""What goes on behind damage in the metadata log; see `MetadataKeeper`."""
+
+
+def repair(target: Target, output: Path, topic_ids: TopicIds, keepers: Keepers | None = None) -> RepairResult:
+    """Repair `target` into the directory `output`, which must be absent or empty, and write the reports beside it. With
+    `keepers` a metadata log goes on behind damage, else it ends there."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise StorageError(f"{output} is not empty: name a directory that is not there yet")
     source = target if isinstance(target, Path) else target.path
@@ -48,10 +55,11 @@ def repair(target: Target, output: Path, topic_ids: TopicIds) -> RepairResult:
     files = _partition_of(target) if isinstance(target, Path) else target
     with rings_brought_in(files, output, result.notes):
         if isinstance(files, LogDirFiles):
-            _repair_log_dir(files, output, topic_ids, result)
+            _repair_log_dir(files, output, topic_ids, keepers, result)
         else:
             known_end = _known_end(files.path.resolve().parent, files)
-            result.partitions.append(repair_partition(files, output / files.name, None, known_end))
+            keeper = keepers(files) if keepers is not None and files.is_metadata_log else None
+            result.partitions.append(repair_partition(files, output / files.name, None, known_end, keeper))
     fsync_directory(output)
     for suffix, text in (("json", result.as_json()), ("txt", result.as_text())):
         write_durably(report_path(output, suffix), text.encode())
@@ -115,7 +123,9 @@ def _partition_of(path: Path) -> PartitionFiles:
     return everything
 
 
-def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, result: RepairResult) -> None:
+def _repair_log_dir(
+    files: LogDirFiles, output: Path, topic_ids: TopicIds, keepers: Keepers | None, result: RepairResult
+) -> None:
     result.notes += [f"left out {path}" for _, path in files.aside]
     result.notes += [f"left out {path}: no broker names it so" for path in files.unknown]
     ids: Mapping[str, bytes] = {}
@@ -124,8 +134,12 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
             ids = topic_ids(partition)
     for partition in files.partitions:
         known_end = _known_end(files.path, partition)
-        repaired = repair_partition(partition, output / partition.path.name, ids.get(partition.topic), known_end)
+        keeper = keepers(partition) if keepers is not None and partition.is_metadata_log else None
+        repaired = repair_partition(
+            partition, output / partition.path.name, ids.get(partition.topic), known_end, keeper
+        )
         result.partitions.append(repaired)
+    _copy_applied(files, output, result)
     properties = files.files.get(meta_properties.FILE_NAME)
     if properties is not None:
         # The identity of a log dir can only be set right by its owner, who finds here what there was.
@@ -152,6 +166,25 @@ def _repair_log_dir(files: LogDirFiles, output: Path, topic_ids: TopicIds, resul
     if gap_offsets:
         # Without it a start takes what lies behind such a gap for the remains of a power cut.
         offset_checkpoint.write(output / gap_checkpoint.FILE_NAME, gap_offsets)
+
+
+def _copy_applied(files: LogDirFiles, output: Path, result: RepairResult) -> None:
+    """How far metadata were applied stays true: a log that ends before that is refused until an operator accepts it."""
+    path = files.path / applied_metadata.FILE_NAME
+    try:
+        applied = AppliedMetadata.read(files.path)
+    except (StorageError, OSError) as error:
+        result.notes.append(f"left out {path}: {error}")
+        return
+    if applied is None:
+        return
+    copy_durably(path, output)
+    log = next((each for each in result.partitions if each.name.startswith(METADATA_TOPIC)), None)
+    if log is not None and log.end_offset < applied.end_offset:
+        result.notes.append(
+            f"the metadata log ends at offset {log.end_offset}, but it was applied up to {applied.end_offset}: no "
+            "broker starts before `pybroker metadata accept`, which says what is missing"
+        )
 
 
 def _known_end(log_dir: Path, files: PartitionFiles) -> int:

@@ -55,6 +55,13 @@ class SegmentWriter:
         self._written_bytes += row.size_bytes
         self._since_entry_bytes += row.size_bytes
 
+    def put(self, data: bytes) -> None:
+        """A batch that no source has. It needs no entry of an index."""
+        self._flush()
+        self._log.write(data)
+        self._written_bytes += len(data)
+        self._since_entry_bytes += len(data)
+
     def _index_batch(self, row: WalkRow) -> None:
         if row.max_timestamp_ms > self._largest_timestamp_ms:
             self._largest_timestamp_ms, self._largest_at = row.max_timestamp_ms, row.last_offset

@@ -265,3 +265,37 @@ def test_a_lost_snapshot_is_replaced_by_the_log_where_that_has_all(tmp_path: Pat
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
     assert kind == "deleted" or first.with_name(first.name + ".damaged").exists()
+
+
+@pytest.mark.parametrize("way", ["cut", "skip"])
+def test_both_ways_out_of_a_damaged_batch(tmp_path: Path, way: str) -> None:
+    root = filled(tmp_path)
+    segment, position = middle_batch(root)
+    damage.flip(segment, position)
+    result = CliRunner().invoke(main, ["log", "repair", str(root), "--output", str(tmp_path / "r"), "--metadata", way])
+    assert result.exit_code == 1  # a batch was dropped
+    repaired = tmp_path / "r"
+    if way == "cut":
+        assert "metadata accept" in result.output
+        assert "had applied it up to" in refused(repaired)
+        cli("metadata", "accept", repaired, "--with-topics", "--yes")
+        assert asyncio.run(ends(repaired, *TOPICS)) == [1, 1, 1]
+    else:
+        assert "records without effect" in result.output
+        assert asyncio.run(ends(repaired, "gamma")) == [1]
+
+
+def test_what_follows_the_damage_is_kept_as_far_as_it_can_be_replayed(tmp_path: Path) -> None:
+    """The topic whose record is lost is lost, and what was said of it; those before and after are there."""
+    root = filled(tmp_path)
+    segment = list_segments(root / PARTITION_DIRECTORY)[-1].path
+    content = segment.read_bytes()
+    damage.flip(segment, content.index(b"beta"))
+    result = CliRunner().invoke(main, ["log", "repair", str(root), "--in-place", "--metadata", "skip"])
+    assert result.exit_code == 1, result.output
+    assert asyncio.run(ends(root, "alpha", "gamma")) == [1, 1]
+    (stray,) = root.glob("*-stray")
+    assert stray.name.startswith("beta-0.")
+    stray.rename(root / "beta-0")
+    cli("metadata", "accept", root, "--with-topics", "--yes")
+    assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
