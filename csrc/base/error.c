@@ -23,10 +23,10 @@ bool pb_error_passes(int code)
     }
 }
 
-/* -ENXIO is what opening a file answers that is none; see file_open in io/io.h. */
+/* -EMEDIUMTYPE is what opening a file answers that is none; see file_open in io/io.h. */
 static const char *reason_of(int code, char *buffer, size_t length)
 {
-    if (code == -ENXIO)
+    if (code == -EMEDIUMTYPE)
         return "a pipe, socket or device lies where a regular file has to be";
     return strerror_r(-code, buffer, length);
 }

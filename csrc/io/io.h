@@ -151,7 +151,7 @@ typedef struct pb_io_ops {
 
     /* Files; blocking, any thread. Reads and writes may be short. */
     /* A regular file, or a symbolic link to one. Of anything else nothing is waited for, nor opened: -EISDIR for a
-     * directory, -ENXIO for a pipe, socket or device. */
+     * directory, -EMEDIUMTYPE for a pipe, socket or device. */
     int (*file_open)(pb_io *io, const char *path, int flags);
     /* A file in that directory without a name, for reading and writing: gone when it is closed, unless it was given one
      * with file_name, which is -EEXIST when somebody has it. -EOPNOTSUPP: the file system has no such files. */

@@ -70,7 +70,7 @@ static int check_regular(int file, int mode)
     if (S_ISDIR(status.st_mode))
         return -EISDIR;
     if (!S_ISREG(status.st_mode))
-        return -ENXIO;
+        return -EMEDIUMTYPE;
     return fcntl(file, F_SETFL, mode & O_DIRECT) < 0 ? -errno : 0;
 }
 
@@ -88,6 +88,10 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
         mode |= O_DIRECT;
     bool cached = mode == (O_RDONLY | O_CLOEXEC) && pb_posix_read_mode() == PB_READ_RESIDENT;
     int file = cached ? pb_posix_open_cached(path, mode | OPEN_ANYTHING) : open_anything(path, mode);
+    struct stat status;
+    /* A socket; a disk that is gone says the same. */
+    if (file == -ENXIO && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return -EMEDIUMTYPE;
     if (file < 0)
         return file;
     int result = check_regular(file, mode);

@@ -30,6 +30,6 @@ class SyncFailed(NativeError):
 
 def describe(code: int) -> str:
     """Words for a code that came without."""
-    if code == -errno.ENXIO:
+    if code == -errno.EMEDIUMTYPE:
         return "a pipe, socket or device lies where a regular file has to be"  # as in csrc/base/error.c
     return f"Kafka error code {code}" if code > 0 else os.strerror(-code)

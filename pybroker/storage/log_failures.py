@@ -55,7 +55,7 @@ _CHANGED = frozenset(
         errno.ENOENT,
         errno.ENOTDIR,
         errno.EISDIR,
-        errno.ENXIO,
+        errno.EMEDIUMTYPE,
         errno.ELOOP,
         errno.EACCES,
         errno.EPERM,

@@ -71,7 +71,7 @@ def opener(path: str, flags: int) -> int:
 def _check(path: Path, mode: int) -> None:
     if stat.S_ISREG(mode):
         return
-    code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
+    code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EMEDIUMTYPE
     raise WrongKind(
         code,
         f"it is {_kind(mode)}, and a regular file has to be there: move it away, put the file back and start again",

@@ -211,7 +211,8 @@ TEST(only_a_regular_file_is_opened_and_nothing_is_waited_for)
         const char *what;
         int result;
     } kinds[] = {
-        {"directory", -EISDIR}, {"fifo", -ENXIO}, {"socket", -ENXIO}, {"device", -ENXIO}, {"loop", -ELOOP},
+        {"directory", -EISDIR},   {"fifo", -EMEDIUMTYPE}, {"socket", -EMEDIUMTYPE},
+        {"device", -EMEDIUMTYPE}, {"loop", -ELOOP},
     };
     static const int ways[] = {PB_OPEN_READ, PB_OPEN_WRITE, PB_OPEN_WRITE | PB_OPEN_CREATE, PB_OPEN_EXACT};
     rig it;

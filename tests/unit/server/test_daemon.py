@@ -14,7 +14,6 @@ from daemon_client import CLIENT_ID, config_for, connected, running
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.metadata.delta import MetadataDelta
-from pybroker.metadata.image import Provenance
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.profiles import load_profile
@@ -22,7 +21,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.daemon import Daemon, ready_line
-from pybroker.storage import clean_shutdown
+from pybroker.storage import clean_shutdown, topic_ids
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_manager import LogManager
 
@@ -208,6 +207,8 @@ def test_strays_are_set_aside_and_replaced_topics_too(tmp_path: Path) -> None:
         metadata_file = tmp_path / "t-0" / "partition.metadata"
         text = metadata_file.read_text()
         metadata_file.write_text(re.sub("topic_id: .*", "topic_id: AAECAwQFBgcICQoLDA0ODw", text))
+        # It would say that this is damage.
+        (tmp_path / topic_ids.FILE_NAME).unlink()
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
             assert names(tmp_path) == ["t-0", "t-0-stray", "unknown-7-stray"]
             assert (await client.offset("t", -1)).offset == 0, "another topic's records are not served"
@@ -226,7 +227,7 @@ def test_what_comes_while_logs_are_opened_is_no_stray(tmp_path: Path, monkeypatc
         delta = MetadataDelta(starting[0].services.metadata.image)
         delta.replay(m.TopicRecord(name="late", topic_id=topic_id), 0)
         delta.replay(m.PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1), 1)
-        replicas.publish(delta, delta.apply(Provenance()))
+        replicas.publish(delta, delta.apply(starting[0].services.metadata.image.provenance))
         await settled(replicas)
 
     config = config_for(tmp_path)

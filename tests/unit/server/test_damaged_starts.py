@@ -21,12 +21,15 @@ from pybroker.profiles import load_profile
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server import append_engine
 from pybroker.server.daemon import Daemon
-from pybroker.storage import log_mover, tail_rings
+from pybroker.storage import log_mover, tail_rings, topic_ids
 from pybroker.storage.log_directory import LogDirectory
+from pybroker.testing import damage
 from pybroker.testing.waiting import until_async
 
 
-def test_a_bit_in_partition_metadata_takes_its_partition_offline(tmp_path: Path) -> None:
+def test_a_bit_in_partition_metadata_takes_its_partition_offline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = config_for(tmp_path / "d")
 
     async def run() -> None:
@@ -36,9 +39,33 @@ def test_a_bit_in_partition_metadata_takes_its_partition_offline(tmp_path: Path)
         path = tmp_path / "d" / "t-0" / "partition.metadata"
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] | 0x80]))
+        (tmp_path / "d" / topic_ids.FILE_NAME).unlink()  # nothing else says of which topic it is
         async with running(settings) as daemon, connected(daemon) as client:
             assert daemon.services.replicas.offline_count == 1
             assert (await client.produce("t", b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "Nothing else says of which topic" in caplog.text
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", damage.CONTENT_DAMAGES)
+def test_partition_metadata_is_made_anew(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Of the topic that the directory was opened as before; a flipped bit may make another id of it."""
+    settings = config_for(tmp_path / "d")
+
+    async def run() -> None:
+        async with running(settings) as daemon, connected(daemon) as client:
+            await client.make_topic("t")
+            assert (await client.produce("t", b"x")).error_code == 0
+        path = tmp_path / "d" / "t-0" / "partition.metadata"
+        before = path.read_bytes()
+        damage.CONTENT_DAMAGES[kind](path)
+        if kind == "flipped":
+            path.write_bytes(before[:-3] + (b"AA" if before[-3:-1] != b"AA" else b"BB") + before[-1:])
+        async with running(settings) as daemon, connected(daemon) as client:
+            assert (await client.offset("t", -1)).offset == 1
+            assert path.read_bytes() == before
+        assert "made anew" in caplog.text
 
     asyncio.run(run())
 

@@ -417,7 +417,7 @@ def test_what_failures_mean() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.EBUSY):
         assert consequence(NativeError(-number)) is Consequence.NOTHING
         assert consequence(OSError(number, "x")) is Consequence.NOTHING
-    for number in (errno.ESTALE, errno.ENODATA, errno.ENOENT, errno.EACCES):
+    for number in (errno.ESTALE, errno.ENODATA, errno.ENOENT, errno.EACCES, errno.EMEDIUMTYPE, errno.ELOOP):
         assert consequence(NativeError(-number)) is Consequence.PARTITION
     for number in (errno.EIO, errno.EROFS, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.ETIMEDOUT):
         assert consequence(NativeError(-number)) is Consequence.DIRECTORY

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.cluster.errors import ProcessFailed
 from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.format_version import FORMAT, OWN, FormatVersion
 from pybroker.storage.meta_properties import MetaProperties
@@ -132,6 +133,10 @@ def test_a_backup_of_before_restarts_goes_with_newer_logs(log_dir: Path, tmp_pat
         shutil.rmtree(log_dir / name) if (log_dir / name).is_dir() else (log_dir / name).unlink()
     (log_dir / ".kafka_cleanshutdown").unlink()
     copy_metadata(tmp_path / "backup", log_dir)
+    with pytest.raises(ProcessFailed, match="pybroker metadata accept"), BrokerProcess(log_dir, overrides=OVERRIDES):
+        pass
+    accept = [sys.executable, "-m", "pybroker", "metadata", "accept", str(log_dir), "--yes"]
+    subprocess.run(accept, check=True, timeout=120)
     with BrokerProcess(log_dir, overrides=OVERRIDES) as broker:
         assert kept_data.read(broker.bootstrap).records == records("first", "second", "third")
         # By producers whose ids the logs do not know: these would take the records for repetitions.
