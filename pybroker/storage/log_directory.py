@@ -81,6 +81,7 @@ class LogDirectory:
         stop."""
         found = os.stat(self.path)
         self.identity = (found.st_dev, found.st_ino)
+        self._load_applied()
         epoch = clean_shutdown.read(self.path)
         self.clean = epoch is not None
         if epoch is not None:
@@ -88,7 +89,6 @@ class LogDirectory:
             # Of a life before the last one, if Apache Kafka had that.
             self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
-        self._load_applied()
         tail_rings.mend_topic_ids(self.path, self.directory_id)
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:

@@ -1,0 +1,155 @@
+"""Every kind of file in a log dir, damaged or replaced by something else, and the start after it.
+
+Nothing keeps the start waiting. Files that can be derived are made anew; of all else the broker says which file is at
+fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from daemon_client import config_for, connected, running
+
+from pybroker.metadata.errors import MetadataError
+from pybroker.storage import regular_file
+from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
+from pybroker.storage.errors import StorageError
+from pybroker.testing import damage
+
+TOPIC = "t"
+#: What only the file has. The tests of lost records and of lost metadata look at these.
+NOT_DERIVED = ("segment", "metadata segment", "format")
+#: Damage to them is told when they are read: the others are for Apache Kafka, or say nothing that is missed.
+TOLD = (
+    "partition.metadata",
+    "metadata snapshot",
+    "quorum-state",
+    "metadata leader epochs",
+    "metadata partition.metadata",
+    "meta.properties",
+    "applied metadata",
+    "topic ids",
+    "recovery points",
+    "high watermarks",
+)
+_START_TIMEOUT_S = 60
+ALL_KINDS = [each for each in damage.KINDS if each not in ("mark", "cleaner offsets", "gap offsets", "tail rings")]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log dir of a broker that ran twice, with two records, as after a kill."""
+    root = tmp_path_factory.mktemp("damaged") / "d"
+
+    async def fill() -> None:
+        for number in range(2):
+            async with running(config_for(root)) as daemon, connected(daemon) as client:
+                if number == 0:
+                    await client.make_topic(TOPIC)
+                assert (await client.produce(TOPIC, b"x" * 100)).error_code == 0
+
+    asyncio.run(fill())
+    return root
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "d")
+
+
+def file_of(root: Path, kind: str) -> Path:
+    found = dict(damage.kinds(root, TOPIC))
+    if kind not in found:
+        pytest.skip(f"no {kind} here")
+    found[kind].chmod(0o644)
+    return found[kind]
+
+
+def end_after_start(root: Path) -> int:
+    """The end of the partition, -1 when it is offline. StorageError, MetadataError or OSError when it cannot start."""
+
+    async def run() -> int:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            async with running(config_for(root)) as daemon, connected(daemon) as client:
+                if daemon.services.replicas.offline_count > 0:
+                    return -1
+                return (await client.offset(TOPIC, -1)).offset
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", damage.KIND_DAMAGES)
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_what_is_no_file_is_named_and_not_waited_for(
+    root: Path, kind: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = file_of(root, kind)
+    (root / CLEAN_SHUTDOWN).unlink(missing_ok=kind != "clean shutdown")
+    if kind == "clean shutdown":
+        path.touch()
+    damage.KIND_DAMAGES[how](path)
+    try:
+        end, said = end_after_start(root), caplog.text
+    except (StorageError, MetadataError, OSError) as error:
+        end, said = -1, str(error)
+    if end < 0 or kind in ("offset index", "time index", "producer snapshot"):
+        assert str(path.parent) in said
+        assert "Expecting value" not in said
+    if end < 0 and kind not in ("offset index", "time index", "producer snapshot", "leader epochs"):
+        assert str(path) in said
+    assert end in (-1, 2)
+    assert os.path.lexists(path), "nobody removes what may be of use"
+
+
+@pytest.mark.parametrize("how", [*damage.CONTENT_DAMAGES, "deleted"])
+@pytest.mark.parametrize("kind", [each for each in ALL_KINDS if each not in NOT_DERIVED])
+def test_derived_files_are_made_anew(root: Path, kind: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = file_of(root, kind)
+    if kind != "clean shutdown":
+        (root / CLEAN_SHUTDOWN).unlink()
+    damage.DAMAGES[how](path)
+    if how == "flipped" and kind == "meta.properties":
+        with pytest.raises(StorageError, match="one of the files was changed"):
+            end_after_start(root)
+        return
+    assert end_after_start(root) == 2
+    if kind in TOLD and how in ("NULs", "junk", "truncated"):
+        assert path.name in caplog.text
+    caplog.clear()
+    assert end_after_start(root) == 2
+    assert path.name not in caplog.text, "the next start finds it whole"
+    assert not list(root.glob("*-stray"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ELOOP])
+def test_a_checkpoint_that_nobody_may_read_is_named(root: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = root / "recovery-point-offset-checkpoint"
+    opened = os.open
+
+    def refuse(place: object, *arguments: int, **keywords: object) -> int:
+        if str(place) == str(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(place, *arguments, **keywords)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(regular_file.os, "open", refuse)
+    with pytest.raises(StorageError, match=r"none of log.dirs can be used: .*recovery-point-offset-checkpoint"):
+        end_after_start(root)
+
+
+def test_the_other_log_dirs_serve_when_a_checkpoint_is_a_directory(tmp_path: Path) -> None:
+    async def run() -> None:
+        settings = config_for(Path(f"{tmp_path / 'a'},{tmp_path / 'b'}"))
+        async with running(settings):
+            pass
+        damage.make_directory(tmp_path / "b" / "recovery-point-offset-checkpoint")
+        async with running(settings) as daemon, connected(daemon) as client:
+            assert [each.path.name for each in daemon.logs.live] == ["a"]
+            await client.make_topic(TOPIC)
+            assert (await client.produce(TOPIC, b"x")).error_code == 0
+
+    asyncio.run(run())
