@@ -62,13 +62,14 @@ _CHECKPOINT = _Cause(
     Severity.WARNING,
     "damaged-checkpoint",
     "without it the broker reads logs from their beginning, and retention and cleaning start over",
-    "remove the file while the broker is stopped: the next start writes it again",
+    "start the broker: it makes the file anew, or says what it needs",
 )
 _METADATA = _Cause(
     Severity.ERROR,
     "metadata-damaged",
     "which topics and settings there are is written there: the broker does not start, or without some of them",
-    "restore __cluster_metadata-0 from a backup, or see with `pybroker metadata ls --path` what can be read of it",
+    "restore __cluster_metadata-0 from a backup, or save what there is with `pybroker log repair`, and see "
+    "what is missing with `pybroker metadata accept`",
 )
 _RING = _Cause(
     Severity.WARNING,
@@ -86,7 +87,7 @@ _STRAY = _Cause(
     Severity.WARNING,
     "stray-partition",
     "it takes room, and no broker reads or removes it",
-    "remove it once you know that nobody misses the topic",
+    "`pybroker log stray list` says of which topic it is, `restore` takes it back, `delete` removes it with all records",
 )
 _OTHER = _Cause(
     Severity.WARNING,
@@ -106,7 +107,7 @@ _CAUSES = {
     **dict.fromkeys(("index-entry", "index-size", "index-missing", "orphan-index"), _INDEX),
     **dict.fromkeys(("time-index-entry", "time-index-short", "transaction-index"), _INDEX),
     **dict.fromkeys(("checkpoint-offset", "checkpoint-partition", "malformed"), _CHECKPOINT),
-    **dict.fromkeys(("metadata", "metadata-topic", "quorum-state", "snapshot"), _METADATA),
+    **dict.fromkeys(("metadata", "metadata-end", "metadata-topic", "quorum-state", "snapshot"), _METADATA),
     **dict.fromkeys(("tail-ring", "tail-ring-unknown"), _RING),
     **dict.fromkeys(("tail-rings-lost", "tail-ring-damaged", "tail-ring-stale"), _LOST_RING),
     "left-over-stray": _STRAY,

@@ -36,14 +36,20 @@ class Follower(NamedTuple):
 def follower(
     segment: SegmentFile, later: Sequence[SegmentFile], damaged_position: int, due_offset: int
 ) -> Follower | None:
-    """The first whole batch from `damaged_position` on whose offset is above `due_offset`; None: there is none."""
+    """The first whole batch behind `damaged_position` whose offset is above `due_offset`; without any, what lies there,
+    if that is one. None: there is none."""
     walk = SegmentWalk()
+    there: Follower | None = None
     for each in (segment, *later):
         for row in walk.rows(each.path, each.base_offset, wanted=EVERY):
-            is_behind = each is not segment or row.position >= damaged_position
-            if is_behind and row.is_batch and row.is_intact and row.base_offset > due_offset:
-                return Follower(each.path, row.position, row.base_offset)
-    return None
+            if not (row.is_batch and row.is_intact and row.base_offset > due_offset):
+                continue
+            found = Follower(each.path, row.position, row.base_offset)
+            if each is not segment or row.position > damaged_position:
+                return found
+            # No CRC covers its offset.
+            there = found if row.position == damaged_position else there
+    return there
 
 
 def check_torn(reader: SegmentReader, segment: SegmentFile, later: Sequence[SegmentFile], known_end: int) -> None:

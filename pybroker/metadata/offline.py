@@ -15,6 +15,9 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer
 from pybroker.metadata.log_files import SegmentReader
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
+from pybroker.storage import applied_metadata
+from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.errors import StorageError
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import LogDirState
 from pybroker.storage.offline.findings import Report
@@ -88,6 +91,7 @@ def check_metadata(partition: PartitionState, log_dir: LogDirState | None, repor
     node_id = int(log_dir.properties["node.id"]) if log_dir is not None and log_dir.properties else None
     _check_quorum_state(files, replayed, node_id, report)
     if log_dir is not None:
+        _check_end(log_dir, replayed, report)
         _check_topics(log_dir, replayed.image, report)
         _check_broker(log_dir, replayed.image, report)
 
@@ -112,6 +116,23 @@ def _check_quorum_state(files: PartitionFiles, replayed: Replayed, node_id: int 
     voters = {voter.id for voter in replayed.image.quorum.voters}
     if voters and leader >= 0 and leader not in voters:
         report.error("quorum-state", path, f"leaderId is {leader}, which is no voter")
+
+
+def _check_end(log_dir: LogDirState, replayed: Replayed, report: Report) -> None:
+    """Whether the log has all that its broker had applied."""
+    path = log_dir.files.path / applied_metadata.FILE_NAME
+    try:
+        applied = AppliedMetadata.read(log_dir.files.path)
+    except (StorageError, OSError) as error:
+        report.error("malformed", path, str(error))
+        return
+    end_offset = replayed.image.provenance.end_offset
+    if applied is not None and not (end_offset >= applied.end_offset and replayed.epoch >= applied.epoch):
+        text = (
+            f"metadata were applied up to offset {applied.end_offset} in epoch {applied.epoch}, and the log ends at "
+            f"offset {end_offset} in epoch {replayed.epoch}"
+        )
+        report.error("metadata-end", path, text)
 
 
 def _check_topics(log_dir: LogDirState, image: MetadataImage, report: Report) -> None:

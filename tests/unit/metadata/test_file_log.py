@@ -19,6 +19,7 @@ from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.retention import Retention
 from pybroker.protocol import messages as m
 from pybroker.storage import epoch_checkpoint
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.reserve import reserve
 
 
@@ -365,3 +366,112 @@ def test_what_a_failed_sync_lost_is_not_read_from_memory(tmp_path: Path, monkeyp
 
     asyncio.run(run())
     assert forgotten == [(0, 0, os.POSIX_FADV_DONTNEED)]
+
+
+def _flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def _open_applied(directory: Path, end_offset: int, epoch: int = 1) -> FileMetadataLog:
+    log = FileMetadataLog(directory, applied=AppliedMetadata("c", end_offset, epoch))
+    load(empty_image("c"), log.replay())
+    return log
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_a_damaged_batch_before_a_whole_one_is_named_with_what_follows(tmp_path: Path, batch: int) -> None:
+    """Each byte that a CRC covers, or that says where the next batch is, in each batch but the last."""
+    _fill(tmp_path, range(5))
+    (tmp_path / "leader-epoch-checkpoint").unlink()
+    path = tmp_path / f"{0:020}.log"
+    before = path.read_bytes()
+    size = len(before) // 5
+    for position in (0, 8, 10, 16, 18, 21, 30, 61, size - 1):
+        _flip(path, batch * size + position)
+        with pytest.raises(MetadataError) as caught:
+            _open(tmp_path)
+        text = str(caught.value)
+        assert f"at position {batch * size}, where offset {batch} is due" in text
+        assert f"the batch at offset {batch + 1} follows whole at position {(batch + 1) * size}" in text
+        assert path.stat().st_size == len(before)
+        path.write_bytes(before)
+
+
+def test_the_last_batch_is_a_torn_tail_unless_it_was_applied(tmp_path: Path) -> None:
+    _fill(tmp_path, range(5))
+    path = tmp_path / f"{0:020}.log"
+    size_bytes = path.stat().st_size
+    _flip(path, -1)
+    with pytest.raises(MetadataError, match="no unfinished write: all below offset 5"):
+        _open_applied(tmp_path, 5)
+    assert path.stat().st_size == size_bytes
+    assert _open_applied(tmp_path, 4).end_offset == 4
+    assert path.stat().st_size == size_bytes * 4 // 5
+
+
+@pytest.mark.parametrize(("end_offset", "epoch"), [(6, 1), (5, 2)])
+def test_a_log_that_ends_before_what_was_applied_is_refused(tmp_path: Path, end_offset: int, epoch: int) -> None:
+    _fill(tmp_path, range(5))
+    with pytest.raises(MetadataError, match="had applied it up to offset"):
+        _open_applied(tmp_path, end_offset, epoch)
+    assert _open_applied(tmp_path, 5).end_offset == 5
+
+
+@pytest.mark.parametrize("content", [b"", bytes(60), b"junk", b"{}", b"0\n1\n", b"\xff\xfe"])
+@pytest.mark.parametrize("name", ["quorum-state", "leader-epoch-checkpoint", "partition.metadata"])
+def test_what_the_log_says_as_well_is_made_anew(
+    tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for start in range(3):
+        _fill(tmp_path, range(start * 2, start * 2 + 2))
+    (tmp_path / name).write_bytes(content)
+    _fill(tmp_path, range(6, 8))
+    assert epoch_checkpoint.read(tmp_path / "leader-epoch-checkpoint") == [(1, 0), (2, 2), (3, 4), (4, 6)]
+    assert QuorumState.read(tmp_path) == QuorumState(1, 4)
+    # Kafka makes an empty checkpoint; the others always have content.
+    assert name in caplog.text or (name == "leader-epoch-checkpoint" and not content)
+
+
+def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_log(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, image = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        for start in (0, 2, 4):
+            await _append(log, range(start, start + 2))
+            image = load(image, _since(tmp_path, start)).finish(log.end_offset, log.epoch)
+            await log.write_snapshot(image, 5000)
+        await log.close()
+
+    asyncio.run(run())
+    older, latest = (tmp_path / each.file_name for each in log_files.list_snapshots(tmp_path)[-2:])
+    latest.chmod(0o600)
+    content = latest.read_bytes()
+    for damaged in (b"", content[:-1], content[:-60], bytes(len(content)), content[:100] + b"x" + content[101:]):
+        latest.write_bytes(damaged)
+        log, image = _open(tmp_path)
+        assert log.end_offset == 6 == len(image.topics.by_name)
+    _fill(tmp_path, range(6, 7))
+    assert latest.with_name(latest.name + ".damaged").exists()
+    assert older in tmp_path.iterdir()
+    assert _open(tmp_path)[0].end_offset == 7
+
+
+def test_a_damaged_snapshot_that_has_more_than_the_log_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, image = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        await _append(log, range(3))
+        image = load(image, _since(tmp_path, 0)).finish(log.end_offset, log.epoch)
+        await log.write_snapshot(image, 5000)
+        await log.close()
+
+    asyncio.run(run())
+    (latest,) = log_files.list_snapshots(tmp_path)
+    (tmp_path / latest.file_name).chmod(0o600)
+    os.truncate(tmp_path / latest.file_name, 0)
+    (tmp_path / f"{0:020}.log").write_bytes(b"")
+    with pytest.raises(MetadataError, match="The log does not go as far"):
+        _open(tmp_path)
+    assert (tmp_path / latest.file_name).exists()

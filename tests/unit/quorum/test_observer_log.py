@@ -22,6 +22,18 @@ def batch(base_offset: int, count: int, epoch: int = 1) -> bytes:
     return encode_batch(base_offset, epoch, 1000, records)
 
 
+def test_a_snapshot_that_ends_before_what_counts_is_refused() -> None:
+    """What it lacks would count for deleted, and the logs of these topics go."""
+    log = ObserverLog()
+    log.append(batch(0, 5, epoch=3), WHERE)
+    log.raise_high_watermark(5)
+    log.take_committed()
+    for snapshot in (SnapshotId(4, 3), SnapshotId(9, 2)):
+        with pytest.raises(QuorumError, match="have lost metadata that they had committed"):
+            log.reset(snapshot)
+    log.reset(SnapshotId(5, 3))
+
+
 def test_a_batch_counts_once_the_high_watermark_has_passed_it() -> None:
     log = ObserverLog()
     assert not log.is_caught_up, "nobody has said yet how far it goes"

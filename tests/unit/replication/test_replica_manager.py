@@ -32,6 +32,7 @@ from pybroker.replication.isr_manager import IsrManager
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown, offset_checkpoint
+from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
@@ -619,6 +620,58 @@ def test_only_what_nobody_is_at_is_a_stray(tmp_path: Path, monkeypatch: pytest.M
             slow.set()
             await reading
             await until_async(lambda: names(tmp_path) == ["t-0-delete", "t-1", "t-2-stray"])
+
+    asyncio.run(run())
+
+
+def test_nothing_is_a_stray_for_metadata_that_go_less_far_than_before(tmp_path: Path) -> None:
+    """As of controllers that lost theirs; later ones of the same cluster may say so."""
+    (tmp_path / "t-7").mkdir()
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            (directory,) = made.logs.directories
+            await made.publish()
+            image = made.replicas._image
+            assert image is not None
+            end = AppliedMetadata(image.cluster_id, image.provenance.end_offset, image.provenance.epoch)
+            for before in (
+                end.replace(end_offset=end.end_offset + 1),
+                end.replace(epoch=end.epoch + 1),
+                end.replace(cluster_id="another"),
+            ):
+                directory.applied = before
+                await made.replicas.set_strays_aside()
+                assert names(tmp_path) == ["t-7"]
+                assert directory.applied == before, "it is not forgotten how far they went"
+            directory.applied = end
+            await made.replicas.set_strays_aside()
+            assert names(tmp_path) == ["t-7-stray"]
+
+    asyncio.run(run())
+
+
+def test_how_far_metadata_go_is_on_the_disk_before_directories_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            seen: list[tuple[str, int]] = []
+            manager = type(made.logs)
+            for name in ("open", "delete"):
+                original = getattr(manager, name)
+
+                def noting(logs: LogManager, *given: Any, _call: Any = original, _name: str = name, **more: Any) -> Any:
+                    recorded = AppliedMetadata.read(tmp_path)
+                    seen.append((_name, -1 if recorded is None else recorded.end_offset))
+                    return _call(logs, *given, **more)
+
+                monkeypatch.setattr(manager, name, noting)
+            await made.create()
+            opened_at = made.replicas._image.provenance.end_offset  # type: ignore[union-attr]
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            deleted_at = made.replicas._image.provenance.end_offset  # type: ignore[union-attr]
+            assert seen == [("open", opened_at), ("delete", deleted_at)]
 
     asyncio.run(run())
 

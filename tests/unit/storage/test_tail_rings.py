@@ -19,6 +19,7 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage import partition_metadata, tail_rings
 from pybroker.storage.errors import StorageError
+from pybroker.storage.topic_ids import TopicIds
 
 DIRECTORY_ID = bytes([1]) * 16
 METADATA = "__cluster_metadata-0"
@@ -67,6 +68,31 @@ def test_records_of_a_killed_broker_are_read_after_the_next_start(tmp_path: Path
     assert not ring.exists()
     assert not rings.exists(), "nobody has anything there"
     assert not (log_dir / tail_rings.FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("content", [b"", bytes(43), b"version: 0\ntopic_id: \xff"], ids=["emptied", "NULs", "junk"])
+def test_a_damaged_partition_metadata_keeps_no_ring_away_from_its_log(
+    tmp_path: Path, rings: Path, content: bytes, is_known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`.pybroker_topic_ids` says of which topic the log is, or else the ring."""
+    log_dir = tmp_path / "d"
+    log = make_log(log_dir)
+    (log / partition_metadata.FILE_NAME).write_bytes(content)
+    if is_known:
+        known = TopicIds(log_dir)
+        known.note(("t", 0), TOPIC_ID)
+        known.save()
+    leave_ring(rings)
+    write_session(log_dir, rings)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            assert (await made.open()).native.state.log_end_offset == 20
+
+    asyncio.run(run())
+    assert partition_metadata.read(log) == TOPIC_ID
+    assert "made anew with the topic id" in caplog.text
 
 
 def test_what_was_flushed_while_the_broker_died_counts_once(tmp_path: Path, rings: Path) -> None:

@@ -1,0 +1,87 @@
+"""Only regular files are opened, and nothing is waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pybroker.native.errors import NativeError
+from pybroker.protocol.uuids import random_uuid
+from pybroker.storage import (
+    clean_shutdown,
+    epoch_checkpoint,
+    format_version,
+    meta_properties,
+    offset_checkpoint,
+    partition_metadata,
+    tail_rings,
+    topic_ids,
+)
+from pybroker.storage.applied_metadata import FILE_NAME as APPLIED
+from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.directory_lock import FILE_NAME as LOCK
+from pybroker.storage.directory_lock import DirectoryLock
+from pybroker.storage.log_failures import Consequence, consequence
+from pybroker.storage.regular_file import WrongKind, open_regular, read_bytes, read_text
+from pybroker.testing import damage
+
+READERS: dict[str, Callable[[Path], object]] = {
+    clean_shutdown.FILE_NAME: lambda path: clean_shutdown.read(path.parent),
+    epoch_checkpoint.FILE_NAME: epoch_checkpoint.read,
+    format_version.FILE_NAME: lambda path: format_version.FormatVersion.read(path.parent),
+    meta_properties.FILE_NAME: lambda path: meta_properties.MetaProperties.read(path.parent),
+    offset_checkpoint.RECOVERY_POINT: offset_checkpoint.read,
+    partition_metadata.FILE_NAME: lambda path: partition_metadata.read(path.parent),
+    tail_rings.FILE_NAME: lambda path: tail_rings.RingSession.read(path.parent),
+    topic_ids.FILE_NAME: topic_ids.read,
+    APPLIED: lambda path: AppliedMetadata.read(path.parent),
+    LOCK: lambda path: DirectoryLock(path.parent),
+}
+WORDS = {
+    "directory": "it is a directory",
+    "fifo": "it is a pipe",
+    "socket": "it is a socket",
+    "device": "it is a device",
+    "loop": "symbolic links",
+}
+
+
+@pytest.mark.parametrize("kind", damage.KIND_DAMAGES)
+@pytest.mark.parametrize("name", READERS)
+def test_each_reader_names_what_is_no_file(tmp_path: Path, name: str, kind: str) -> None:
+    damage.KIND_DAMAGES[kind](tmp_path / name)
+    with pytest.raises(OSError, match=WORDS[kind]) as caught:
+        READERS[name](tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert consequence(caught.value) is Consequence.PARTITION, "the disk is not at fault"
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT])
+@pytest.mark.parametrize("kind", [each for each in damage.KIND_DAMAGES if each != "loop"])
+def test_however_it_is_opened(tmp_path: Path, kind: str, flags: int) -> None:
+    path = tmp_path / "file"
+    damage.KIND_DAMAGES[kind](path)
+    with pytest.raises(WrongKind, match="a regular file has to be there"):
+        open_regular(path, flags)
+
+
+def test_files_and_links_to_them_are_read(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 8192
+    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "link").symlink_to("file")
+    assert read_bytes(tmp_path / "link") == content
+    assert read_text(tmp_path / "link", "latin-1") == content.decode("latin-1")
+    descriptor = open_regular(tmp_path / "link", os.O_RDWR)
+    assert os.get_blocking(descriptor)
+    os.close(descriptor)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / random_uuid().hex())
+
+
+def test_the_data_plane_says_it_in_the_same_words() -> None:
+    error = NativeError(-124)
+    assert "where a regular file has to be" in str(error)
+    assert consequence(error) is Consequence.PARTITION
