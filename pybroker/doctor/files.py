@@ -87,7 +87,7 @@ _STRAY = _Cause(
     Severity.WARNING,
     "stray-partition",
     "it takes room, and no broker reads or removes it",
-    "`pybroker log stray list` says of which topic it is, `restore` takes it back, `delete` removes it with all records",
+    "`pybroker log stray list` says of which topic it is, `restore` takes it back, `delete` removes it for good",
 )
 _OTHER = _Cause(
     Severity.WARNING,

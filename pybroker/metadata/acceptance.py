@@ -70,7 +70,7 @@ class Remains(Value):
 
 def examine(log_dirs: Sequence[Path]) -> Remains:
     """Look at all log dirs of a broker; the one with the metadata log, or that had it, comes first or has it."""
-    identified = []
+    identified: list[tuple[Path, MetaProperties]] = []
     for path in log_dirs:
         properties = MetaProperties.read(path)
         if properties is None:
@@ -190,8 +190,7 @@ def _topic_records(remains: Remains, partitions: Sequence[UnknownPartition], lev
         first = 0 if known is None else len(known.partitions)
         version = features.record_version("PartitionRecord", level)
         for index in range(first, max(found) + 1):
-            each = found.get(index)
-            yield VersionedRecord(_partition_record(remains, topic_id, index, each, version), version)
+            yield VersionedRecord(_partition_record(remains, topic_id, index, found.get(index), version), version)
 
 
 def _partition_record(
