@@ -19,7 +19,7 @@ from pybroker.metadata.errors import MetadataError
 from pybroker.storage import regular_file
 from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
-from pybroker.testing import damage
+from pybroker.testing import file_damage as damage
 
 TOPIC = "t"
 #: What only the file has. The tests of lost records and of lost metadata look at these.

@@ -23,7 +23,7 @@ from pybroker.server import append_engine
 from pybroker.server.daemon import Daemon
 from pybroker.storage import log_mover, tail_rings, topic_ids
 from pybroker.storage.log_directory import LogDirectory
-from pybroker.testing import damage
+from pybroker.testing import file_damage as damage
 from pybroker.testing.waiting import until_async
 
 

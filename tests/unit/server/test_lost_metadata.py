@@ -18,7 +18,7 @@ from pybroker.storage.applied_metadata import FILE_NAME as APPLIED
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
-from pybroker.testing import damage
+from pybroker.testing import file_damage as damage
 
 TOPICS = ("alpha", "beta", "gamma")
 

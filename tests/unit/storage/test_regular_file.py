@@ -26,7 +26,7 @@ from pybroker.storage.directory_lock import FILE_NAME as LOCK
 from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.regular_file import WrongKind, open_regular, read_bytes, read_text
-from pybroker.testing import damage
+from pybroker.testing import file_damage as damage
 
 READERS: dict[str, Callable[[Path], object]] = {
     clean_shutdown.FILE_NAME: lambda path: clean_shutdown.read(path.parent),
