@@ -17,12 +17,19 @@ from pybroker.metadata.bootstrap import CONTROLLER_LISTENER, begin_metadata_log,
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import NO_LEADER, RESOURCE_TOPIC, MetadataImage, Provenance, Voter
-from pybroker.metadata.log_files import PARTITION_DIRECTORY
+from pybroker.metadata.log_files import (
+    PARTITION_DIRECTORY,
+    SegmentReader,
+    SnapshotId,
+    list_segments,
+    list_snapshots,
+)
 from pybroker.metadata.offline import Replayed, replay
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.applied_metadata import AppliedMetadata
+from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import is_partition
 from pybroker.storage.meta_properties import MetaProperties
@@ -144,10 +151,32 @@ def accept(remains: Remains, *, with_topics: bool, now_ms: int) -> AppliedMetada
     if topics:
         image = _with_topics(remains, properties, topics, now_ms)
         snapshot.write_image(directory, image, now_ms)
+        _put_log_aside(directory)
         end = AppliedMetadata(remains.cluster_id, image.provenance.end_offset, image.provenance.epoch)
+    elif remains.replayed is not None and _ends_before_snapshot(directory):
+        _put_log_aside(directory)
     for path, _ in remains.log_dirs:
         end.write(path)
     return end
+
+
+def _ends_before_snapshot(directory: Path) -> bool:
+    newest = max(list_snapshots(directory), default=SnapshotId(0, 0))
+    segments = list_segments(directory)
+    if not segments:
+        return newest.end_offset > 0
+    reader = SegmentReader(segments[-1].path, segments[-1].base_offset)
+    for _ in reader:
+        pass
+    return reader.next_offset < newest.end_offset
+
+
+def _put_log_aside(directory: Path) -> None:
+    """The snapshot goes beyond the log, which is kept under names that nobody reads."""
+    for path in [*(each.path for each in list_segments(directory)), directory / epoch_checkpoint.FILE_NAME]:
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}.before-accept"))
+    fsync_directory(directory)
 
 
 def _with_topics(

@@ -181,6 +181,7 @@ class FileMetadataLog:
                 torn = (segment, reader)
         if segments and next_offset >= latest.end_offset:
             self._active_base_offset = segments[-1].base_offset
+        log_damage.check_reaches_snapshot(self.directory, segments, next_offset, latest)
         self._end_offset = max(next_offset, latest.end_offset)
         log_damage.check_end(self.directory, self._end_offset, self._epoch, self._applied)
         if torn is not None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pybroker.metadata.errors import DamagedBatch, MetadataError
 from pybroker.metadata.log_files import SegmentFile, SegmentReader, SnapshotId, read_snapshot_batches
 from pybroker.native.walk import EVERY, SegmentWalk
+from pybroker.storage import epoch_checkpoint
 from pybroker.storage.applied_metadata import AppliedMetadata
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,22 @@ def check_torn(reader: SegmentReader, segment: SegmentFile, later: Sequence[Segm
         raise MetadataError(
             f"{place}, and it is no unfinished write: all below offset {known_end} was once durable. {_WAYS_OUT}"
         )
+
+
+def check_reaches_snapshot(
+    directory: Path, segments: Sequence[SegmentFile], next_offset: int, latest: SnapshotId
+) -> None:
+    """A snapshot is made of what the log has, so a log that ends before it was emptied or cut. A snapshot from
+    elsewhere comes without a log. MetadataError."""
+    is_missing = not segments and (directory / epoch_checkpoint.FILE_NAME).exists()
+    if latest.end_offset == 0 or not (is_missing or (segments and next_offset < latest.end_offset)):
+        return
+    what = "there is no log" if is_missing else f"the log ends at offset {next_offset}"
+    raise MetadataError(
+        f"{directory}: {what}, but the snapshot {latest.file_name} was made of one that went further: it was emptied, "
+        f"cut or deleted, and what it had after offset {latest.end_offset} is lost. Nothing was changed. Restore "
+        "__cluster_metadata-0 from a backup, or go on from the snapshot by `pybroker metadata accept`"
+    )
 
 
 def check_end(directory: Path, end_offset: int, epoch: int, applied: AppliedMetadata | None) -> None:

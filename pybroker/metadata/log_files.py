@@ -17,6 +17,7 @@ from pybroker.metadata.errors import DamagedBatch
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import crc32c
+from pybroker.storage.atomic import naming
 from pybroker.storage.regular_file import opener
 from pybroker.values import Value
 
@@ -67,7 +68,7 @@ def list_segments(directory: Path) -> list[SegmentFile]:
 
 def first_timestamp(path: Path) -> int:
     """The largest timestamp of a segment's first batch, from which metadata.log.segment.ms counts; -1 for none."""
-    with open(path, "rb", opener=opener) as file:
+    with naming(path), open(path, "rb", opener=opener) as file:
         head = file.read(_MIN_BATCH_BYTES)
     return int.from_bytes(head[_MAX_TIMESTAMP], "big", signed=True) if len(head) == _MIN_BATCH_BYTES else -1
 
@@ -92,7 +93,7 @@ class SegmentReader:
         self.problem: str | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        with open(self.path, "rb", buffering=_READ_BUFFER_BYTES, opener=opener) as file:
+        with naming(self.path), open(self.path, "rb", buffering=_READ_BUFFER_BYTES, opener=opener) as file:
             remaining_bytes = os.fstat(file.fileno()).st_size
             while remaining_bytes > 0:
                 head = file.read(_LENGTH_OFFSET_BYTES)

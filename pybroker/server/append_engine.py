@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.profiles import Profile
-from pybroker.storage import tail_rings
+from pybroker.storage import ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
@@ -49,6 +50,15 @@ def start_append_engine(
         if each not in able:
             tail_rings.forget(each.path)  # of rings that were lost: the logs go on without them
     return DIRECT if able else PACED
+
+
+def find_rings(directories: Sequence[LogDirectory], config: BrokerConfig) -> None:
+    """Where rings of these dirs may be that nothing says any more, before their logs are read. What cannot be read here
+    is told when the dir is loaded. Blocking."""
+    parent = Path(config.get_str("pybroker.tail.ring.directory"))
+    for each in directories:
+        with contextlib.suppress(OSError):
+            ring_sessions.make_anew(each.path, each.directory_id, parent)
 
 
 def _has_direct_io(log_dir: Path) -> bool:

@@ -39,7 +39,7 @@ from pybroker.replication.partition_roles import Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pybroker.server.api import BrokerServices
-from pybroker.server.append_engine import start_append_engine
+from pybroker.server.append_engine import find_rings, start_append_engine
 from pybroker.server.client_quotas import ClientQuotas
 from pybroker.server.clock import SystemClock
 from pybroker.server.directory_assignments import DirectoryAssignments
@@ -239,6 +239,7 @@ class Daemon:
         # With the dynamic values of before: how many threads recover is among them.
         logs = LogManager(self.native, directories, controller.config, self.clock, LogFailures(log_dirs.offline))
         self._stack.push_async_callback(self._close_logs, logs, controller)
+        await asyncio.to_thread(find_rings, directories, self.config)
         await logs.load()
         if not logs.live:
             reasons = "; ".join(f"{path}: {why}" for path, why in logs.failures.offline.items())

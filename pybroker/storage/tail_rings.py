@@ -215,9 +215,9 @@ def left_rings(log_dir: Path, directory_id: bytes) -> Iterator[LeftRing]:
 
 
 def mend_topic_ids(log_dir: Path, directory_id: bytes) -> None:
-    """Make damaged partition.metadata anew of logs that have bytes in rings, which would not be brought in. The ring
-    says of which topic the log was that its broker had open, where `.pybroker_topic_ids` does not. StorageError,
-    OSError."""
+    """Make partition.metadata anew of logs that have bytes in rings, which would not be brought in, where it is damaged
+    or missing. The ring says of which topic the log was that its broker had open, where `.pybroker_topic_ids` does not.
+    StorageError, OSError."""
     session = RingSession.read(log_dir)
     if session is None or session.boot_id != boot_id():
         return
@@ -225,17 +225,30 @@ def mend_topic_ids(log_dir: Path, directory_id: bytes) -> None:
         path = log_dir / left.name
         if left.log is not None or not left.ring.is_sealed or not path.is_dir():
             continue
-        try:
-            partition_metadata.read(path)
-        except StorageError as error:
-            topic_id = _saved_ids(log_dir).get((left.ring.topic, left.ring.partition), left.ring.topic_id)
-            logger.warning(
-                "%s; it is made anew with the topic id %s, from the tail ring %s",
-                error,
-                uuid_to_text(topic_id),
-                left.ring.path,
-            )
-            partition_metadata.write(path, topic_id)
+        known = _saved_ids(log_dir).get((left.ring.topic, left.ring.partition))
+        problem = _problem_of_id(path, is_the_rings=known == left.ring.topic_id)
+        if problem is None:
+            continue
+        topic_id = left.ring.topic_id if known is None else known
+        logger.warning(
+            "%s; it is made anew with the topic id %s, of the tail ring %s",
+            problem,
+            uuid_to_text(topic_id),
+            left.ring.path,
+        )
+        partition_metadata.write(path, topic_id)
+
+
+def _problem_of_id(path: Path, *, is_the_rings: bool) -> str | None:
+    """What is wrong with a partition.metadata that does not say what a ring says; None: a newer topic has the
+    directory. `is_the_rings`: the directory was opened as the ring's topic last."""
+    try:
+        found = partition_metadata.read(path)
+    except StorageError as error:
+        return str(error)
+    if found is None:
+        return f"{path / partition_metadata.FILE_NAME} is missing"
+    return f"{path / partition_metadata.FILE_NAME} says the topic id {uuid_to_text(found)}" if is_the_rings else None
 
 
 def _saved_ids(log_dir: Path) -> dict[TopicPartition, bytes]:

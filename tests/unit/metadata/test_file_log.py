@@ -17,6 +17,7 @@ from pybroker.metadata.loader import load
 from pybroker.metadata.quorum_state import QuorumState
 from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.retention import Retention
+from pybroker.metadata.snapshot import write_image
 from pybroker.protocol import messages as m
 from pybroker.storage import epoch_checkpoint
 from pybroker.storage.applied_metadata import AppliedMetadata
@@ -475,3 +476,47 @@ def test_a_damaged_snapshot_that_has_more_than_the_log_is_refused(tmp_path: Path
     with pytest.raises(MetadataError, match="The log does not go as far"):
         _open(tmp_path)
     assert (tmp_path / latest.file_name).exists()
+
+
+@pytest.mark.parametrize("loss", ["emptied", "deleted", "cut", "tail flipped"])
+def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path, loss: str) -> None:
+    """It had all of that, and what came after it is gone with it."""
+
+    async def run() -> None:
+        log, image = _open(tmp_path)
+        log.become_leader(1, 1, 0)
+        await _append(log, range(3))
+        image = load(image, _since(tmp_path, 0)).finish(log.end_offset, log.epoch)
+        await log.write_snapshot(image, 5000)
+        await log.close()
+
+    asyncio.run(run())
+    path = tmp_path / f"{0:020}.log"
+    if loss == "deleted":
+        path.unlink()
+    elif loss == "tail flipped":
+        _flip(path, -1)
+    else:
+        os.truncate(path, 0 if loss == "emptied" else path.stat().st_size // 2)
+    before = path.stat().st_size if path.exists() else None
+    with pytest.raises(MetadataError, match="was made of one that went further"):
+        _open(tmp_path)
+    assert before == (path.stat().st_size if path.exists() else None)
+
+
+def test_a_snapshot_from_elsewhere_comes_without_a_log(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    image = empty_image("c")
+    write_image(tmp_path / "a", image.replace(provenance=Provenance(9, 4, 0)), 0)
+    assert _open(tmp_path / "a")[0].end_offset == 9
+
+
+def test_a_read_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fill(tmp_path, range(3))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(log_files.SegmentReader, "_batch_size", fail)
+    with pytest.raises(OSError, match=f"{0:020}.log"):
+        _open(tmp_path)

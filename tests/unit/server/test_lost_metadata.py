@@ -19,6 +19,7 @@ from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
 from pybroker.testing import file_damage as damage
+from pybroker.testing.waiting import until_async
 
 TOPICS = ("alpha", "beta", "gamma")
 
@@ -298,4 +299,27 @@ def test_what_follows_the_damage_is_kept_as_far_as_it_can_be_replayed(tmp_path: 
     assert stray.name.startswith("beta-0.")
     stray.rename(root / "beta-0")
     cli("metadata", "accept", root, "--with-topics", "--yes")
+    assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("loss", ["emptied", "deleted", "cut"])
+def test_a_log_that_ends_before_its_snapshot_is_accepted_when_somebody_says_so(tmp_path: Path, loss: str) -> None:
+    root = tmp_path / "d"
+    settings = {"metadata_log_max_record_bytes_between_snapshots": "200"}
+
+    async def run() -> None:
+        async with running(config_for(root, **settings)) as daemon, connected(daemon) as client:
+            for topic in TOPICS:
+                await client.make_topic(topic)
+                assert (await client.produce(topic, topic.encode())).error_code == 0
+            await until_async(lambda: len(list_snapshots(root / PARTITION_DIRECTORY)) > 1)
+
+    asyncio.run(run())
+    (root / APPLIED).unlink()
+    LOSSES[loss](root / PARTITION_DIRECTORY)
+    if loss == "cut":
+        damage.empty(list_segments(root / PARTITION_DIRECTORY)[-1].path)
+    assert "was made of one that went further" in refused(root)
+    cli("metadata", "accept", root, "--with-topics", "--yes")
+    assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]

@@ -17,8 +17,9 @@ from pybroker.native.errors import NativeError
 from pybroker.native.rings import read_ring, ring_stats
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage import partition_metadata, tail_rings
+from pybroker.storage import clean_shutdown, partition_metadata, ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
+from pybroker.storage.tail_rings import RingSession
 from pybroker.storage.topic_ids import TopicIds
 
 DIRECTORY_ID = bytes([1]) * 16
@@ -71,15 +72,22 @@ def test_records_of_a_killed_broker_are_read_after_the_next_start(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-@pytest.mark.parametrize("content", [b"", bytes(43), b"version: 0\ntopic_id: \xff"], ids=["emptied", "NULs", "junk"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", bytes(43), b"version: 0\ntopic_id: \xff", None, b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAZQ"],
+    ids=["emptied", "NULs", "junk", "deleted", "another id"],
+)
 def test_a_damaged_partition_metadata_keeps_no_ring_away_from_its_log(
     tmp_path: Path, rings: Path, content: bytes, is_known: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`.pybroker_topic_ids` says of which topic the log is, or else the ring."""
     log_dir = tmp_path / "d"
     log = make_log(log_dir)
-    (log / partition_metadata.FILE_NAME).write_bytes(content)
-    if is_known:
+    if content is None:
+        (log / partition_metadata.FILE_NAME).unlink()
+    else:
+        (log / partition_metadata.FILE_NAME).write_bytes(content)
+    if is_known or (content is not None and b"AAAA" in content):  # else it is of a newer topic of that name
         known = TopicIds(log_dir)
         known.note(("t", 0), TOPIC_ID)
         known.save()
@@ -472,3 +480,47 @@ def test_a_directory_that_is_not_on_tmpfs_is_refused(tmp_path: Path) -> None:
     finally:
         made.native.stop()
         made.native.close()
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(80), b"{"], ids=["deleted", "emptied", "NULs", "cut"])
+def test_a_lost_session_file_is_made_anew_from_the_rings(
+    tmp_path: Path, rings: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_dir = tmp_path / "d"
+    make_log(log_dir)
+    own = rings / "pybroker-own"
+    own.mkdir(mode=0o700)
+    leave_ring(own)
+    write_session(log_dir, own)
+    before = RingSession.read(log_dir)
+    path = log_dir / tail_rings.FILE_NAME
+    path.unlink() if content is None else path.write_bytes(content)
+    ring_sessions.make_anew(log_dir, DIRECTORY_ID, rings)
+    assert RingSession.read(log_dir) == before
+    assert "made anew from the tail rings" in caplog.text
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            assert (await made.open()).native.state.log_end_offset == 20
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"directory_id": b"x" * 16}, {"boot": b"x" * 16}, {"sealed": False}, {"flushed_bytes": -1}, {"clean": True}],
+)
+def test_no_session_is_made_of_rings_that_have_nothing_of_a_log_dir(
+    tmp_path: Path, rings: Path, change: dict[str, object]
+) -> None:
+    log_dir = tmp_path / "d"
+    make_log(log_dir)
+    own = rings / "pybroker-own"
+    own.mkdir(mode=0o700)
+    if change.pop("clean", False):
+        clean_shutdown.write(log_dir, 1)
+    if change.get("flushed_bytes") == -1:
+        change["flushed_bytes"] = len(log_bytes()) - FLUSHED
+    leave_ring(own, **change)
+    ring_sessions.make_anew(log_dir, DIRECTORY_ID, rings)
+    assert not (log_dir / tail_rings.FILE_NAME).exists()
