@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import click
+from pybroker.observability import standard_streams
 
-from pybroker import __version__
-from pybroker.cli.lazy_group import LazyGroup
+# Before any import that might keep a file open.
+standard_streams.occupy()
+
+import click  # noqa: E402
+
+from pybroker import __version__  # noqa: E402
+from pybroker.cli.lazy_group import LazyGroup  # noqa: E402
 
 _NAMES = (
     "serve",

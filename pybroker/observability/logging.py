@@ -13,9 +13,10 @@ import sys
 from datetime import UTC, datetime
 
 from pybroker.observability.event_log import event_of
+from pybroker.observability.standard_streams import STANDARD_ERROR, was_closed
 
 FORMATS = ("auto", "text", "json", "journal")
-"""`auto`: journal where standard error is systemd's journal, else text."""
+"""`auto`: journal where standard error is systemd's journal, or was closed and there is a journal; else text."""
 
 
 _COLOURS = {logging.DEBUG: "\x1b[32m", logging.INFO: "\x1b[32m", logging.WARNING: "\x1b[33m"}
@@ -83,7 +84,7 @@ def _make_handler(log_format: str) -> logging.Handler:
 
     if log_format == "journal":
         return journal.JournalHandler()
-    if log_format == "auto" and journal.is_standard_error():
+    if log_format == "auto" and (journal.is_standard_error() or was_closed(STANDARD_ERROR)):
         with contextlib.suppress(OSError):  # out of a sandbox its socket may not be reached, though standard error is
             return journal.JournalHandler()
     handler = logging.StreamHandler(sys.stderr)

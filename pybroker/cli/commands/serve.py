@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pybroker.observability.logging import configure_logging
+from pybroker.observability.standard_streams import STANDARD_ERROR, was_closed
+
 if TYPE_CHECKING:
     from pybroker.config.broker import BrokerConfig
     from pybroker.profiles import Profile
@@ -57,7 +60,7 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
         apply_log_settings(config, log_format)
         profile = load_profile(config)
     except ConfigError as error:
-        click.echo(f"pybroker: {error}", err=True)
+        _tell_why(str(error))
         sys.exit(_EXIT_BAD_CONFIG)
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -71,14 +74,23 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
         sys.exit(asyncio.run(_run(config, profile, partial(_reload_logging, properties, overrides, log_format))))
     except ConfigError as error:
         # Dynamic values, which are in the metadata, may contradict those of the file.
-        click.echo(f"pybroker: {error}", err=True)
+        _tell_why(str(error))
         sys.exit(_EXIT_BAD_CONFIG)
     except (NativeError, StorageError, MetadataError, MetadataLogError) as error:
-        click.echo(f"pybroker: {error}", err=True)
+        _tell_why(str(error))
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
-        click.echo(f"pybroker: {place}{error.strerror or error}", err=True)
+        _tell_why(f"{place}{error.strerror or error}")
     sys.exit(_EXIT_FAILED)
+
+
+def _tell_why(reason: str) -> None:
+    """Why it does not serve, for whoever started it. With a closed standard error the log may reach somebody."""
+    click.echo(f"pybroker: {reason}", err=True)
+    if was_closed(STANDARD_ERROR):
+        if not logging.getLogger().handlers:  # the configuration was not accepted, so it has not said where to
+            configure_logging()
+        logger.critical("the broker cannot start or go on: %s", reason)
 
 
 def _raise_file_limit() -> None:

@@ -101,7 +101,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.STRING,
         "auto",
         Importance.LOW,
-        "How the log is written to standard error; auto sends fields to systemd's journal when it is that, else text. "
+        "How the log is written to standard error; auto sends fields to systemd's journal when it is that, "
+        "or when standard error is closed, else text. "
         "`--log-format` wins. SIGHUP reads it again.",
         OneOf("auto", "text", "json", "journal"),
         honoured=True,
