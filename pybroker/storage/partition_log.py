@@ -113,8 +113,10 @@ class PartitionLog:
         # First, because calls under way may take as long as a disk likes.
         await loop.run_in_executor(self._executor, self.native.resign, error)
         if self._call_count > 0:
-            self._idle = loop.create_future()
-            await self._idle
+            # One future for all callers, and none of them cancels it for the others.
+            if self._idle is None or self._idle.done():
+                self._idle = loop.create_future()
+            await asyncio.wait([self._idle])
 
     async def close(self, *, error: int, clean: bool) -> None:
         """`end_service`, and end the handle. NativeError."""

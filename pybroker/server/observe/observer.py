@@ -127,11 +127,13 @@ class Observer:
         broker's health as well."""
         from pybroker.server.observe.render import find_free_bytes
 
-        if self._measuring is None or self._measuring.done():
+        measuring = self._measuring
+        if measuring is None or measuring.done():
             work = asyncio.to_thread(find_free_bytes, list(directories))
-            self._measuring = asyncio.get_running_loop().create_task(work)
-        done, _ = await asyncio.wait([self._measuring], timeout=_FILE_SYSTEM_TIMEOUT_S)
-        return self._measuring.result() if done else {}
+            measuring = self._measuring = asyncio.get_running_loop().create_task(work)
+        # Another scrape may put a task of its own into the attribute before this one goes on.
+        done, _ = await asyncio.wait([measuring], timeout=_FILE_SYSTEM_TIMEOUT_S)
+        return measuring.result() if done else {}
 
     async def _look_at_page_cache(self, paths: Mapping[Path, list[Path]]) -> None:
         """For the next scrape: with thousands of logs it takes too long for this one."""

@@ -151,6 +151,52 @@ def test_the_page_cache_and_doubtful_flushes_are_told(tmp_path: Path, caplog: py
     assert "may go with the power" in caplog.text
 
 
+def test_scrapes_at_the_same_time_are_all_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Beside clients that ask and go away."""
+
+    async def leave(daemon: Daemon, number: int) -> None:
+        assert daemon.observer.address is not None
+        _, writer = await asyncio.open_connection(*daemon.observer.address)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.001 * number)
+        writer.transport.abort()
+
+    async def run() -> None:
+        async with running(observed_config(tmp_path)) as daemon:
+            for _ in range(20):
+                asked = [get(daemon, path) for path in 5 * ("/metrics", "/ready")]
+                left = [leave(daemon, number) for number in range(5)]
+                answers, _ = await asyncio.gather(asyncio.gather(*asked), asyncio.gather(*left))
+                assert {status for status, _ in answers} == {200}
+
+    asyncio.run(run())
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_a_scrape_keeps_to_the_measurement_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another scrape begins the next one after the first has ended and before the first scrape goes on."""
+    second: list[asyncio.Task[Any]] = []
+    wait = asyncio.wait
+
+    async def interrupted(tasks: Any, **options: Any) -> Any:
+        found = await wait(tasks, **options)
+        if not second:
+            second.append(asyncio.create_task(measured.observer._free_bytes([tmp_path])))
+            await asyncio.sleep(0)
+        return found
+
+    async def run() -> None:
+        nonlocal measured
+        async with running(observed_config(tmp_path / "data")) as measured:
+            monkeypatch.setattr(observer.asyncio, "wait", interrupted)
+            assert (await measured.observer._free_bytes([tmp_path])).keys() == {tmp_path}
+            assert (await second[0]).keys() == {tmp_path}
+            monkeypatch.undo()
+
+    measured: Any = None
+    asyncio.run(run())
+
+
 def test_health_and_readiness(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(observed_config(tmp_path)) as daemon:
