@@ -91,6 +91,9 @@ static void fill(pb_broker *broker, pb_event *out, pb_event_node *node)
         out->handle = address(notice);
         out->body = address(notice->text);
         out->body_length = (uint32_t)strlen(notice->text);
+        out->client_id = address(notice->peer);
+        out->client_id_length = (uint32_t)strlen(notice->peer);
+        out->connection_id = (int64_t)address(notice->kind);
         out->repeated = notice->repeated;
         return;
     }

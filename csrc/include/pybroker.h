@@ -123,11 +123,12 @@ typedef struct pb_event {
     uint64_t handle;       /* REQUEST, VERIFY: request; NOTICE: notice; the others: ticket or tag */
     int64_t offset;        /* APPENDED: base offset; OFFLINE: pb_offline; CAUGHT_UP: replica id; VERIFY: producer id;
                               REQUEST: 1 when pb_request_taken is to follow */
-    int64_t connection_id; /* REQUEST */
+    int64_t connection_id; /* REQUEST; NOTICE: the same number for all notices of one kind */
     uint64_t body; /* REQUEST: address of the body, valid until taken or answered; NOTICE: address of the text; VERIFY:
                       address of pb_verified_partition, valid until answered */
-    uint64_t client_id;        /* REQUEST: address of the client id; VERIFY: of the transactional id */
-    uint32_t body_length;      /* VERIFY: how many partitions */
+    uint64_t client_id;   /* REQUEST: address of the client id; VERIFY: of the transactional id; NOTICE: of the address
+                             of the client that it is about, valid as long as the text */
+    uint32_t body_length; /* VERIFY: how many partitions */
     uint32_t client_id_length; /* UINT32_MAX: null */
     int16_t api_key;           /* VERIFY: the producer epoch */
     int16_t api_version;

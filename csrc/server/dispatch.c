@@ -27,7 +27,8 @@ static void complain(pb_connection *connection, const char *what)
 {
     pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
     pb_counter_add(&home->counters.bad_requests, 1);
-    pb_events_notice(&home->broker->events, "closing the connection from %s: %s", connection->host, what);
+    pb_events_notice_peer(&home->broker->events, connection->host, "closing the connection from %s: %s",
+                          connection->host, what);
 }
 
 /* May a request of this API start now, given what is still in flight on the connection? */
@@ -102,12 +103,14 @@ static enum pb_frame_verdict refuse(pb_connection *connection, pb_request *reque
     const pb_request_header *header = &request->header;
     pb_counter_add(&home->counters.bad_requests, 1);
     if (error != 0)
-        pb_events_notice(&home->broker->events,
-                         "closing the connection from %s: the request header of API key %d version %d cannot be read",
-                         connection->host, header->request_api_key, header->request_api_version);
+        pb_events_notice_peer(
+            &home->broker->events, connection->host,
+            "closing the connection from %s: the request header of API key %d version %d cannot be read",
+            connection->host, header->request_api_key, header->request_api_version);
     else
-        pb_events_notice(&home->broker->events, "closing the connection from %s: %s version %d is not served",
-                         connection->host, request->api->name, header->request_api_version);
+        pb_events_notice_peer(&home->broker->events, connection->host,
+                              "closing the connection from %s: %s version %d is not served", connection->host,
+                              request->api->name, header->request_api_version);
     put_back(request);
     return PB_FRAME_REFUSE;
 }
@@ -162,10 +165,10 @@ static void starved(pb_connection *connection)
     if (told_ns != 0 && home->reactor.now_ns - told_ns < THROTTLE_TOLD_EVERY_NS)
         return;
     atomic_store_explicit(&broker->throttle_told_ns, home->reactor.now_ns, memory_order_relaxed);
-    pb_events_tell(&broker->events, PB_ABOUT_THROTTLE,
-                   "%s has to wait: connections hold %lld of the %lld bytes of pybroker.buffer.budget.bytes",
-                   connection->host, (long long)pb_pool_used_bytes(&broker->pool),
-                   (long long)broker->pool.budget_bytes);
+    pb_events_tell_peer(&broker->events, PB_ABOUT_THROTTLE, connection->host,
+                        "%s has to wait: connections hold %lld of the %lld bytes of pybroker.buffer.budget.bytes",
+                        connection->host, (long long)pb_pool_used_bytes(&broker->pool),
+                        (long long)broker->pool.budget_bytes);
 }
 
 static void closed(pb_connection *connection)

@@ -83,51 +83,114 @@ pb_event_node *pb_events_next(pb_events *events)
     return node;
 }
 
-static void put_notice(pb_events *events, enum pb_notice_subject subject, const char *text)
+/* The waiting notice that another one of its kind is folded into, or NULL where it is to wait by itself. Under
+ * `notices`. */
+static pb_notice *fold_target(const pb_events *events, const char *kind, const char *peer, const char *text)
 {
-    pthread_mutex_lock(&events->notices);
-    bool fold =
-        events->last != NULL && (strcmp(events->last->text, text) == 0 || events->notice_count >= PB_NOTICES_MAX);
-    pb_notice *notice = NULL;
-    if (fold) {
-        events->last->repeated++;
-    } else if ((notice = calloc(1, sizeof *notice)) != NULL) {
-        notice->event.kind = PB_NODE_NOTICE;
-        notice->event.error = (int32_t)subject;
-        memcpy(notice->text, text, strlen(text) + 1);
-        events->last = notice;
-        events->notice_count++;
+    pb_notice *of_kind = NULL;
+    pb_notice *of_peer = NULL;
+    int of_peer_count = 0;
+    for (pb_notice *each = events->newest; each != NULL; each = each->older) {
+        if (each->kind != kind)
+            continue;
+        if (of_kind == NULL)
+            of_kind = each;
+        if (strcmp(each->peer, peer) != 0)
+            continue;
+        if (strcmp(each->text, text) == 0)
+            return each;
+        if (of_peer == NULL)
+            of_peer = each;
+        of_peer_count++;
     }
+    if (peer[0] != '\0' && of_peer_count >= PB_NOTICES_OF_PEER_MAX)
+        return of_peer;
+    return events->notice_count >= PB_NOTICES_MAX ? of_kind : NULL;
+}
+
+static pb_notice *create(enum pb_notice_subject subject, const char *kind, const char *peer, const char *text)
+{
+    pb_notice *notice = calloc(1, sizeof *notice);
+    if (notice == NULL)
+        return NULL;
+    notice->event.kind = PB_NODE_NOTICE;
+    notice->event.error = (int32_t)subject;
+    notice->kind = kind;
+    memcpy(notice->peer, peer, strnlen(peer, sizeof notice->peer - 1));
+    memcpy(notice->text, text, strnlen(text, sizeof notice->text - 1));
+    return notice;
+}
+
+/* Under `notices`. */
+static void link_newest(pb_events *events, pb_notice *notice)
+{
+    notice->older = events->newest;
+    if (events->newest != NULL)
+        events->newest->newer = notice;
+    events->newest = notice;
+    events->notice_count++;
+}
+
+__attribute__((format(printf, 4, 0))) static void put_notice(pb_events *events, enum pb_notice_subject subject,
+                                                             const char *peer, const char *format, va_list args)
+{
+    PB_ASSERT(peer != NULL && format != NULL);
+    char text[PB_NOTICE_TEXT_BYTES];
+    vsnprintf(text, sizeof text, format, args);
+    pthread_mutex_lock(&events->notices);
+    pb_notice *notice = fold_target(events, format, peer, text);
+    bool fold = notice != NULL;
+    if (fold)
+        notice->repeated++;
+    else if ((notice = create(subject, format, peer, text)) != NULL)
+        link_newest(events, notice);
     pthread_mutex_unlock(&events->notices);
-    if (notice != NULL)
+    if (!fold && notice != NULL)
         pb_events_put(events, &notice->event);
 }
 
 void pb_events_notice(pb_events *events, const char *format, ...)
 {
-    char text[PB_NOTICE_TEXT_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    put_notice(events, PB_ABOUT_TROUBLE, "", format, args);
     va_end(args);
-    put_notice(events, PB_ABOUT_TROUBLE, text);
 }
 
 void pb_events_tell(pb_events *events, enum pb_notice_subject subject, const char *format, ...)
 {
-    char text[PB_NOTICE_TEXT_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    put_notice(events, subject, "", format, args);
     va_end(args);
-    put_notice(events, subject, text);
+}
+
+void pb_events_notice_peer(pb_events *events, const char *peer, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_notice(events, PB_ABOUT_TROUBLE, peer, format, args);
+    va_end(args);
+}
+
+void pb_events_tell_peer(pb_events *events, enum pb_notice_subject subject, const char *peer, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    put_notice(events, subject, peer, format, args);
+    va_end(args);
 }
 
 void pb_events_claim_notice(pb_events *events, pb_notice *notice)
 {
     pthread_mutex_lock(&events->notices);
-    if (events->last == notice)
-        events->last = NULL;
+    PB_ASSERT(events->notice_count > 0);
+    if (notice->newer != NULL)
+        notice->newer->older = notice->older;
+    else
+        events->newest = notice->older;
+    if (notice->older != NULL)
+        notice->older->newer = notice->newer;
     events->notice_count--;
     pthread_mutex_unlock(&events->notices);
 }

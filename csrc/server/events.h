@@ -2,7 +2,8 @@
  * From C to Python: one queue of events and one eventfd in Python's loop.
  *
  * Any thread puts; Python takes in batches. The doorbell rings only when Python may be asleep. Notices (things to log)
- * are bounded and folded: a flood of the same complaint becomes one event with a count.
+ * are bounded and folded, per kind and peer: a flood of one complaint becomes some events with a count, and the first
+ * notice of another kind is never folded into it.
  */
 #ifndef PB_SERVER_EVENTS_H
 #define PB_SERVER_EVENTS_H
@@ -15,7 +16,9 @@
 #include "io/io.h"
 
 #define PB_NOTICE_TEXT_BYTES 480
-#define PB_NOTICES_MAX 256
+#define PB_NOTICES_MAX 256       /* waiting; beyond it, one more for each kind that has none waiting */
+#define PB_NOTICES_OF_PEER_MAX 8 /* waiting, of one kind */
+#define PB_NOTICE_PEER_BYTES 46
 
 enum pb_event_node_kind {
     PB_NODE_REQUEST,
@@ -47,7 +50,10 @@ enum pb_notice_subject {
 /* A line for the log, its subject in the event's `error`. Owner: the queue, then Python until pb_notice_free. */
 typedef struct pb_notice {
     pb_event_node event;
-    uint32_t repeated;
+    struct pb_notice *older, *newer; /* among those that wait; under `notices` */
+    const char *kind;                /* its format, a literal: notices with the same one are of one kind */
+    uint32_t repeated;               /* under `notices` while it waits */
+    char peer[PB_NOTICE_PEER_BYTES]; /* the client's address that it is about; empty: about none */
     char text[PB_NOTICE_TEXT_BYTES];
 } pb_notice;
 
@@ -60,8 +66,8 @@ typedef struct pb_events {
     _Atomic int64_t rung_ns;  /* when the doorbell rang that Python has not heard yet; 0: it has */
     pb_histogram doorbell_us; /* Python's thread: from the ring to the first event taken */
     pthread_mutex_t notices;
-    pb_notice *last;      /* under `notices`: still in the queue, may be folded into */
-    int32_t notice_count; /* under `notices` */
+    pb_notice *newest;    /* under `notices`: of those that wait, which may be folded into */
+    int32_t notice_count; /* under `notices`: how many wait */
 } pb_events;
 
 int pb_events_init(pb_events *events);
@@ -73,6 +79,11 @@ void pb_events_notice(pb_events *events, const char *format, ...) __attribute__(
 /* The same about something that need not be trouble. */
 void pb_events_tell(pb_events *events, enum pb_notice_subject subject, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same about a client at the address `peer`, whose notices are bounded by themselves. */
+void pb_events_notice_peer(pb_events *events, const char *peer, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void pb_events_tell_peer(pb_events *events, enum pb_notice_subject subject, const char *peer, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Python's thread: this notice is being handed out, nothing is folded into it any more. */
 void pb_events_claim_notice(pb_events *events, pb_notice *notice);
 void pb_notice_free(pb_notice *notice);

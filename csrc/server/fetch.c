@@ -378,8 +378,9 @@ void pb_fetch_handle(pb_request *request)
         result = pb_fetch_request_read(&reader, request->header.request_api_version, &request->arena, &fetch->in);
     }
     if (result != 0) {
-        pb_events_notice(&request->home->broker->events, "closing the connection from %s: a Fetch request that %s",
-                         request->connection->host, result == -ENOMEM ? "asks for too much memory" : "cannot be read");
+        pb_events_notice_peer(&request->home->broker->events, request->connection->host,
+                              "closing the connection from %s: a Fetch request that %s", request->connection->host,
+                              result == -ENOMEM ? "asks for too much memory" : "cannot be read");
         pb_request_abandon(request);
         return;
     }

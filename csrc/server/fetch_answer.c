@@ -233,9 +233,9 @@ void pb_fetch_answer(fetch_state *fetch)
         if (is_answered(fetch, &fetch->items[i]))
             answered[count++] = &fetch->items[i];
     if (answered == NULL || fillings == NULL || fill_topics(fetch, answered, count, &out) < 0) {
-        pb_events_notice(&request->home->broker->events,
-                         "no memory for the answer to a Fetch request from %s; closing its connection",
-                         request->connection->host);
+        pb_events_notice_peer(&request->home->broker->events, request->connection->host,
+                              "no memory for the answer to a Fetch request from %s; closing its connection",
+                              request->connection->host);
         pb_request_abandon(request);
         return;
     }

@@ -86,8 +86,9 @@ void pb_produce_handle(pb_request *request)
     if (result == 0)
         result = allocate(request, state);
     if (result != 0) {
-        pb_events_notice(&request->home->broker->events, "closing the connection from %s: a Produce request that %s",
-                         request->connection->host, result == -ENOMEM ? "asks for too much memory" : "cannot be read");
+        pb_events_notice_peer(&request->home->broker->events, request->connection->host,
+                              "closing the connection from %s: a Produce request that %s", request->connection->host,
+                              result == -ENOMEM ? "asks for too much memory" : "cannot be read");
         pb_request_abandon(request);
         return;
     }

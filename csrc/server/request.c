@@ -208,9 +208,9 @@ void pb_request_finish_answer(pb_request *request, const pb_gap_filling *filling
     pb_writer *writer = &request->writer;
     size_t frame_bytes = writer->length + writer->gap_bytes - sizeof(int32_t);
     if (writer->error != 0 || frame_bytes > INT32_MAX || !lay_out(request, fillings, count)) {
-        pb_events_notice(&request->home->broker->events,
-                         "no memory for the answer to a %s request from %s; closing its connection", request->api->name,
-                         request->connection->host);
+        pb_events_notice_peer(&request->home->broker->events, request->connection->host,
+                              "no memory for the answer to a %s request from %s; closing its connection",
+                              request->api->name, request->connection->host);
         pb_request_abandon(request);
         return;
     }
@@ -264,16 +264,16 @@ static void tell_slow(pb_request *request)
     home->slow_told_ns = home->reactor.now_ns;
     pb_slice client = request->header.client_id;
     int length = client.length < 0 ? 0 : client.length < CLIENT_ID_TOLD_BYTES ? client.length : CLIENT_ID_TOLD_BYTES;
-    pb_events_tell(&home->broker->events, PB_ABOUT_SLOW_REQUEST,
-                   "%s version %d of client '%.*s' at %s took %lld ms: in the queue %lld, local %lld, waiting %lld, "
-                   "sending %lld",
-                   request->api->name, request->header.request_api_version, length,
-                   length > 0 ? (const char *)client.data : "", request->connection->host,
-                   us_between(request, PB_AT_RECEIVED, PB_AT_SENDING) / 1000LL,
-                   us_between(request, PB_AT_RECEIVED, PB_AT_STARTED) / 1000LL,
-                   us_between(request, PB_AT_STARTED, PB_AT_LOCAL_DONE) / 1000LL,
-                   us_between(request, PB_AT_LOCAL_DONE, PB_AT_READY) / 1000LL,
-                   us_between(request, PB_AT_READY, PB_AT_SENDING) / 1000LL);
+    pb_events_tell_peer(
+        &home->broker->events, PB_ABOUT_SLOW_REQUEST, request->connection->host,
+        "%s version %d of client '%.*s' at %s took %lld ms: in the queue %lld, local %lld, waiting %lld, "
+        "sending %lld",
+        request->api->name, request->header.request_api_version, length, length > 0 ? (const char *)client.data : "",
+        request->connection->host, us_between(request, PB_AT_RECEIVED, PB_AT_SENDING) / 1000LL,
+        us_between(request, PB_AT_RECEIVED, PB_AT_STARTED) / 1000LL,
+        us_between(request, PB_AT_STARTED, PB_AT_LOCAL_DONE) / 1000LL,
+        us_between(request, PB_AT_LOCAL_DONE, PB_AT_READY) / 1000LL,
+        us_between(request, PB_AT_READY, PB_AT_SENDING) / 1000LL);
 }
 
 static void measure(pb_request *request)

@@ -15,8 +15,9 @@ static void tell(pb_request *request, const char *quota, int32_t wait_ms)
     atomic_store_explicit(&broker->quota_told_ns, home->reactor.now_ns, memory_order_relaxed);
     pb_slice client = request->header.client_id;
     int length = client.length < 0 ? 0 : client.length < CLIENT_ID_TOLD_BYTES ? client.length : CLIENT_ID_TOLD_BYTES;
-    pb_events_tell(&broker->events, PB_ABOUT_THROTTLE, "client '%.*s' at %s has to wait %d ms: it is over its quota %s",
-                   length, length > 0 ? (const char *)client.data : "", request->connection->host, wait_ms, quota);
+    pb_events_tell_peer(&broker->events, PB_ABOUT_THROTTLE, request->connection->host,
+                        "client '%.*s' at %s has to wait %d ms: it is over its quota %s", length,
+                        length > 0 ? (const char *)client.data : "", request->connection->host, wait_ms, quota);
 }
 
 static int32_t take(pb_request *request, enum pb_quota_kind kind, int64_t bytes)

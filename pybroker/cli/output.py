@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from pybroker.observability.log_bounds import one_line, safe_json
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -38,7 +40,7 @@ def print_heading(name: str, text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One line."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(safe_json(json.dumps(value, ensure_ascii=False)))
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -85,5 +87,5 @@ def _text(value: Any, thousands: str) -> str:
         case list() | tuple():
             return ",".join(map(str, value)) or "-"
         case _:
-            # A tab or a line feed in a name would make another column of it.
-            return str(value).replace("\t", "\\t").replace("\n", "\\n")
+            # A tab or a line feed in a name would make another column of it, and an escape would drive the terminal.
+            return one_line(str(value)).replace("\t", "\\t")

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+from pybroker.observability.log_bounds import bounded_fields, message_of
 from pybroker.values import Value
 
 KINDS: Mapping[str, str] = {
@@ -39,6 +40,11 @@ def event_of(record: logging.LogRecord) -> tuple[str, Mapping[str, str | int]] |
     """What `event` said of a line; None for one that tells of no event."""
     found: tuple[str, Mapping[str, str | int]] | None = getattr(record, _ATTRIBUTE, None)
     return found
+
+
+def forget_event(record: logging.LogRecord) -> None:
+    """Make a line tell of no event."""
+    record.__dict__.pop(_ATTRIBUTE, None)
 
 
 class Event(Value):
@@ -77,7 +83,8 @@ class EventLog(logging.Handler):
             return
         kind, fields = found
         self._counts[kind] += 1
-        self._events.append(Event(next(self._numbers), record.created, kind, record.getMessage(), fields))
+        text, kept = message_of(record), bounded_fields(fields)
+        self._events.append(Event(next(self._numbers), record.created, kind, text, kept))
 
     def counts(self) -> dict[str, int]:
         """Events since the start, by kind, those no longer kept included."""

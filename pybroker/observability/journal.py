@@ -16,11 +16,11 @@ import struct
 import sys
 
 from pybroker.observability.event_log import event_of
+from pybroker.observability.log_bounds import bounded_fields, one_line, traceback_of
 
 SOCKET_PATH = "/run/systemd/journal/socket"
 _STREAM_VARIABLE = "JOURNAL_STREAM"
 _IDENTIFIER = "pybroker"
-_FORMATTER = logging.Formatter()
 
 
 def is_standard_error() -> bool:
@@ -37,9 +37,9 @@ def is_standard_error() -> bool:
 
 def fields_of(record: logging.LogRecord) -> dict[str, str]:
     """A line as fields: the journal's own, and those of an event as PYBROKER_<NAME>."""
-    message = record.getMessage()
-    if record.exc_info:
-        message = f"{message}\n{_FORMATTER.formatException(record.exc_info)}"
+    message = one_line(record.getMessage())
+    if (exception := traceback_of(record)) is not None:
+        message = f"{message}\n{exception}"
     fields = {
         "MESSAGE": message,
         "PRIORITY": _priority(record.levelno),
@@ -54,7 +54,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, str]:
     if event is not None:
         kind, values = event
         fields["PYBROKER_EVENT"] = kind
-        fields |= {f"PYBROKER_{name.upper()}": str(value) for name, value in values.items()}
+        fields |= {f"PYBROKER_{name.upper()}": str(value) for name, value in bounded_fields(values).items()}
     return fields
 
 

@@ -10,10 +10,15 @@ import contextlib
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 
 from pybroker.observability.event_log import event_of
+from pybroker.observability.log_bounds import bounded_fields, one_line, traceback_of
+from pybroker.observability.log_limit import LimitedHandler
 from pybroker.observability.standard_streams import STANDARD_ERROR, was_closed
+
+logger = logging.getLogger(__name__)
 
 FORMATS = ("auto", "text", "json", "journal")
 """`auto`: journal where standard error is systemd's journal, or was closed and there is a journal; else text."""
@@ -22,21 +27,21 @@ FORMATS = ("auto", "text", "json", "journal")
 _COLOURS = {logging.DEBUG: "\x1b[32m", logging.INFO: "\x1b[32m", logging.WARNING: "\x1b[33m"}
 _COLOUR_OF_ERRORS = "\x1b[31;1m"
 _COLOUR_ENDS = "\x1b[0m"
-_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) != "\t"}
-
-
-def one_line(text: str) -> str:
-    """The text of a line without what would begin another one, or drive a terminal: a client chooses its own name, and
-    that of its group, and must not write lines of its own into the log with them."""
-    return text.translate(_CONTROLS)
+_INDENT = "    "
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time in UTC, level, message, logger; the exception below it."""
+    """A line for people: time in UTC, level, message, logger; the traceback below it, indented so that no text in it
+    can pass for a line of the log."""
 
     def __init__(self, *, coloured: bool) -> None:
         super().__init__()
         self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage()
+        lines = (traceback_of(record) or "").splitlines()
+        return "".join((self.formatMessage(record), *(f"\n{_INDENT}{line}" for line in lines)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         time = _utc(record).isoformat(timespec="milliseconds").removesuffix("+00:00")
@@ -62,21 +67,43 @@ class JsonFormatter(logging.Formatter):
         }
         event = event_of(record)
         if event is not None:
-            line["event"], line["fields"] = event[0], dict(event[1])
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["event"], line["fields"] = event[0], bounded_fields(event[1])
+        if (exception := traceback_of(record)) is not None:
+            line["exception"] = exception
         return json.dumps(line)
 
 
 def configure_logging(level: int = logging.INFO, log_format: str = "auto") -> None:
     """Send every logger's lines where `log_format`, one of FORMATS, says; colours only for a terminal. At start, and to
-    begin anew. OSError when there is no journal to send them to; then nothing changes."""
+    begin anew. Lines are bounded in length, and in number per kind and peer. OSError when there is no journal to send
+    them to; then nothing changes."""
     root = logging.getLogger()
-    before, root.handlers[:] = root.handlers[:], [_make_handler(log_format)]
+    before, root.handlers[:] = root.handlers[:], [LimitedHandler(_make_handler(log_format))]
     for handler in before:
         handler.close()
     root.setLevel(level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def log_what_python_prints() -> None:
+    """Send to the log what the interpreter would print beside it, without any bound: warnings, and exceptions that end
+    a thread or that nobody can catch. For a process that is a broker and nothing else."""
+    logging.captureWarnings(True)
+    threading.excepthook = _on_thread_end
+    sys.unraisablehook = _on_unraisable
+
+
+def _on_thread_end(ended: threading.ExceptHookArgs) -> None:
+    if ended.exc_type is SystemExit or ended.exc_value is None:
+        return
+    name = None if ended.thread is None else ended.thread.name
+    logger.critical("thread %s ended by a defect", name, exc_info=ended.exc_value)
+
+
+def _on_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    text = unraisable.err_msg or "exception ignored in"
+    # The object's own words may fail, or be long; its type says enough.
+    logger.error("%s: %s", text, type(unraisable.object).__name__, exc_info=unraisable.exc_value)
 
 
 def _make_handler(log_format: str) -> logging.Handler:

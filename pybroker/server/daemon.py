@@ -31,6 +31,7 @@ from pybroker.metadata.registration import NO_BROKER_EPOCH, Registration
 from pybroker.native.broker import BrokerOptions, NativeBroker
 from pybroker.observability import process
 from pybroker.observability.event_log import EventLog
+from pybroker.observability.log_limit import LIMIT
 from pybroker.profiles import Profile
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.protocol.errors import ErrorCode
@@ -177,6 +178,7 @@ class Daemon:
         scrub.start()
         self._stack.push_async_callback(scrub.stop)
         self.observed.phase = SERVING
+        LIMIT.serving = True
         if self.observer.refusal is not None:
             logger.info("%s", self.observer.refusal)
 

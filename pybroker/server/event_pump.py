@@ -33,6 +33,8 @@ from pybroker.native.broker import (
     read_verified_partitions,
 )
 from pybroker.observability import event_log
+from pybroker.observability.log_bounds import shorten
+from pybroker.observability.log_limit import caused_by, current_peer
 from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import Message
@@ -49,9 +51,10 @@ _MAX_KNOWN_HOSTS = 4096
 #: A request is decoded in one go, at up to 0.3 s a MiB, during which no other is served. The largest that make sense,
 #: the assignment of a group with 10,000 members or the offsets of as many partitions, stay below.
 _MAX_REQUEST_BYTES = 8 << 20
+_CLIENT_ID_BYTES = 256
 _UTF_8 = ("utf-8", "replace")
-_NOTICES: Mapping[int, tuple[int, dict[str, Any] | None]] = {
-    NOTICE_TROUBLE: (logging.WARNING, None),
+_NOTICES: Mapping[int, tuple[int, dict[str, Any]]] = {
+    NOTICE_TROUBLE: (logging.WARNING, {}),
     NOTICE_SLOW_REQUEST: (logging.WARNING, event_log.event("slow_request")),
     NOTICE_ROLL: (logging.INFO, event_log.event("roll")),
     NOTICE_THROTTLE: (logging.WARNING, event_log.event("throttle")),
@@ -92,6 +95,7 @@ class EventPump:
         early, self._early = self._early or [], None
         for event in early:
             self._serve(event)
+        current_peer.set("")
 
     async def stop(self) -> None:
         """Close the connections of requests that wait, and from now on of those that come. Appends still finish."""
@@ -122,6 +126,8 @@ class EventPump:
                 self._handle(event)
             except Exception:  # a defect; the events behind this one must not be lost with it
                 logger.exception("an event of kind %d could not be handled", event[0])
+            finally:
+                current_peer.set("")
         return found
 
     def _handle(self, event: RawEvent) -> None:
@@ -164,11 +170,13 @@ class EventPump:
         )
 
     def _log_notice(self, event: RawEvent) -> None:
+        # Its memory goes with the text.
+        peer = read_bytes(event[6], event[8]).decode(*_UTF_8)
         text = self._native.take_notice(event[2], event[5])
         level, extra = _NOTICES[event[1]]
         if event[13] > 0:
-            text = f"{text} (and {event[13]} times more)"
-        logger.log(level, "%s", text, extra=extra)
+            text = f"{text} (and {event[13]} more like it)"
+        logger.log(level, "%s", text, extra={**extra, **caused_by(peer, event[4])})
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -184,6 +192,8 @@ class EventPump:
             return
         client_id = None if client_length == NULL_LENGTH else read_bytes(client, client_length).decode(*_UTF_8)
         host = self._hosts.get(connection) or self._find_host(connection, handle)
+        # What is logged until the request is answered, by tasks that it begins as well, is of this client.
+        current_peer.set(host)
         name = self._listeners[listener]
         context = RequestContext(key, version, correlation, client_id, host, name, _PRINCIPAL, connection)
         if length > _MAX_REQUEST_BYTES:
@@ -307,7 +317,8 @@ def _error_body(context: RequestContext, error: KafkaError) -> bytes | None:
 
 
 def _described(context: RequestContext) -> str:
+    client = None if context.client_id is None else shorten(context.client_id, _CLIENT_ID_BYTES)
     return (
-        f"{context.client_host} (client {context.client_id!r}, connection {context.connection_id}): request of API "
+        f"{context.client_host} (client {client!r}, connection {context.connection_id}): request of API "
         f"{context.api_key} version {context.api_version}"
     )

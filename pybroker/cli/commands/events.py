@@ -17,7 +17,7 @@ import click
 
 from pybroker.cli.common import EXIT_INTERRUPTED, address_of, fail
 from pybroker.observability.event_log import KINDS
-from pybroker.observability.logging import one_line
+from pybroker.observability.log_bounds import one_line
 
 _DEFAULT_ADDRESS = "127.0.0.1:9404"
 _TIMEOUT_S = 10.0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pybroker.observability.logging import configure_logging
+from pybroker.observability.logging import configure_logging, log_what_python_prints
 from pybroker.observability.standard_streams import STANDARD_ERROR, was_closed
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
     try:
         config = BrokerConfig.load(properties, overrides)
         apply_log_settings(config, log_format)
+        log_what_python_prints()
         profile = load_profile(config)
     except ConfigError as error:
         _tell_why(str(error))

@@ -34,6 +34,12 @@ READY = Metric("pybroker_ready", "gauge", "1 while the broker serves clients, as
 CONTROL_LOOP_SECONDS = Metric(
     "pybroker_control_loop_delay_seconds", "gauge", "How long this scrape waited until the control loop took it up."
 )
+LOG_LINES_LEFT_OUT = Metric(
+    "pybroker_log_lines_left_out_total",
+    "counter",
+    "Lines that the log was spared because a peer or a loop had caused many like them; a summary counts them there.",
+    ("level",),
+)
 EVENTS = Metric("pybroker_events_total", "counter", "Events that `pybroker events` shows.", ("kind",))
 
 # ---- clients -----------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def _values(out: Exposition, values: Iterable[tuple[Metric, float]]) -> None:
 def _add_broker(out: Exposition, snapshot: Snapshot) -> None:
     out.add(c.INFO, [(labels(**snapshot.info), 1)])
     _values(out, [(c.READY, int(snapshot.is_serving)), (c.CONTROL_LOOP_SECONDS, round(snapshot.delay_s, 6))])
+    out.add(c.LOG_LINES_LEFT_OUT, [(labels(level=level), count) for level, count in snapshot.left_out_lines.items()])
     out.add(c.EVENTS, [(labels(kind=kind), count) for kind, count in snapshot.event_counts.items()])
 
 

@@ -24,6 +24,7 @@ from pybroker.native.metrics import (
 )
 from pybroker.native.partition import PartitionState
 from pybroker.native.rings import RingStats, ring_stats
+from pybroker.observability.log_limit import LIMIT
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.server.observe.observed import SERVING, Observed
@@ -70,6 +71,8 @@ class Snapshot:
     request_times: dict[int, list[Distribution]]
     rings: RingStats
     event_counts: dict[str, int]
+    #: By level.
+    left_out_lines: dict[str, int]
     delay_s: float = 0.0
     directories: list[DirectoryView] = field(default_factory=list)
     #: Of every open log.
@@ -103,6 +106,7 @@ class Collector:
             request_times=read_request_times(observed.native),
             rings=ring_stats(observed.native),
             event_counts=observed.events.counts(),
+            left_out_lines=dict(LIMIT.left_out_counts),
             has_controller=not observed.config.joins_quorum,
         )
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from pybroker.observability import journal
 from pybroker.observability.event_log import event
+from pybroker.observability.log_limit import LimitedHandler
 from pybroker.observability.logging import JsonFormatter, TextFormatter, configure_logging
 
 
@@ -55,7 +57,7 @@ def test_text_lines_are_for_people() -> None:
     assert coloured == "2023-11-14T22:13:20.250Z [\x1b[33mwarning \x1b[0m] a roll [pybroker.test]"
     first, *rest = TextFormatter(coloured=False).format(failed()).splitlines()
     assert first.endswith("[error   ] it failed [pybroker.test]")
-    assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
+    assert (rest[0], rest[-1]) == ("    Traceback (most recent call last):", "    ValueError: broken")
 
 
 def test_a_client_writes_no_lines_of_its_own() -> None:
@@ -105,6 +107,35 @@ def test_the_journal_gets_fields(tmp_path: Path) -> None:
         handler.close()
 
 
+def test_what_python_prints_by_itself_goes_to_the_log(tmp_path: Path) -> None:
+    script = """
+import threading, warnings
+from pybroker.observability.logging import configure_logging, log_what_python_prints
+
+class Broken:
+    def __del__(self):
+        raise ValueError("\\x1b unraisable")
+
+def fail():
+    raise ValueError("x" * 100_000)
+
+configure_logging()
+log_what_python_prints()
+warnings.warn("warned")
+Broken()
+thread = threading.Thread(target=fail, name="failing")
+thread.start()
+thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    lines = done.stderr.splitlines()
+    assert all(line[:4].isdigit() or line.startswith("    ") for line in lines)
+    assert [text for text in lines if "warned" in text]
+    assert r"\x1b unraisable" in done.stderr
+    assert "thread failing ended by a defect" in done.stderr
+    assert len(done.stderr) < 10_000
+
+
 def test_the_journal_is_known_by_device_and_inode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with open(tmp_path / "stream", "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
@@ -126,6 +157,8 @@ def test_without_a_journal_it_cannot_be_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(journal, "is_standard_error", lambda: True)
     try:
         configure_logging()
-        assert type(logging.getLogger().handlers[0]) is logging.StreamHandler, "nobody asked for one"
+        (handler,) = logging.getLogger().handlers
+        assert isinstance(handler, LimitedHandler)
+        assert type(handler.inner) is logging.StreamHandler, "nobody asked for one"
     finally:
         logging.getLogger().handlers[:] = before

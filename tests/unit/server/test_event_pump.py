@@ -22,6 +22,7 @@ from pybroker.native.broker import (
     NULL_LENGTH,
     RawEvent,
 )
+from pybroker.observability.log_limit import caused_by, current_peer
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, RequestContext
@@ -50,12 +51,19 @@ class FakeNative:
         os.write(self._write_fd, b"x")
 
     def request(
-        self, handle: int, body: bytes, *, api_key: int = HEARTBEAT, version: int = 4, connection: int = 1
+        self,
+        handle: int,
+        body: bytes,
+        *,
+        api_key: int = HEARTBEAT,
+        version: int = 4,
+        connection: int = 1,
+        client: bytes = b"me",
     ) -> None:
-        memory, client = ffi.from_buffer(body), ffi.from_buffer(b"me")
-        self._kept += [memory, client]
-        addresses = [int(ffi.cast("uintptr_t", each)) for each in (memory, client)]
-        self.put(EVENT_REQUEST, 0, handle, 0, connection, *addresses, len(body), 2, api_key, version, 9, 0)
+        kept = ffi.from_buffer(body), ffi.from_buffer(client)
+        self._kept += kept
+        addresses = [int(ffi.cast("uintptr_t", each)) for each in kept]
+        self.put(EVENT_REQUEST, 0, handle, 0, connection, *addresses, len(body), len(client), api_key, version, 9, 0)
 
     def take_events(self) -> Iterator[RawEvent]:
         if self.events:
@@ -382,7 +390,53 @@ def test_other_events(caplog: pytest.LogCaptureFixture) -> None:
         assert replicas.followed == [(3, 1, 500)]
 
     pumped(handler, scenario)
-    assert "notice 4 (and 6 times more)" in caplog.text
+    assert "notice 4 (and 6 more like it)" in caplog.text
+
+
+def test_the_log_knows_whose_request_a_line_is_about(caplog: pytest.LogCaptureFixture) -> None:
+    """While it is handled, after a wait and in its task; and which client and kind a notice of the data plane has."""
+    peers: list[str] = []
+    opened = asyncio.Event()
+
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        peers.append(current_peer.get())
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_result, None)
+        await future
+        peers.append(current_peer.get())
+        await opened.wait()
+        peers.append(current_peer.get())
+        return m.HeartbeatResponse()
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        peer = ffi.from_buffer(b"10.0.0.2")
+        native.request(1, BODY)
+        native.put(EVENT_NOTICE, 0, 4, 0, 4711, 0, int(ffi.cast("uintptr_t", peer)), 0, len(peer))
+        await turns()
+        opened.set()
+        await turns()
+        assert list(native.replies) == [1]
+
+    pumped(handler, scenario)
+    assert peers == ["10.0.0.1"] * 3
+    (notice,) = [each for each in caplog.records if each.getMessage() == "notice 4"]
+    assert caused_by("10.0.0.2", 4711).items() <= vars(notice).items()
+    assert current_peer.get() == ""
+
+
+def test_a_long_client_id_does_not_hide_what_was_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
+        raise AssertionError("never called")
+
+    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
+        native.request(1, b"\x01", client=b"x" * 32_767)
+        await turns()
+        assert native.closed == [1]
+
+    pumped(handler, scenario)
+    (line,) = caplog.records
+    assert len(line.getMessage()) < 1024
+    assert "bytes)', connection 1): request of API 12 version 4: malformed request" in line.getMessage()
 
 
 @pytest.mark.parametrize("in_a_task", [False, True])

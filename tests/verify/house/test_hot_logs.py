@@ -22,7 +22,7 @@ from pybroker.testing.crash.log_steps import OVERRIDES, LogSteps
 from pybroker.testing.crash.record_load import Ledger, Place, RecordCheck, RecordLoad
 
 TIMEOUT_S = 60
-LOST = re.compile(r"(\d+) tail rings in \S+ were removed or replaced(?:.*\(and (\d+) times more\))?")
+LOST = re.compile(r"(\d+) tail rings in \S+ were removed or replaced(?:.*\(and (\d+) more like it\))?")
 
 
 @pytest.fixture
