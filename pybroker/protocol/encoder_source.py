@@ -18,6 +18,12 @@ from pybroker.protocol.uuids import ZERO_UUID
 
 # One byte of compact length holds up to 126 (it is the length plus one, and 127 is the largest one-byte varint).
 ONE_BYTE_LENGTH = 127
+ERROR_TEXT_SUFFIX = "ErrorMessage"
+
+
+def _encoded(value: str, field: FieldDef) -> str:
+    """An expression for the bytes of a string. Error texts repeat what clients sent, and are cut to what fits."""
+    return f"error_text({value})" if field.name.endswith(ERROR_TEXT_SUFFIX) else f"{value}.encode()"
 
 
 class EncoderSource:
@@ -204,7 +210,7 @@ class EncoderSource:
         value = out.fresh("v")
         out.line(f"{value} = {expression}")
         self._null_or(value, field, False, nullable, "h")
-        out.line(f"{value} = {value}.encode()")
+        out.line(f"{value} = {_encoded(value, field)}")
         self._emit("h", f"len({value})", value)
         out.indent -= 1
 
@@ -220,7 +226,7 @@ class EncoderSource:
             out.indent -= 1
             out.line("else:")
             out.indent += 1
-        out.line(f"{value} = {value}.encode()")
+        out.line(f"{value} = {_encoded(value, field)}")
         out.line(f"{length} = len({value})")
         out.line(f"if {length} < {ONE_BYTE_LENGTH}: {self._write}({self._packed('B', f'{length} + 1', value + tail)})")
         prefix = f"string_prefix({length}, {field.name!r}) + {value}{tail}"
@@ -303,6 +309,7 @@ def generate_encoder(message: MessageDef, version: int, message_class: type[Any]
         "ZERO_UUID": ZERO_UUID,
         "uvarint": runtime.uvarint,
         "string_prefix": runtime.string_prefix,
+        "error_text": runtime.error_text,
         "fail_null": runtime.fail_null,
         "fail_uuid": runtime.fail_uuid,
         "fail_unsupported": runtime.fail_unsupported,

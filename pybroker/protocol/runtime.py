@@ -78,6 +78,22 @@ def string_prefix(length: int, field_name: str) -> bytes:
     return uvarint(length + 1)
 
 
+def error_text(text: str) -> bytes:
+    """The bytes of an error text, cut at a character where they are more than a string can have. Names that are no
+    UTF-8, as paths may be, are written with question marks."""
+    return cut_utf8(text.encode(errors="replace"), MAX_STRING_BYTES)
+
+
+def cut_utf8(data: bytes, most_bytes: int) -> bytes:
+    """UTF-8 of at most so many bytes, cut at a character."""
+    if len(data) <= most_bytes:
+        return data
+    end = most_bytes
+    while data[end] & 0xC0 == 0x80:  # a character's second byte, or a later one
+        end -= 1
+    return data[:end]
+
+
 def read_string_length(buffer: bytes, position: int, first: int, field_name: str) -> tuple[int, int]:
     """Length plus one of a compact string whose prefix has several bytes."""
     length, position = read_uvarint(buffer, position, first)

@@ -37,7 +37,7 @@ from pybroker.observability.log_bounds import shorten
 from pybroker.observability.log_limit import caused_by, current_peer
 from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
-from pybroker.protocol.runtime import Message
+from pybroker.protocol.runtime import MAX_STRING_BYTES, Message, cut_utf8
 from pybroker.server.add_partitions_to_txn_manager import Verification
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.apis.api_versions import unsupported_version_body
@@ -52,6 +52,7 @@ _MAX_KNOWN_HOSTS = 4096
 #: the assignment of a group with 10,000 members or the offsets of as many partitions, stay below.
 _MAX_REQUEST_BYTES = 8 << 20
 _CLIENT_ID_BYTES = 256
+_MOST_BYTES_PER_CHARACTER = 4
 _UTF_8 = ("utf-8", "replace")
 _NOTICES: Mapping[int, tuple[int, dict[str, Any]]] = {
     NOTICE_TROUBLE: (logging.WARNING, {}),
@@ -190,7 +191,7 @@ class EventPump:
         if key == _API_VERSIONS_KEY and not api.min_version <= version <= api.max_version:
             self._native.reply(handle, unsupported_version_body(api))
             return
-        client_id = None if client_length == NULL_LENGTH else read_bytes(client, client_length).decode(*_UTF_8)
+        client_id = None if client_length == NULL_LENGTH else _client_id(read_bytes(client, client_length))
         host = self._hosts.get(connection) or self._find_host(connection, handle)
         # What is logged until the request is answered, by tasks that it begins as well, is of this client.
         current_peer.set(host)
@@ -314,6 +315,14 @@ def _error_body(context: RequestContext, error: KafkaError) -> bytes | None:
         return None if body == kind().encode(context.api_version) else body
     except ProtocolError:
         return None
+
+
+def _client_id(data: bytes) -> str:
+    """As Kafka reads it. Bytes that are no UTF-8 become longer, and answers and records repeat the id."""
+    text = data.decode(*_UTF_8)
+    if len(text) <= MAX_STRING_BYTES // _MOST_BYTES_PER_CHARACTER:
+        return text
+    return cut_utf8(text.encode(), MAX_STRING_BYTES).decode()
 
 
 def _described(context: RequestContext) -> str:

@@ -21,6 +21,7 @@ from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.runtime import MAX_STRING_BYTES, cut_utf8
 
 _LOG = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def _join_new(state: ShardState, group: ClassicGroup, request: Join) -> Outcome:
         return request.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
     instance_id = request.group_instance_id
     prefix = request.client_id if instance_id is None else instance_id
-    member_id = f"{prefix}-{state.new_suffix()}"
+    member_id = _new_member_id(prefix, state.new_suffix())
     if instance_id is not None:
         if instance_id in group.static_members:
             return _replace_static_member(state, group, request, member_id)
@@ -103,6 +104,12 @@ def _join_new(state: ShardState, group: ClassicGroup, request: Join) -> Outcome:
     group.pending_join_member_ids.add(member_id)
     state.timers.schedule((SESSION, group.group_id, member_id), state.clock.monotonic_ms() + request.session_timeout_ms)
     return request.refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+
+def _new_member_id(prefix: str, suffix: str) -> str:
+    """A prefix that is as long as a string can be leaves no room for what makes the id unique, so it is cut."""
+    room_bytes = MAX_STRING_BYTES - len(suffix) - 1
+    return f"{cut_utf8(prefix.encode(), room_bytes).decode()}-{suffix}"
 
 
 def _join_existing(state: ShardState, group: ClassicGroup, request: Join) -> Outcome:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import pickle
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pybroker.protocol import definitions
 from pybroker.protocol import messages as m
+from pybroker.protocol.definitions import StructDef
 from pybroker.protocol.errors import ProtocolError
+from pybroker.protocol.runtime import MAX_STRING_BYTES
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.testing.random_messages import RandomMessages
 
@@ -201,6 +205,66 @@ def test_a_value_the_version_lacks() -> None:
 def test_values_that_cannot_be_encoded(message: m.Message, version: int, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
         message.encode(version)
+
+
+def with_error_text(definition: StructDef, owner: Any, kind: Any, version: int, text: str) -> Any | None:
+    """A struct whose error texts, and those of structs in it, are `text`; None where it has no place for one."""
+    values = {}
+    for field in definition.fields:
+        if version not in field.versions:
+            continue
+        if field.type == "string" and field.name.endswith("ErrorMessage"):
+            values[field.attribute] = text
+        elif field.struct is not None:
+            inner = with_error_text(field.struct, owner, getattr(owner, field.struct.name), version, text)
+            if inner is not None:
+                values[field.attribute] = [inner] if field.is_array else inner
+    return kind(**values) if values else None
+
+
+def error_texts_of(definition: StructDef, struct: Any, version: int) -> Iterator[str]:
+    for field in definition.fields:
+        value = getattr(struct, field.attribute)
+        if version not in field.versions or value is None:
+            continue
+        if field.type == "string" and field.name.endswith("ErrorMessage") and value:
+            yield value
+        elif field.struct is not None:
+            for each in value if field.is_array else [value]:
+                yield from error_texts_of(field.struct, each, version)
+
+
+@pytest.mark.parametrize("character", ["x", "é", "€", "😀"])
+def test_error_texts_of_every_response_are_cut_to_what_fits(character: str) -> None:
+    """Whatever a text repeats: at every version of every response that has a place for one."""
+    checked_count = 0
+    text = "!" + character * 40_000
+    for definition in definitions.all_messages():
+        if definition.kind != "response" or not definition.versions:
+            continue
+        kind: Any = getattr(m, definition.name)
+        for version in range(definition.versions.lowest, definition.versions.highest + 1):
+            message = with_error_text(definition.body, kind, kind, version, text)
+            if message is None:
+                continue
+            decoded, _ = kind.decode(version, message.encode(version))
+            for found in error_texts_of(definition.body, decoded, version):
+                assert text.startswith(found)
+                assert MAX_STRING_BYTES - 4 < len(found.encode()) <= MAX_STRING_BYTES
+                checked_count += 1
+    assert checked_count > 100
+
+
+def test_error_texts_that_fit_stay_and_what_is_no_text_is_written_all_the_same() -> None:
+    for text, expected in (("", ""), ("a" * 32_767, "a" * 32_767), ("/data/\udcff", "/data/?"), (None, None)):
+        message = m.AddRaftVoterResponse(error_message=text)
+        decoded, _ = m.AddRaftVoterResponse.decode(0, message.encode(0))
+        assert decoded.error_message == expected
+
+
+def test_other_strings_are_not_cut() -> None:
+    with pytest.raises(ProtocolError, match="32768 bytes"):
+        m.DescribeGroupsRequest(groups=["x" * 32_768]).encode(5)
 
 
 def test_lookups() -> None:
