@@ -99,7 +99,8 @@ class LineLimit:
     def _kind_of(self, record: logging.LogRecord) -> _Kind:
         # A message without values may be made of them, and would be a kind of its own each time.
         template = record.msg if record.args else None
-        key = (record.name, record.pathname, record.lineno, template, getattr(record, _KIND, 0))
+        place = (record.name, record.pathname, record.lineno)
+        key: tuple[object, ...] = (*place, template, getattr(record, _KIND, 0))
         if key not in self._kinds and len(self._kinds) >= _MOST_KINDS:
             key = ()
         kind = self._kinds.get(key)

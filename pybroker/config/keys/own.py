@@ -108,6 +108,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         honoured=True,
     ),
     ConfigKey(
+        "pybroker.group.members.max.bytes",
+        ConfigType.LONG,
+        str(256 << 20),
+        Importance.MEDIUM,
+        "The memory that members of all groups may take: metadata, assignments, names. Beyond it a JoinGroup or SyncGroup "
+        "gets GROUP_MAX_SIZE_REACHED; the last quarter is for those of up to 64 KiB.",
+        Range(1 << 20),
+        honoured=True,
+    ),
+    ConfigKey(
         "pybroker.slow.request.ms",
         ConfigType.LONG,
         "1000",

@@ -20,6 +20,7 @@ from typing import Any
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.join import Join, join
+from pybroker.coordinator.group.memory import GroupMemory
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
@@ -59,6 +60,7 @@ class GroupCoordinator:
         self._writer = writer
         self._clock = clock
         self._new_suffix = new_suffix
+        self._memory = GroupMemory(settings.members_max_bytes)
         self._shards: dict[int, Shard] = {}
         #: Those of before that are not closed yet, by partition.
         self._closing: dict[int, list[Shard]] = {}
@@ -122,7 +124,9 @@ class GroupCoordinator:
         if present is not None:
             present.unload()
             closing = [*closing, present]
-        fresh = Shard(partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix)
+        fresh = Shard(
+            partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix, self._memory
+        )
         self._shards[partition] = fresh
         # What a shard of before had queued may be appended still, and would be in that one's state alone.
         fresh.begin_load(self._loaded, tuple(closing))
@@ -360,7 +364,8 @@ class GroupCoordinator:
     async def statistics(self, most_offsets: int) -> GroupStatistics:
         """Groups and offsets of all readable shards; of the offsets themselves no more than `most_offsets`. The loop
         goes round between shards."""
-        found = GroupStatistics(most_offsets)
+        memory = self._memory
+        found = GroupStatistics(most_offsets, memory.held_bytes, memory.limit_bytes, memory.refused_count)
         for one in self._active(ShardStatus.READABLE):
             if one.state.groups or one.state.offsets.group_ids():
                 found.add(one.state)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pybroker.coordinator.group import consumer_protocol
+from pybroker.coordinator.group.memory import GroupMemory, pending_bytes
 from pybroker.coordinator.group.state import VALID_PREVIOUS_STATES, GroupState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
+    from pybroker.coordinator.outcome import CoordinatorRecord, Outcome
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,15 +29,18 @@ class ClassicGroup:
 
     Invariants: a member is in `members` or in `pending_join_member_ids`, never in both; `leader_id` names a member
     unless the group has none; `static_members` maps exactly the members that have an instance id;
-    `awaiting_join_count` is the number of members whose JoinGroup is parked.
+    `awaiting_join_count` is the number of members whose JoinGroup is parked; `held_bytes` is what members, pending
+    members and records that are being appended take, and part of `memory.held_bytes` while the group is in a shard.
     """
 
     __slots__ = (
         "awaiting_join_count",
         "generation_id",
         "group_id",
+        "held_bytes",
         "leader_id",
         "members",
+        "memory",
         "new_member_added",
         "pending_join_member_ids",
         "pending_sync_member_ids",
@@ -75,6 +80,52 @@ class ClassicGroup:
         self.awaiting_join_count = 0
         self.new_member_added = False
         self.subscribed_topics: frozenset[str] | None = None
+        self.held_bytes = 0
+        self.memory: GroupMemory | None = None
+
+    # ---- memory --------------------------------------------------------------------------------------------------
+
+    def attach(self, memory: GroupMemory) -> None:
+        """The group is in a shard from now on."""
+        assert self.memory is None
+        self.memory = memory
+        memory.held_bytes += self.held_bytes
+
+    def detach(self) -> None:
+        """The group is in no shard any more, and none of what it still has counts."""
+        if self.memory is not None:
+            self.memory.held_bytes -= self.held_bytes
+            self.memory = None
+
+    def hold(self, more_bytes: int) -> None:
+        """It takes so much more, or less."""
+        self.held_bytes += more_bytes
+        assert self.held_bytes >= 0
+        if self.memory is not None:
+            self.memory.held_bytes += more_bytes
+
+    def count(self, member: ClassicGroupMember) -> None:
+        """The member is new, or what it takes has changed."""
+        size_bytes = member.size_bytes
+        self.hold(size_bytes - member.held_bytes)
+        member.held_bytes = size_bytes
+
+    def _uncount(self, member: ClassicGroupMember) -> None:
+        self.hold(-member.held_bytes)
+        member.held_bytes = 0
+
+    def hold_record(
+        self, record: CoordinatorRecord, on_append: Callable[[ErrorCode], Outcome]
+    ) -> Callable[[ErrorCode], Outcome]:
+        """`on_append` for an outcome with a record of all members, which takes memory until the append is decided."""
+        size_bytes = len(record.value or b"")
+        self.hold(size_bytes)
+
+        def decided(error: ErrorCode) -> Outcome:
+            self.hold(-size_bytes)
+            return on_append(error)
+
+        return decided
 
     # ---- members -------------------------------------------------------------------------------------------------
 
@@ -89,16 +140,30 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self.count(member)
         self._count_protocols(member, 1)
         member.join_reply = join_reply
         if join_reply is not None:
             self.awaiting_join_count += 1
-        self.pending_join_member_ids.discard(member.member_id)
+        self._remove_pending(member.member_id)
+
+    def add_pending(self, member_id: str) -> None:
+        """A member has been given its id, and is to join with it."""
+        assert member_id not in self.members
+        if member_id not in self.pending_join_member_ids:
+            self.pending_join_member_ids.add(member_id)
+            self.hold(pending_bytes(member_id))
+
+    def _remove_pending(self, member_id: str) -> None:
+        if member_id in self.pending_join_member_ids:
+            self.pending_join_member_ids.remove(member_id)
+            self.hold(-pending_bytes(member_id))
 
     def remove(self, member_id: str) -> None:
         """Forget a member or a pending one; the longest standing member becomes leader if it led."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._uncount(member)
             self._count_protocols(member, -1)
             if member.join_reply is not None:
                 self.awaiting_join_count -= 1
@@ -106,13 +171,15 @@ class ClassicGroup:
                 self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_join_member_ids.discard(member_id)
+        self._remove_pending(member_id)
         self.pending_sync_member_ids.discard(member_id)
 
     def replace_static_member(self, group_instance_id: str, member: ClassicGroupMember) -> None:
         """Put `member` in the place of the member that had its instance id; the old one's requests are fenced."""
         old_member_id = self.static_members[group_instance_id]
         old = self.members.pop(old_member_id)
+        self._uncount(old)
+        self.count(member)
         self.complete_join(
             old,
             m.JoinGroupResponse(member_id=old_member_id, protocol_name=None, error_code=ErrorCode.FENCED_INSTANCE_ID),
@@ -134,6 +201,7 @@ class ClassicGroup:
         """Take over what a repeated JoinGroup says, and park it (or take the parked one off with None)."""
         self._count_protocols(member, -1)
         member.protocols = protocols
+        self.count(member)
         self._count_protocols(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pybroker.coordinator.group import records
 from pybroker.coordinator.group.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
-from pybroker.coordinator.group.rebalance import join_response, maybe_complete_join, prepare, prepare_or_complete
+from pybroker.coordinator.group.memory import pending_bytes, protocols_bytes
+from pybroker.coordinator.group.rebalance import (
+    join_response,
+    maybe_complete_join,
+    prepare,
+    prepare_or_complete,
+    remove_pending,
+)
 from pybroker.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from pybroker.coordinator.group.shard_state import JOIN, SESSION, SYNC, ShardState
 from pybroker.coordinator.group.state import GroupState
@@ -58,8 +65,10 @@ def join(state: ShardState, request: Join) -> Outcome:
     if group is None:
         if request.member_id:
             return request.refuse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+        if not state.memory.has_room(pending_bytes(request.client_id)):
+            return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         group = ClassicGroup(request.group_id, GroupState.EMPTY, state.clock.wall_ms())
-        state.groups[request.group_id] = group
+        state.put_group(group)
         stored = records.new_group_metadata(group)
 
     if not _has_room(state, group, request.member_id):
@@ -101,7 +110,9 @@ def _join_new(state: ShardState, group: ClassicGroup, request: Join) -> Outcome:
         return _add_member(state, group, request, member_id)
     if request.api_version < _MEMBER_ID_REQUIRED_VERSION:
         return _add_member(state, group, request, member_id)
-    group.pending_join_member_ids.add(member_id)
+    if not state.memory.has_room(pending_bytes(member_id)):
+        return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    group.add_pending(member_id)
     state.timers.schedule((SESSION, group.group_id, member_id), state.clock.monotonic_ms() + request.session_timeout_ms)
     return request.refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
@@ -148,7 +159,14 @@ def _join_existing(state: ShardState, group: ClassicGroup, request: Join) -> Out
     return request.refuse(ErrorCode.UNKNOWN_MEMBER_ID, member_id)
 
 
+def _has_memory(state: ShardState, request: Join, member: ClassicGroupMember) -> bool:
+    """Whether a member may have the request's protocols: always if these take no more than its present ones."""
+    return state.memory.has_room(protocols_bytes(request.protocols) - protocols_bytes(member.protocols))
+
+
 def _rejoin(state: ShardState, group: ClassicGroup, member: ClassicGroupMember, request: Join, reason: str) -> Outcome:
+    if not _has_memory(state, request, member):
+        return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     group.update_member(
         member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, request.reply
     )
@@ -167,6 +185,9 @@ def _add_member(state: ShardState, group: ClassicGroup, request: Join, member_id
         request.protocols,
     )
     member.is_new = True
+    if not state.memory.has_room(member.size_bytes):
+        request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        return remove_pending(state, group, member_id) if member_id in group.pending_join_member_ids else NOTHING
     if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
         group.new_member_added = True
     group.add(member, request.reply)
@@ -182,6 +203,8 @@ def _replace_static_member(state: ShardState, group: ClassicGroup, request: Join
     """A static member is back under a new id; a Stable group goes on as it was unless the protocol changes by it."""
     assert request.group_instance_id is not None
     old = group.members[group.static_members[request.group_instance_id]]
+    if not _has_memory(state, request, old):
+        return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     old_leader_id = group.leader_id
     member = _with_id(old, member_id)
     group.replace_static_member(request.group_instance_id, member)
@@ -197,11 +220,9 @@ def _replace_static_member(state: ShardState, group: ClassicGroup, request: Join
     if group.select_protocol() != group.protocol_name:
         return prepare_or_complete(state, group, _reason(f"static member {member_id} changes the protocol", request))
     assignments = {other.member_id: other.assignment for other in group.members.values()}
-    return Outcome(
-        [records.group_metadata(group, assignments)],
-        _static_member_stored(state, group, request, old, member, old_leader_id),
-        is_parked=True,
-    )
+    record = records.group_metadata(group, assignments)
+    stored = group.hold_record(record, _static_member_stored(state, group, request, old, member, old_leader_id))
+    return Outcome([record], stored, is_parked=True)
 
 
 def _static_member_stored(
@@ -275,7 +296,7 @@ def _drop_unstored_group(state: ShardState, group: ClassicGroup) -> Callable[[Er
         if error is ErrorCode.NONE or state.groups.get(group.group_id) is not group:
             return NOTHING
         _LOG.warning("group %s: could not store the new group: %s", group.group_id, error.name)
-        del state.groups[group.group_id]
+        state.drop_group(group.group_id)
         group.transition_to(GroupState.DEAD, state.clock.wall_ms())
         # Timers go by names: they must not reach a group that gets this name next.
         state.timers.cancel((JOIN, group.group_id))

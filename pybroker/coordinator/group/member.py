@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from pybroker.coordinator.group.memory import MEMBER_BYTES, protocols_bytes, text_bytes
 from pybroker.protocol import messages as m
 
 #: Answers a parked request; called at most once, never re-enters the state machine.
@@ -16,7 +17,7 @@ class ClassicGroupMember:
 
     `protocols` lists (name, metadata) in the member's order of preference. `join_reply` and `sync_reply` are set while
     a JoinGroup or SyncGroup of this member is parked. `is_new` holds until the member has been answered for the first
-    time: it does not know its id yet, so it cannot send heartbeats.
+    time: it does not know its id yet, so it cannot send heartbeats. `held_bytes` is what the group has counted of it.
     """
 
     __slots__ = (
@@ -24,6 +25,7 @@ class ClassicGroupMember:
         "client_host",
         "client_id",
         "group_instance_id",
+        "held_bytes",
         "is_new",
         "join_reply",
         "member_id",
@@ -58,6 +60,13 @@ class ClassicGroupMember:
         self.join_reply: JoinReply | None = None
         self.sync_reply: SyncReply | None = None
         self.is_new = False
+        self.held_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        names = text_bytes(self.member_id, self.group_instance_id, self.client_id, self.protocol_type)
+        return MEMBER_BYTES + names + protocols_bytes(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol_name: str) -> bytes:
         """The member's metadata for that protocol, which it must support."""

@@ -121,6 +121,7 @@ def reset_assignments(state: ShardState, group: ClassicGroup, error: ErrorCode) 
     """Take the assignments away and answer every parked SyncGroup with `error`."""
     for member in group.members.values():
         member.assignment = b""
+        group.count(member)
     _answer_syncs(state, group, error)
 
 
@@ -128,6 +129,7 @@ def set_assignments(state: ShardState, group: ClassicGroup, assignments: Mapping
     """Give every member its assignment and answer every parked SyncGroup."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
+        group.count(member)
     _answer_syncs(state, group, ErrorCode.NONE)
 
 
@@ -138,6 +140,13 @@ def remove_member(state: ShardState, group: ClassicGroup, member: ClassicGroupMe
     group.remove(member.member_id)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         return prepare_or_complete(state, group, reason)
+    return _complete_if_last_awaited(state, group)
+
+
+def remove_pending(state: ShardState, group: ClassicGroup, member_id: str) -> Outcome:
+    """A member that was given its id is not to be waited for any more."""
+    group.remove(member_id)
+    state.timers.cancel((SESSION, group.group_id, member_id))
     return _complete_if_last_awaited(state, group)
 
 
@@ -179,8 +188,7 @@ def expire_session(state: ShardState, group: ClassicGroup, member_id: str) -> Ou
     if group.state is GroupState.DEAD:
         return NOTHING
     if member_id in group.pending_join_member_ids:
-        group.remove(member_id)
-        return _complete_if_last_awaited(state, group)
+        return remove_pending(state, group, member_id)
     member = group.members.get(member_id)
     if member is None or member.has_satisfied_heartbeat:
         return NOTHING

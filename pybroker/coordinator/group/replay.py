@@ -75,9 +75,9 @@ def apply(state: ShardState, change: Change, record_offset: int) -> None:
     elif isinstance(change, OffsetChange):
         _apply_offset(state, change, record_offset)
     elif change.value is None:
-        state.groups.pop(change.group_id, None)
+        state.drop_group(change.group_id)
     else:
-        state.groups[change.group_id] = _load_group(change.group_id, change.value)
+        state.put_group(_load_group(change.group_id, change.value))
 
 
 def _apply_offsets(state: ShardState, change: OffsetsChange, record_offset: int) -> None:
@@ -104,7 +104,7 @@ def _apply_offset(state: ShardState, change: OffsetChange, record_offset: int) -
 def _ensure_group(state: ShardState, group_id: str) -> None:
     # A consumer that assigns partitions by itself has a group without any group record.
     if group_id not in state.groups:
-        state.groups[group_id] = ClassicGroup(group_id, GroupState.EMPTY, state.clock.wall_ms())
+        state.put_group(ClassicGroup(group_id, GroupState.EMPTY, state.clock.wall_ms()))
 
 
 def _load_group(group_id: str, value: m.GroupMetadataValue) -> ClassicGroup:

@@ -9,6 +9,7 @@ from enum import Enum
 
 from pybroker.coordinator.appender import PartitionAppender
 from pybroker.coordinator.group import removal, replay
+from pybroker.coordinator.group.memory import GroupMemory
 from pybroker.coordinator.group.records import OffsetChange
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
 from pybroker.coordinator.group.shard_state import Clock, ShardState
@@ -45,11 +46,12 @@ class Shard:
         writer: PartitionWriter,
         clock: Clock,
         new_suffix: Callable[[], str],
+        memory: GroupMemory,
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.status = ShardStatus.LOADING
-        self.state = ShardState(settings, clock, new_suffix)
+        self.state = ShardState(settings, clock, new_suffix, memory)
         self.appender = PartitionAppender(
             writer,
             OFFSETS_TOPIC,
@@ -78,6 +80,7 @@ class Shard:
             self._load_task.cancel()
         if self.status is ShardStatus.ACTIVE:
             removal.unload(self.state)
+        self.state.release_memory()
         self.status = ShardStatus.CLOSED
 
     async def loaded(self) -> None:
@@ -96,7 +99,8 @@ class Shard:
         while not await self._load_once(on_loaded):
             await asyncio.sleep(_LOAD_INTERVAL_S)
             before = self.state
-            self.state = ShardState(before.settings, before.clock, before.new_suffix)
+            before.release_memory()
+            self.state = ShardState(before.settings, before.clock, before.new_suffix, before.memory)
 
     async def _load_once(self, on_loaded: Callable[[Shard], None]) -> bool:
         """False when it may succeed later: for want of file handles, say, nobody closes the log and opens it again."""

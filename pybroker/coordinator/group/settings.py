@@ -19,6 +19,7 @@ class GroupSettings(Value):
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     max_size: int = 2**31 - 1  # group.max.size
+    members_max_bytes: int = 256 << 20  # pybroker.group.members.max.bytes
     offset_metadata_max_bytes: int = 4_096  # offset.metadata.max.bytes
     offsets_retention_ms: int = 10_080 * 60_000  # offsets.retention.minutes
     offsets_retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
@@ -34,6 +35,7 @@ class GroupSettings(Value):
             max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
             max_size=config.get_int("group.max.size"),
+            members_max_bytes=config.get_int("pybroker.group.members.max.bytes"),
             offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
             offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
             offsets_retention_check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),

@@ -14,6 +14,10 @@ class GroupStatistics:
     """Sums over the shards added so far. `offsets` has the first ones, as (group, topic, partition, offset)."""
 
     most_offsets: int
+    #: What members hold, at most, and how many requests were refused because of that.
+    held_bytes: int = 0
+    limit_bytes: int = 0
+    refused_count: int = 0
     group_counts: Counter[GroupState] = field(default_factory=Counter)
     offset_count: int = 0
     offsets: list[tuple[str, str, int, int]] = field(default_factory=list)

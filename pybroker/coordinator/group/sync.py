@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pybroker.coordinator.group import records
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.member import SyncReply
+from pybroker.coordinator.group.memory import assignments_bytes
 from pybroker.coordinator.group.rebalance import prepare_or_complete, reset_assignments, set_assignments
 from pybroker.coordinator.group.shard_state import SYNC, ShardState
 from pybroker.coordinator.group.state import GroupState
@@ -49,6 +50,10 @@ def sync(state: ShardState, request: Sync) -> Outcome:
     if group.state is GroupState.PREPARING_REBALANCE:
         return request.refuse(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    is_assigning = group.leader_id == request.member_id and group.state is not GroupState.STABLE
+    # Twice: once with the members, once in the record that is being appended.
+    if is_assigning and not state.memory.has_room(2 * assignments_bytes(request.assignments)):
+        return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     group.pending_sync_member_ids.discard(request.member_id)
     if not group.pending_sync_member_ids:
         state.timers.cancel((SYNC, group.group_id))
@@ -75,8 +80,9 @@ def sync(state: ShardState, request: Sync) -> Outcome:
             group.generation_id,
             ", ".join(missing),
         )
-    stored = _assignment_stored(state, group, assignments)
-    return Outcome([records.group_metadata(group, assignments)], stored, is_parked=True)
+    record = records.group_metadata(group, assignments)
+    stored = group.hold_record(record, _assignment_stored(state, group, assignments))
+    return Outcome([record], stored, is_parked=True)
 
 
 def _validate(group: ClassicGroup, request: Sync) -> None:

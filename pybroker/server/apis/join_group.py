@@ -39,6 +39,8 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Joi
         broker.groups.join_group(join)
     except KafkaError as error:
         join.refuse(error.code, "")
+    # While it waits only what the group has counted of it is to stay.
+    del join, request
     response = await future
     if version < _NULL_PROTOCOL_VERSION and response.protocol_name is None:
         response.protocol_name = ""

@@ -30,6 +30,9 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Syn
         broker.groups.sync_group(sync)
     except KafkaError as error:
         sync.refuse(error.code)
+    # While it waits only what the group has counted of it is to stay: a member that does not lead may send assignments
+    # as well.
+    del sync, request
     return await future
 
 

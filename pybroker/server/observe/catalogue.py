@@ -376,6 +376,17 @@ GROUP_OFFSETS = Metric(
     "Committed offsets.",
     kafka=_kafka("coordinator.group:type=GroupMetadataManager", "NumOffsets"),
 )
+GROUP_MEMBER_BYTES = Metric(
+    "pybroker_group_member_bytes", "gauge", "Memory that members of groups take: metadata, assignments and names."
+)
+GROUP_MEMBER_LIMIT_BYTES = Metric(
+    "pybroker_group_member_limit_bytes", "gauge", "How much they may take: pybroker.group.members.max.bytes."
+)
+GROUP_MEMBERS_REFUSED = Metric(
+    "pybroker_group_members_refused_total",
+    "counter",
+    "JoinGroup and SyncGroup requests that were refused because members would take more.",
+)
 GROUP_LAG = Metric(
     "pybroker_group_lag_records",
     "gauge",

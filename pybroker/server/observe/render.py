@@ -265,6 +265,9 @@ def _add_groups(out: Exposition, snapshot: Snapshot) -> None:
         return
     out.add(c.GROUPS, [(labels(state=state.value), groups.group_counts[state]) for state in GroupState])
     out.value(c.GROUP_OFFSETS, groups.offset_count)
+    out.value(c.GROUP_MEMBER_BYTES, groups.held_bytes)
+    out.value(c.GROUP_MEMBER_LIMIT_BYTES, groups.limit_bytes)
+    out.value(c.GROUP_MEMBERS_REFUSED, groups.refused_count)
     lags = [
         (labels(group=group, topic=topic, partition=index), max(state.high_watermark - offset, 0))
         for group, topic, index, offset in groups.offsets

@@ -8,6 +8,7 @@ import pytest
 from machine import MAX_BATCH_BYTES, Machine, Reply, persisted, subscription
 
 from pybroker.coordinator.group import removal
+from pybroker.coordinator.group.memory import pending_bytes
 from pybroker.coordinator.group.state import GroupState
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -24,7 +25,9 @@ class Driver:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.machine = Machine(max_size=self.rng.choice((3, 2**31 - 1)))
+        self.machine = Machine(
+            max_size=self.rng.choice((3, 2**31 - 1)), members_max_bytes=self.rng.choice((5_000, 12_000, 256 << 20))
+        )
         self.parked: list[tuple[str, str, int, Reply]] = []
         self.joined: dict[tuple[str, str], tuple[int, str]] = {}
         self.generations: dict[str, int] = {}
@@ -48,7 +51,10 @@ class Driver:
         self.machine.decide()
         self.machine.hold = False
         self.hear_answers()
+        self.check()
         self.check_reload()
+        self.machine.state.release_memory()
+        assert self.machine.state.memory.held_bytes == 0
 
     # ---- what clients do -------------------------------------------------------------------------------------------
 
@@ -186,6 +192,24 @@ class Driver:
             assert counts == group.supported_protocols
             if group.state is GroupState.EMPTY:
                 assert not group.members
+        self.check_memory()
+
+    def check_memory(self) -> None:
+        """What is counted is what is there: members, pending members, and records that are being appended."""
+        state = self.machine.state
+        appended_bytes = sum(
+            len(record.value) for outcome in self.machine.appended if outcome.is_parked for record in outcome.records
+        )
+        counted = 0
+        for group in state.groups.values():
+            counted += sum(member.size_bytes for member in group.members.values())
+            counted += sum(map(pending_bytes, group.pending_join_member_ids))
+            assert group.memory is state.memory
+        assert state.memory.held_bytes == sum(group.held_bytes for group in state.groups.values())
+        # A group that is gone meanwhile takes its part of what is being appended with it.
+        assert counted <= state.memory.held_bytes <= counted + appended_bytes
+        # Records of its members are refused ahead by their assignments alone.
+        assert state.memory.held_bytes <= state.memory.limit_bytes + appended_bytes
 
     def check_reload(self) -> None:
         """Replaying the log gives the offsets as they are, and the groups that are at rest."""
