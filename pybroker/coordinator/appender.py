@@ -23,11 +23,22 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 
 _LOG = logging.getLogger(__name__)
 
+#: What a record that waits takes beside its bytes in the log, with what its replay changes.
+RECORD_BYTES = 512
 _TOO_LATE = client_error(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class WallClock(Protocol):
     def wall_ms(self) -> int: ...
+
+
+class QueuedBytes:
+    """What waits to be appended, in all appenders that share it."""
+
+    __slots__ = ("held_bytes",)
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
 
 
 class PendingBatch:
@@ -61,6 +72,7 @@ class PartitionAppender:
     `replay(change, record_offset)` applies one committed change, whose (first) record has that offset. `timeout_ms`
     bounds how long a client waits, also for its batch's turn: after it the client is told COORDINATOR_NOT_AVAILABLE.
     An append under way goes on, its effect being unknown; what nobody waits for any more before its turn is given up.
+    `queued` counts what has not been decided yet, with the other appenders that have it.
     """
 
     def __init__(
@@ -73,8 +85,10 @@ class PartitionAppender:
         replay: Callable[[Any, int], None],
         *,
         timeout_ms: int,
+        queued: QueuedBytes | None = None,
     ) -> None:
         self._writer = writer
+        self._queued = queued or QueuedBytes()
         self._topic = topic
         self._partition = partition
         self._leader_epoch = leader_epoch
@@ -115,6 +129,7 @@ class PartitionAppender:
         batch.outcomes.append(outcome)
         batch.record_count += len(records)
         batch.records_bytes += size_bytes
+        self._queued.held_bytes += size_bytes + RECORD_BYTES * len(records)
         if self._in_flight is None and not self._is_starting:
             self._is_starting = True
             self._loop.call_soon(self._start)
@@ -201,6 +216,7 @@ class PartitionAppender:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _decide(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+        self._queued.held_bytes -= batch.records_bytes + RECORD_BYTES * batch.record_count
         try:
             self._apply(batch, error, base_offset)
         except Exception:  # noqa: BLE001 - a defect; those who wait must be told, and others served

@@ -112,8 +112,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         str(256 << 20),
         Importance.MEDIUM,
-        "The memory that members of all groups may take: metadata, assignments, names. Beyond it a JoinGroup or SyncGroup "
-        "gets GROUP_MAX_SIZE_REACHED; the last quarter is for those of up to 64 KiB.",
+        "The memory that members of all groups may take: metadata, assignments, names. Beyond it a JoinGroup or "
+        "SyncGroup gets GROUP_MAX_SIZE_REACHED; the last quarter is for those of up to 64 KiB.",
         Range(1 << 20),
         honoured=True,
     ),

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from functools import partial
 from typing import Any
 
+from pybroker.coordinator.appender import QueuedBytes
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.join import Join, join
@@ -40,6 +41,8 @@ _TIMERS_PER_TURN = 256
 _GROUPS_PER_TURN = 512
 #: Between looks whether a group's commits have landed.
 _COMMITS_INTERVAL_S = 0.05
+#: Offset commits are refused while so much waits to be appended.
+_MOST_QUEUED_BYTES = 64 << 20
 #: So long a stop waits for appends. No follower gets anything any more by then, and answers have to leave soon.
 _STOP_PATIENCE_S = 2.0
 
@@ -61,6 +64,7 @@ class GroupCoordinator:
         self._clock = clock
         self._new_suffix = new_suffix
         self._memory = GroupMemory(settings.members_max_bytes)
+        self._queued = QueuedBytes()
         self._shards: dict[int, Shard] = {}
         #: Those of before that are not closed yet, by partition.
         self._closing: dict[int, list[Shard]] = {}
@@ -125,7 +129,14 @@ class GroupCoordinator:
             present.unload()
             closing = [*closing, present]
         fresh = Shard(
-            partition, leader_epoch, self._settings, self._writer, self._clock, self._new_suffix, self._memory
+            partition,
+            leader_epoch,
+            self._settings,
+            self._writer,
+            self._clock,
+            self._new_suffix,
+            self._memory,
+            self._queued,
         )
         self._shards[partition] = fresh
         # What a shard of before had queued may be appended still, and would be in that one's state alone.
@@ -259,7 +270,10 @@ class GroupCoordinator:
     def commit_offsets(
         self, api_version: int, request: m.OffsetCommitRequest, topics: list[offsets.CommitTopic]
     ) -> Committed | None:
-        """Commit the offsets of `topics` but for what it adds to their `refused`; done once the future says NONE."""
+        """Commit the offsets of `topics` but for what it adds to their `refused`; done once the future says NONE.
+        KafkaError, also where so much waits for slow replicas already that this one has to be sent again."""
+        if self._queued.held_bytes >= _MOST_QUEUED_BYTES:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         one = self._shard(request.group_id)
         return self._run(one, offsets.commit(one.state, api_version, request, topics))
 

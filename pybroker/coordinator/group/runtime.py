@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from pybroker.coordinator.appender import PartitionAppender
+from pybroker.coordinator.appender import PartitionAppender, QueuedBytes
 from pybroker.coordinator.group import removal, replay
 from pybroker.coordinator.group.memory import GroupMemory
 from pybroker.coordinator.group.records import OffsetChange
@@ -47,6 +47,7 @@ class Shard:
         clock: Clock,
         new_suffix: Callable[[], str],
         memory: GroupMemory,
+        queued: QueuedBytes,
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -60,6 +61,7 @@ class Shard:
             clock,
             self._replay_change,
             timeout_ms=settings.offsets_commit_timeout_ms,
+            queued=queued,
         )
         self._writer = writer
         self._load_task: asyncio.Task[None] | None = None

@@ -12,7 +12,7 @@ from broker_double import BrokerDouble, settle
 from memory_writer import MemoryWriter
 from test_coordinator import IMAGE, run
 
-from pybroker.coordinator.group import replay
+from pybroker.coordinator.group import coordinator, replay
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
@@ -53,6 +53,40 @@ def test_static_join_is_answered_within_the_commit_timeout() -> None:
         member, generation = joined.member_id, joined.generation_id
         await broker.call("a", 14, 5, scenario.sync("g", generation, member, {member: b"x"}, group_instance_id="i"))
         await _check_answered_while_held(broker, broker.call("b", 11, 9, scenario.join("g", group_instance_id="i")))
+
+    run(test())
+
+
+def test_commits_that_wait_for_slow_replicas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients may send one after the other, on as many connections as they like; they are told to try again."""
+    monkeypatch.setattr(coordinator, "_MOST_QUEUED_BYTES", 1 << 20)
+
+    async def test() -> None:
+        broker = BrokerDouble(IMAGE, MemoryWriter(), offsets_commit_timeout_ms=5_000)
+        await broker.start()
+        broker.writer.hold()
+        request = scenario.commit("g", partitions=[(index, 42, 3, "x" * 1000) for index in range(100)])
+        waiting = [asyncio.create_task(broker.call("a", 8, 9, request)) for _ in range(50)]
+        await settle()
+        refused = [each for each in waiting if each.done()]
+        assert {each.result().topics[0].partitions[0].error_code for each in refused} == {
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+        }
+        assert 40 < len(refused) < 50
+        broker.writer.release()
+        assert {(await each).topics[0].partitions[0].error_code for each in waiting if each not in refused} == {
+            ErrorCode.NONE
+        }
+        assert broker.groups._queued.held_bytes == 0
+        assert (await broker.call("a", 8, 9, request)).topics[0].partitions[0].error_code == ErrorCode.NONE
+        broker.writer.hold()
+        failing = asyncio.create_task(broker.call("a", 8, 9, request))
+        await settle()
+        assert broker.groups._queued.held_bytes > 100_000
+        broker.writer.fail_held(ErrorCode.NOT_ENOUGH_REPLICAS)
+        await failing
+        assert broker.groups._queued.held_bytes == 0
+        await broker.groups.stop()
 
     run(test())
 
