@@ -84,6 +84,14 @@ def error_text(text: str) -> bytes:
     return cut_utf8(text.encode(errors="replace"), MAX_STRING_BYTES)
 
 
+def fitting(text: str) -> str:
+    """A text as an answer can hold it: settings of the broker's file may be longer than a string can be, and paths may
+    be no UTF-8."""
+    if text.isascii() and len(text) <= MAX_STRING_BYTES:
+        return text
+    return error_text(text).decode()
+
+
 def cut_utf8(data: bytes, most_bytes: int) -> bytes:
     """UTF-8 of at most so many bytes, cut at a character."""
     if len(data) <= most_bytes:

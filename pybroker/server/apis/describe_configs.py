@@ -10,6 +10,7 @@ from pybroker.controller.topic_names import check_name
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 #: Resources that Kafka has and this broker does not: broker loggers, client metrics, groups.
@@ -70,17 +71,21 @@ def _describe(broker: BrokerServices, kind: int, name: str, keys: Collection[str
     raise invalid_request(f"settings of {_UNSERVED[kind]} are not served")
 
 
+def _fitting(value: str | None) -> str | None:
+    return None if value is None else fitting(value)
+
+
 def _row(
     request: m.DescribeConfigsRequest, entry: DescribedConfig
 ) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return _Config(
         name=entry.name,
-        value=entry.value,
+        value=_fitting(entry.value),
         read_only=entry.read_only,
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
-        synonyms=[_Synonym(name=each.name, value=each.value, source=each.source) for each in synonyms],
+        synonyms=[_Synonym(name=each.name, value=_fitting(each.value), source=each.source) for each in synonyms],
         config_type=entry.type_id,
         documentation=entry.documentation if request.include_documentation else None,
     )

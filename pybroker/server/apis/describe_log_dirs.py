@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
 
 _Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
@@ -42,7 +43,7 @@ async def handle(
     for path, result in zip(by_dir, results, strict=True):
         result.is_cordoned = "*" in cordoned or str(path) in cordoned
     for path in broker.replicas.offline_log_dirs():
-        results.append(_Result(log_dir=str(path.absolute()), error_code=ErrorCode.KAFKA_STORAGE_ERROR))
+        results.append(_Result(log_dir=fitting(str(path.absolute())), error_code=ErrorCode.KAFKA_STORAGE_ERROR))
     return m.DescribeLogDirsResponse(results=results)
 
 
@@ -51,7 +52,7 @@ def _result(
 ) -> m.DescribeLogDirsResponse.DescribeLogDirsResult:
     """Blocks on the file system."""
     result = _Result(
-        log_dir=str(path.absolute()),
+        log_dir=fitting(str(path.absolute())),
         topics=[_Topic(name=name, partitions=rows) for name, rows in topics.items()],
     )
     try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 
+import pybroker
 from pybroker.observability import log_limit
 from pybroker.observability.event_log import event, event_of
 from pybroker.observability.log_limit import (
@@ -24,6 +28,22 @@ from pybroker.observability.log_limit import (
     subject_of,
 )
 from pybroker.observability.logging import TextFormatter
+
+#: Packages of commands and tools, which print what they are asked for.
+NOT_IN_A_BROKER = {"bench", "cli", "cluster", "doctor", "perf", "profiles", "protocol", "results", "testing"}
+#: Modules that print when they are run by themselves.
+TOOLS = {"server/observe/catalogue.py"}
+PRINTING = {
+    "print",
+    "sys.stderr.write",
+    "sys.stdout.write",
+    "traceback.print_exc",
+    "traceback.print_exception",
+    "logging.basicConfig",
+    "logging.StreamHandler",
+    "logging.FileHandler",
+    "click.echo",
+}
 
 
 class Kept(logging.Handler):
@@ -222,3 +242,18 @@ def test_four_clients_of_malformed_requests_write_a_bounded_log() -> None:
     for number in range(20_000):
         log.malformed(f"10.0.0.{number % 4}", "\x1b\n" * 16_000)
     assert len(out.getvalue()) < 4 * PEER_LINES * 6_000
+
+
+def test_nothing_in_the_broker_writes_past_the_log() -> None:
+    """What is printed, or logged by a logger with a handler of its own, would have no bound."""
+    package = Path(pybroker.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        place = path.relative_to(package)
+        if place.parts[0] in NOT_IN_A_BROKER or str(place) in TOOLS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING:
+                found.append(f"{place}:{node.lineno}: {ast.unparse(node.func)}")
+    (stream,) = found
+    assert re.fullmatch(r"observability/logging.py:\d+: logging.StreamHandler", stream), "where lines go in the end"

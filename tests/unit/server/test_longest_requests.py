@@ -103,6 +103,25 @@ async def answered(client: Client, api_key: int, version: int, body: bytes, clie
     return response
 
 
+def test_settings_that_no_string_can_hold_are_described(tmp_path: Path) -> None:
+    """A list of the broker's file that is longer, and a log dir whose name is no UTF-8."""
+    reporters = ",".join(f"reporter-{number}" for number in range(5_000))
+
+    async def run() -> None:
+        config = config_for(tmp_path / "caf\udce9", metric_reporters=reporters)
+        async with running(config) as daemon, connected(daemon) as client:
+            (directory,) = (await client.call(m.DescribeLogDirsRequest(topics=None), 4)).results
+            assert directory.log_dir == str(tmp_path / "caf?")
+            broker = m.DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")
+            request = m.DescribeConfigsRequest(resources=[broker], include_synonyms=True)
+            (described,) = (await client.call(request, 4)).results
+            values = {each.name: each.value for each in described.configs}
+            assert values["metric.reporters"] == reporters[:MAX_STRING_BYTES]
+            assert values["log.dirs"] == str(tmp_path / "caf?")
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("client_id", [LONG.encode(), b"\xff" * MAX_STRING_BYTES], ids=["long", "of-no-characters"])
 def test_a_member_with_the_longest_names_is_served_and_described(client_id: bytes, tmp_path: Path) -> None:
     """What the broker makes of a client's names has to fit as well: the member's id, its stored record, its row."""
