@@ -102,16 +102,27 @@ bool pb_tail_copy(const pb_segment *segment, void *buffer, size_t length, int64_
            kept_position <= position;
 }
 
+/* Read up to `length` bytes that have left the ring, and say how many. History comes in pieces, any of which may be
+ * here while its neighbours are in the page cache: each is looked for by itself. */
+static int read_settled(pb_segment *segment, int file, uint8_t *buffer, size_t length, int64_t position, size_t *count)
+{
+    *count = length;
+    if (pb_history_may_hold(segment)) {
+        *count = pb_history_copy(segment, buffer, length, position);
+        if (*count > 0)
+            return 0;
+        *count = (size_t)pb_piece_part(position, (int64_t)length);
+    }
+    return pb_io_read_all(segment->io, file, buffer, *count, position);
+}
+
 int pb_tail_read(pb_segment *segment, int file, void *buffer, size_t length, int64_t position)
 {
     uint8_t *at = buffer;
     while (length > 0) {
         size_t count = (size_t)pb_tail_file_bytes(segment, position, (int64_t)length);
-        size_t held = count > 0 && pb_history_may_hold(segment) ? pb_history_copy(segment, at, count, position) : 0;
-        if (held > 0) {
-            count = held;
-        } else if (count > 0) {
-            int rc = pb_io_read_all(segment->io, file, at, count, position);
+        if (count > 0) {
+            int rc = read_settled(segment, file, at, count, position, &count);
             if (rc != 0)
                 return rc;
         } else if (pb_tail_copy(segment, at, length, position)) {

@@ -1,6 +1,7 @@
 /* History in memory: what is found, what makes room, what stays while it is sent, and what is read when the disk says
  * no.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -150,6 +151,42 @@ TEST(what_is_here_is_not_read_again)
     CHECK_INT(bring_in(&it, 100000, 300000), 0); /* the rest of it */
     CHECK_INT(atomic_load(&it.history.read_bytes), 300000);
     CHECK(pb_history_holds(it.segment, 100000, 300000));
+    end(&it);
+}
+
+/* All pieces from the first on are dropped from the page cache, and every second one is then in it. */
+static void hold_every_other_piece(held *it)
+{
+    uint8_t *bytes = malloc(MIB);
+    CHECK_INT(real->file_sync(it->io, it->segment->file), 0);
+    CHECK_INT(posix_fadvise(it->segment->file, 0, 0, POSIX_FADV_RANDOM), 0);
+    CHECK_INT(posix_fadvise(it->segment->file, 0, 0, POSIX_FADV_DONTNEED), 0);
+    for (int64_t position = 0; position < 6 * MIB; position += MIB) {
+        if (position / MIB % 2 == 0)
+            CHECK_INT(pb_io_read_all(it->io, it->segment->file, bytes, MIB, position), 0);
+        else
+            CHECK_INT(bring_in(it, position, MIB), 0);
+    }
+    free(bytes);
+}
+
+TEST(what_lies_here_and_in_the_page_cache_by_turns_is_read_without_a_disk)
+{
+    static const int64_t begins[] = {0, 1, MIB - 1, MIB, MIB + 1, 3 * MIB / 2, 2 * MIB - 4096};
+    static const int64_t lengths[] = {1, 4096, MIB, MIB + 1, 2 * MIB, 5 * MIB / 2, 4 * MIB};
+    static uint8_t buffer[4 * MIB];
+    held it;
+    begin(&it);
+    hold_every_other_piece(&it);
+    real->thread_read_mode(it.io, PB_READ_RESIDENT);
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
+        for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
+            int file = it.segment->file;
+            CHECK_INT(pb_tail_read(it.segment, file, buffer, (size_t)lengths[k], begins[i]), 0);
+            CHECK(buffer[0] == byte_at(begins[i]) && buffer[lengths[k] - 1] == byte_at(begins[i] + lengths[k] - 1));
+        }
+    CHECK_INT(pb_tail_read(it.segment, it.segment->file, buffer, MIB, 6 * MIB), -EAGAIN);
+    real->thread_read_mode(it.io, PB_READ_USUAL);
     end(&it);
 }
 
