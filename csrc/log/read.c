@@ -312,6 +312,8 @@ int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t 
     memset(out, 0, sizeof(*out));
     out->file = -1;
     int64_t from = offset;
+    if (max_bytes < 0)
+        max_bytes = 0;
     for (int retries = 0;;) {
         read_plan plan;
         pb_log_lock(guard);

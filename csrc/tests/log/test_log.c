@@ -101,6 +101,30 @@ TEST(segments_roll_by_size_and_are_read_across)
     fixture_free(&f);
 }
 
+TEST(a_batch_below_the_upper_offset_is_found_however_little_is_asked_for)
+{
+    static const int64_t sizes[] = {INT64_MIN, -1, 0, 1, 500, 5000, INT64_MAX};
+    fixture f;
+    fixture_init(&f);
+    f.options.config.segment_bytes = 10000;
+    fixture_open(&f);
+    for (int i = 0; i < 30; i++)
+        CHECK_INT(log_append(&f, (batch_spec){.record_count = 1, .value_length = i * 40, .timestamp = i}), i);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t upper_offset = 1; upper_offset <= 30; upper_offset++)
+            for (int64_t offset = 0; offset < upper_offset; offset++)
+                for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+                    pb_log_slice slice;
+                    CHECK_INT(pb_log_read(f.log, &f.guard, offset, sizes[i], upper_offset, true, &slice), 0);
+                    CHECK(slice.segment != NULL && slice.base_offset == offset);
+                    pb_segment_release(slice.segment);
+                }
+        fixture_close(&f, true); /* then without what the writer remembers */
+        fixture_open(&f);
+    }
+    fixture_free(&f);
+}
+
 static bool has_more(fixture *f, int64_t offset, int64_t max_bytes, int64_t upper_offset)
 {
     pb_log_slice slice;
