@@ -35,6 +35,7 @@ static void add_reactor(pb_broker_stats *out, pb_server_reactor *home)
     out->quota_throttled += pb_counter_read(&counters->quota_throttled);
     out->delayed_fetches += pb_counter_read(&counters->delayed_fetches);
     out->cold_reads += pb_counter_read(&counters->cold_reads);
+    out->empty_fetches += pb_counter_read(&counters->empty_fetches);
 }
 
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* Raised with every change of either file; compared at import. */
-#define PB_ABI_VERSION 11
+#define PB_ABI_VERSION 12
 
 #define PB_UUID_BYTES 16
 #define PB_FAILURE_BYTES 512
@@ -769,6 +769,7 @@ typedef struct pb_broker_stats {
     int64_t cold_reads;         /* how often a fetch could not go on without a disk */
     int64_t cold_read_bytes;    /* of history, read into memory for that */
     int64_t cold_dropped_bytes; /* and dropped from it again */
+    int64_t empty_fetches;      /* how often all that a fetch had found was gone before it was answered */
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 

@@ -66,6 +66,7 @@ typedef struct pb_server_counters {
     _Atomic int64_t slow_requests;
     _Atomic int64_t rolls;
     _Atomic int64_t cold_reads;
+    _Atomic int64_t empty_fetches; /* answers that had lost all that was found for them, and so were read for again */
     _Atomic int64_t delayed_fetches;
 } pb_server_counters;
 
@@ -85,6 +86,7 @@ typedef struct pb_server_reactor {
     pb_resident_range resident[PB_RESIDENT_RANGES]; /* ahead of readers of small pieces */
     uint32_t next_resident;
     int64_t slow_told_ns;                  /* when a slow request was last told of */
+    int64_t empty_told_ns;                 /* and a fetch that kept losing what it had found */
     pb_histogram *histograms[PB_API_KEYS]; /* [api][PB_STAGES], made with the APIs */
 } pb_server_reactor;
 

@@ -51,7 +51,8 @@ static void finish(fetch_state *fetch)
 {
     int32_t throttle_time_ms;
     end_local(fetch);
-    if (is_limited(fetch) && !fetch->hurried &&
+    bool is_counted = fetch->rereads > 0; /* by the quota */
+    if (is_limited(fetch) && !fetch->hurried && !is_counted &&
         (throttle_time_ms = pb_throttle_fetch(fetch->request, fetch->bytes)) > 0) {
         pb_fetch_unpin(fetch);
         pb_fetch_answer_throttled(fetch, throttle_time_ms);

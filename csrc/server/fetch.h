@@ -9,6 +9,8 @@
 #include "wire/generated/fetch_response.h"
 
 #define FETCH_NEAR_MAX 32
+/* Of a ring no more than this is copied at once, unless a batch is larger. */
+#define PB_FETCH_RING_BYTES (4 * 1024 * 1024)
 
 /* One partition to fetch. Owner: the request's arena. */
 typedef struct fetch_item {
@@ -27,8 +29,10 @@ typedef struct fetch_item {
     pb_session_partition *cached; /* NULL: sessionless */
     pb_partition *partition;      /* retained; NULL: unknown */
     int error;
-    pb_log_slice slice; /* what is sent; pinned */
-    pb_chunk *copy;     /* of it, where the file has not got all of it; NULL: none */
+    bool found;         /* something to send */
+    pb_log_slice slice; /* of it what leaves by sendfile, or is to be copied; pinned */
+    pb_chunk *copy;     /* of what the file has not got all of; NULL: none */
+    pb_slice records;   /* of the answer: a copy beside the header; NULL: a gap for `copy` or a range of the file */
     pb_partition_ends ends;
     pb_fetch_response_epoch_end_offset diverging;
     pb_aborted_transaction *aborted; /* malloc'd */
@@ -44,6 +48,10 @@ typedef struct fetch_item {
  * after READING
  *
  * READING -> BRINGING IN: what is to be sent into memory, on a background thread -> ANSWERED
+ *
+ * ANSWERED -> COPYING: what memory has lost again before it was copied, on a background thread -> ANSWERED
+ *
+ * ANSWERED -> LOOKING UP again: all that was found is gone, as the log was truncated
  *
  * ANSWERED -> BRINGING IN again: what a slow client has not been sent yet, and memory has lost -> sent
  */
@@ -71,7 +79,9 @@ typedef struct fetch_state {
     int32_t min_bytes;      /* worth answering before the wait is over */
     int64_t reserved_bytes; /* of the pool, for records copied beside the header */
     int64_t bytes;          /* found by the last read */
-    bool has_records;       /* the answer, from a ring */
+    bool has_ring_records;  /* the answer */
+    int rereads;            /* as nothing was left of what had been found */
+    int32_t copied_count;   /* items that have their records */
     bool has_news;          /* an error, or what a follower wants to hear of: answered at once */
     int64_t deadline_ns;
     pb_timer timer;
@@ -110,6 +120,13 @@ enum pb_part_place pb_fetch_place_to_send(pb_response *response, const pb_output
                                           const uint8_t **bytes);
 /* Nothing of the answer is being sent any more. */
 void pb_fetch_let_go(fetch_state *fetch);
+/* Give every item its records. false: a background thread copies some, and pb_fetch_answer follows on the reactor. */
+bool pb_fetch_copy(fetch_state *fetch);
+/* One item's records, its error, or neither if the log was truncated. -EAGAIN: a disk would have to be waited for,
+ * unless the caller `waits`. */
+int pb_fetch_copy_item(fetch_state *fetch, fetch_item *item, bool waits);
+/* The item that is to be copied next, on a background thread; then pb_fetch_answer. */
+void pb_fetch_copy_cold(fetch_state *fetch);
 /* Write the answer and let it go. */
 void pb_fetch_answer(fetch_state *fetch);
 /* Answer with nothing but how long the consumer has to wait. */

@@ -1,140 +1,23 @@
 /*
- * The answer to a Fetch. Record bytes leave by sendfile from the page cache; small ones are copied beside the header,
- * because one send is cheaper than two calls. What a hot log has in its ring is copied too: nobody waits there for
- * a consumer that does not read. Reactor thread.
+ * The answer to a Fetch. Record bytes leave by sendfile from the page cache, or as copies (fetch_copy.c). Reactor
+ * thread.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "log/segment.h"
-#include "log/tail.h"
-#include "record/batch.h"
-#include "record/bytes.h"
 #include "server/fetch.h"
 #include "wire/generated/kafka_errors.h"
 
-/* Up to this a copy beats a sendfile of its own. A client that does not read must not make us hold copies without end,
- * so they are counted against the buffer budget; beyond it records leave by sendfile, however small. */
-#define COPY_BYTES (32 * 1024)
-/* Of a ring no more than this at once, unless a batch is larger. */
-#define RING_COPY_BYTES (4 * 1024 * 1024)
-
-/* Twice: once as read, once in the answer. */
-static bool reserve_copy(fetch_state *fetch, int64_t length)
-{
-    if (!pb_pool_reserve(&fetch->request->home->broker->pool, 2 * length))
-        return false;
-    fetch->reserved_bytes += 2 * length;
-    return true;
-}
-
-/* Let go of the item's slice, of which `length` bytes were copied, or not; a failure is the item's error, unless the
- * log was cut there. false: nothing was copied. */
-static bool end_copy(fetch_item *item, int result, int64_t length)
-{
-    pb_log_slice *slice = &item->slice;
-    if (result != 0 && pb_partition_report_slice(item->partition, slice, result) != -ENOENT)
-        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
-    pb_segment_release(slice->segment);
-    *slice = (pb_log_slice){.length = result == 0 ? length : 0};
-    return result == 0;
-}
-
-static int copy_slice(const pb_log_slice *slice, void *copy, int64_t length)
-{
-    return copy == NULL ? -ENOMEM : pb_tail_read(slice->segment, slice->file, copy, (size_t)length, slice->position);
-}
-
-/* The same, or -EAGAIN if that would wait for a disk: what was found in memory may have made room since. */
-static int copy_resident(fetch_state *fetch, const pb_log_slice *slice, void *copy, int64_t length)
-{
-    pb_io *io = fetch->request->home->broker->io;
-    io->ops->thread_read_mode(io, PB_READ_RESIDENT);
-    int result = copy_slice(slice, copy, length);
-    io->ops->thread_read_mode(io, PB_READ_USUAL);
-    return result;
-}
-
-/* A copy that goes beside the header. */
-static pb_slice beside_header(fetch_item *item, int result, void *copy, int64_t length)
-{
-    bool copied = end_copy(item, result, length);
-    item->slice.length = 0;
-    return copied ? (pb_slice){copy, (int32_t)length} : PB_EMPTY_SLICE;
-}
-
-/* How much of a slice is copied at most: `most_bytes`, but its first batch whole. */
-static int64_t copy_length(const pb_log_slice *slice, int64_t most_bytes)
-{
-    uint8_t head[PB_BATCH_LOG_OVERHEAD_BYTES];
-    if (slice->length <= most_bytes)
-        return slice->length;
-    if (pb_tail_read(slice->segment, slice->file, head, sizeof head, slice->position) != 0)
-        return most_bytes;
-    int64_t first_bytes = PB_BATCH_LOG_OVERHEAD_BYTES + (int64_t)pb_be32_load(head + 8);
-    most_bytes = first_bytes > most_bytes ? first_bytes : most_bytes;
-    return slice->length < most_bytes ? slice->length : most_bytes;
-}
-
-/* The item is answered without records: its reader asks again. */
-static pb_slice leave_out(fetch_item *item)
-{
-    pb_segment_release(item->slice.segment);
-    item->slice = (pb_log_slice){0};
-    return PB_EMPTY_SLICE;
-}
-
-/* Into a chunk of the pool; without one, a single batch beside its budget, so that the reader gets on. */
-static pb_slice copy_ring(fetch_state *fetch, fetch_item *item)
-{
-    int64_t length = copy_length(&item->slice, RING_COPY_BYTES);
-    item->copy = pb_pool_take_spare(&fetch->request->home->broker->pool, (uint32_t)length);
-    if (item->copy != NULL) {
-        int result = copy_resident(fetch, &item->slice, item->copy->data, length);
-        if (result == -EAGAIN)
-            return leave_out(item);
-        bool copied = end_copy(item, result, length);
-        fetch->has_records = true;
-        return copied ? (pb_slice){NULL, (int32_t)length} : PB_EMPTY_SLICE;
-    }
-    if (fetch->has_records)
-        return leave_out(item);
-    fetch->has_records = true;
-    length = copy_length(&item->slice, 1);
-    void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
-    int result = copy_resident(fetch, &item->slice, copy, length);
-    return result == -EAGAIN ? leave_out(item) : beside_header(item, result, copy, length);
-}
-
-/* What goes into the records field: a copy, or a gap that a file range or a chunk fills. */
-static pb_slice records_of(fetch_state *fetch, fetch_item *item)
-{
-    pb_log_slice *slice = &item->slice;
-    if (slice->segment == NULL)
-        return PB_EMPTY_SLICE;
-    PB_ASSERT(slice->length > 0 && slice->length <= INT32_MAX);
-    if (slice->length <= COPY_BYTES && reserve_copy(fetch, slice->length)) {
-        void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)slice->length);
-        bool was_asked = fetch->request->response.resident_ns > 0 && !pb_history_may_hold(slice->segment);
-        int result =
-            was_asked ? copy_slice(slice, copy, slice->length) : copy_resident(fetch, slice, copy, slice->length);
-        if (result != -EAGAIN)
-            return beside_header(item, result, copy, slice->length);
-        fetch->request->response.resident_ns = 0; /* it is a range of the file, and asked for when its turn comes */
-    }
-    /* Also what the file has got by now, if the ring still has some of it: that has not been in the page cache yet. */
-    if (pb_tail_file_bytes(slice->segment, slice->position, slice->length) < slice->length ||
-        pb_tail_holds(slice->segment, slice->position + slice->length))
-        return copy_ring(fetch, item);
-    return (pb_slice){NULL, (int32_t)slice->length};
-}
+#define REREADS_MAX 3
+#define EMPTY_TOLD_EVERY_NS 10000000000LL /* by a reactor */
 
 /* What fills the gap of an item's records. */
 static pb_gap_filling filling_of(const fetch_item *item)
 {
+    int64_t length = item->records.data == NULL ? item->records.length : 0;
     if (item->copy != NULL)
-        return (pb_gap_filling){.data = item->copy->data, .length = item->slice.length};
-    return (pb_gap_filling){.file = item->slice.file, .position = item->slice.position, .length = item->slice.length};
+        return (pb_gap_filling){.data = item->copy->data, .length = length};
+    return (pb_gap_filling){.file = item->slice.file, .position = item->slice.position, .length = length};
 }
 
 static int fill_aborted(fetch_state *fetch, const fetch_item *item, pb_fetch_response_partition_data *data)
@@ -163,9 +46,8 @@ static void count_sent(fetch_state *fetch, fetch_item *item, int64_t bytes)
 static int fill_partition(fetch_state *fetch, fetch_item *item, pb_fetch_response_partition_data *data)
 {
     pb_fetch_response_partition_data_init(data);
-    fetch->request->response.is_behind = fetch->request->response.is_behind || item->slice.more;
     data->partition_index = item->index;
-    data->records = records_of(fetch, item);
+    data->records = item->records;
     data->error_code = (int16_t)item->error;
     data->high_watermark = item->ends.high_watermark;
     data->last_stable_offset = item->ends.last_stable_offset;
@@ -184,7 +66,7 @@ static bool is_answered(fetch_state *fetch, fetch_item *item)
 {
     if (item->cached == NULL)
         return true;
-    bool changed = pb_session_partition_changed(fetch->session, item->cached, item->slice.segment != NULL, item->error,
+    bool changed = pb_session_partition_changed(fetch->session, item->cached, item->records.length > 0, item->error,
                                                 item->ends.high_watermark, item->ends.log_start_offset);
     if (item->diverging.epoch >= 0) /* who has to cut its log takes nothing else of the answer, and needs it again */
         pb_session_partition_tell_again(item->cached);
@@ -219,7 +101,7 @@ static int fill_topics(fetch_state *fetch, fetch_item **answered, int32_t count,
     return 0;
 }
 
-void pb_fetch_answer(fetch_state *fetch)
+static void write_answer(fetch_state *fetch)
 {
     pb_request *request = fetch->request;
     pb_fetch_response out;
@@ -244,6 +126,59 @@ void pb_fetch_answer(fetch_state *fetch)
     pb_request_begin_answer(request);
     pb_fetch_response_write(&request->writer, request->header.request_api_version, &out);
     pb_request_finish_answer(request, fillings, count);
+}
+
+/*
+ * Invariant: where records were found, the answer has some, or an error. A client that is told nothing below the high
+ * watermark asks again at once, and if nothing has changed until then, so it goes on for ever.
+ */
+static bool says_something(const fetch_state *fetch)
+{
+    bool says = fetch->bytes == 0 || fetch->hurried;
+    for (int32_t i = 0; i < fetch->item_count && !says; i++)
+        says = fetch->items[i].records.length > 0 || fetch->items[i].error != 0;
+    return says;
+}
+
+static void tell_empty(pb_server_reactor *home, const pb_partition *partition)
+{
+    if (home->empty_told_ns != 0 && home->reactor.now_ns - home->empty_told_ns < EMPTY_TOLD_EVERY_NS)
+        return;
+    home->empty_told_ns = home->reactor.now_ns;
+    pb_events_notice(&home->broker->events,
+                     "%s-%d: a Fetch found records and lost them again, %d times in a row; it is answered "
+                     "KAFKA_STORAGE_ERROR. Unless the partition is truncated all the time, please report this",
+                     partition->topic, partition->index, REREADS_MAX + 1);
+}
+
+/* A log that is truncated takes away what was found in it: to read again finds what there is now. If that does not help
+ * either, the fault is ours: the client gets an error, which it reports and backs off from, and the broker goes on. */
+static bool read_again(fetch_state *fetch)
+{
+    pb_server_reactor *home = fetch->request->home;
+    pb_counter_add(&home->counters.empty_fetches, 1);
+    if (fetch->rereads++ < REREADS_MAX) {
+        pb_fetch_unpin(fetch);
+        pb_fetch_look_up(fetch);
+        return true;
+    }
+    for (int32_t i = 0; i < fetch->item_count; i++) {
+        fetch_item *item = &fetch->items[i];
+        if (!item->found)
+            continue;
+        item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+        tell_empty(home, item->partition);
+    }
+    return false;
+}
+
+void pb_fetch_answer(fetch_state *fetch)
+{
+    if (!pb_fetch_copy(fetch))
+        return; /* a background thread copies, and then it goes on here */
+    if (!says_something(fetch) && read_again(fetch))
+        return;
+    write_answer(fetch);
 }
 
 void pb_fetch_answer_throttled(fetch_state *fetch, int32_t throttle_time_ms)

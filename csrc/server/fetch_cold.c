@@ -32,8 +32,8 @@ static void submit(fetch_state *fetch, bool (*piece)(pb_cold_read *read),
 
 /* ---- pieces ---- */
 
-/* How much of an item has to come from its file: the rest is in the ring of a hot log. While probing, what an answer
- * may take from there on. */
+/* How much of an item has to come from its file: the rest is in a tail ring, and then no more of both is copied than a
+ * ring's share. While probing, what an answer may take from there on. */
 static int64_t file_bytes(const fetch_state *fetch, const fetch_item *item)
 {
     const pb_log_slice *slice = &item->slice;
@@ -45,7 +45,10 @@ static int64_t file_bytes(const fetch_state *fetch, const fetch_item *item)
         if (length > slice->ahead_position - slice->position)
             length = slice->ahead_position - slice->position;
     }
-    return length > 0 ? pb_tail_file_bytes(slice->segment, slice->position, length) : 0;
+    if (length <= 0)
+        return 0;
+    int64_t in_file = pb_tail_file_bytes(slice->segment, slice->position, length);
+    return in_file < length && in_file > PB_FETCH_RING_BYTES ? PB_FETCH_RING_BYTES : in_file;
 }
 
 /* Go to the first item from `index` on that has something to bring in. */
@@ -241,6 +244,30 @@ void pb_fetch_bring_in(fetch_state *fetch)
         submit(fetch, bring_in_piece, brought_in);
     else
         pb_fetch_answer(fetch); /* the log has become hot: its ring has it */
+}
+
+/* ---- copying ---- */
+
+static bool copy_piece(pb_cold_read *read)
+{
+    fetch_state *fetch = PB_CONTAINER(read, fetch_state, cold);
+    fetch_item *item = &fetch->items[fetch->copied_count++];
+    int result = pb_fetch_copy_item(fetch, item, true);
+    PB_ASSERT(result == 0 && (item->records.length > 0 || item->slice.segment == NULL));
+    pb_reactor_post(&fetch->request->home->reactor, &fetch->brought);
+    return false;
+}
+
+static void copied(pb_task *task, pb_reactor *reactor)
+{
+    (void)reactor;
+    pb_fetch_answer(PB_CONTAINER(task, fetch_state, brought));
+}
+
+void pb_fetch_copy_cold(fetch_state *fetch)
+{
+    pb_counter_add(&fetch->request->home->counters.cold_reads, 1);
+    submit(fetch, copy_piece, copied);
 }
 
 /* ---- what is being sent ---- */

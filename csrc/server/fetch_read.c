@@ -76,6 +76,7 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
         pb_segment_release(item->slice.segment);
         memset(&item->slice, 0, sizeof item->slice);
     }
+    item->found = item->slice.segment != NULL;
 }
 
 /* What a partition that failed is said to have; as Kafka, for OFFSET_OUT_OF_RANGE too. */
@@ -127,6 +128,7 @@ static void read_item(fetch_state *fetch, fetch_item *item, int64_t left_bytes)
     item->diverging = no_divergence;
     item->preferred_replica = -1;
     item->ends = no_ends;
+    item->found = false;
     if (item->partition == NULL)
         return; /* its error says so */
     item->error = 0;
@@ -149,6 +151,8 @@ void pb_fetch_read(fetch_state *fetch)
 {
     fetch->bytes = 0;
     fetch->has_news = false;
+    fetch->copied_count = 0;
+    fetch->has_ring_records = false;
     for (int32_t i = 0; i < fetch->item_count && !fetch->must_wait; i++) {
         fetch_item *item = &fetch->items[i];
         read_item(fetch, item, fetch->limit_bytes - fetch->bytes);
@@ -166,6 +170,7 @@ void pb_fetch_unpin_item(fetch_item *item)
     if (item->copy != NULL)
         pb_chunk_release(item->copy);
     item->copy = NULL;
+    item->records = PB_EMPTY_SLICE;
     free(item->aborted);
     item->aborted = NULL;
     item->aborted_count = 0;

@@ -11,7 +11,7 @@ from typing import Any
 
 from pybroker.native.errors import NativeError
 
-ABI_VERSION = 11
+ABI_VERSION = 12
 """The value of PB_ABI_VERSION that this package is written against."""
 
 try:

@@ -52,6 +52,7 @@ class BrokerStats(NamedTuple):
     cold_reads: int
     cold_read_bytes: int
     cold_dropped_bytes: int
+    empty_fetches: int
 
 
 class Distribution(Value):

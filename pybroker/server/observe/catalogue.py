@@ -207,6 +207,12 @@ COLD_DROPPED_BYTES = Metric(
     "counter",
     "Bytes of history dropped from memory, to make room or as nobody came to them.",
 )
+EMPTY_FETCHES = Metric(
+    "pybroker_empty_fetches_total",
+    "counter",
+    "How often all records that a fetch had found were gone before it was answered, so that it was read again. A log "
+    "that is truncated does this now and then; more is a fault of the broker.",
+)
 
 # ---- durability --------------------------------------------------------------------------------------------------
 

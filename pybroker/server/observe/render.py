@@ -144,6 +144,7 @@ def _add_data_plane(out: Exposition, snapshot: Snapshot) -> None:
             (c.COLD_READS, stats.cold_reads),
             (c.COLD_READ_BYTES, stats.cold_read_bytes),
             (c.COLD_DROPPED_BYTES, stats.cold_dropped_bytes),
+            (c.EMPTY_FETCHES, stats.empty_fetches),
         ],
     )
 
