@@ -419,17 +419,6 @@ static int sim_file_release_ahead(pb_io *io, int file)
     return sim_file_range(io, file, 0, 0);
 }
 
-static int sim_file_resident(pb_io *io, int file, int64_t position, int64_t length)
-{
-    return sim_file_range(io, file, position, length) == 0 && !sim_chance(sim_of(io), sim_of(io)->faults.cold_read);
-}
-
-static int sim_file_bring_in(pb_io *io, int file, int64_t position, int64_t length)
-{
-    (void)sim_file_range(io, file, position, length);
-    return position + length <= sim_file_size(io, file) ? 0 : -ENODATA;
-}
-
 static void sim_thread_read_mode(pb_io *io, enum pb_read_mode mode)
 {
     sim_of(io)->read_mode = mode;
@@ -486,7 +475,7 @@ static const pb_io_ops sim_ops = {
     .file_modified_ms = sim_file_modified_ms,
     .path_size = sim_path_size,
     .file_writeback = sim_file_range,
-    .file_drop = sim_file_range,
+    .file_drop = sim_file_drop,
     .file_resident = sim_file_resident,
     .file_bring_in = sim_file_bring_in,
     .rename = sim_rename,

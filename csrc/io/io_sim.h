@@ -25,6 +25,12 @@ typedef struct pb_sim_faults {
 int pb_io_sim_open(uint64_t seed, pb_io **out);
 void pb_sim_set_faults(pb_io *io, const pb_sim_faults *faults);
 
+/* From now on the machine keeps count of what is in its page cache: what was read or written through it, until it is
+ * forgotten. `cold_read` should be 0 then. */
+void pb_sim_count_pages(pb_io *io);
+/* Forget pages, in runs of so many bytes: each run of a file with that chance. */
+void pb_sim_forget_pages(pb_io *io, int64_t run_bytes, uint32_t per_million);
+
 /* Run one step of one thread. False when every thread sleeps; then time moves to the next deadline, if there is one. */
 bool pb_sim_step(pb_io *io);
 /* Step until nothing is runnable without time passing. */

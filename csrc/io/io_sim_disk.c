@@ -19,6 +19,7 @@ void sim_drop_file(sim_file *file)
         free(file->data);
     free(file->durable);
     free(file->unflushed);
+    free(file->pages);
     free(file);
 }
 
@@ -171,17 +172,23 @@ static bool aligned(pb_io *io, int handle, const struct iovec *iov, int count, i
 
 int64_t sim_file_read(pb_io *io, int handle, void *buffer, size_t length, int64_t position)
 {
-    const sim_file *file = file_of(io, handle);
+    sim_machine *machine = sim_of(io);
+    sim_file *file = file_of(io, handle);
     struct iovec whole = {buffer, length};
     if (!aligned(io, handle, &whole, 1, position))
         return -EINVAL;
-    if (sim_would_wait(sim_of(io)))
+    if (sim_would_wait(machine))
         return -EAGAIN;
     if (position >= file->size)
         return 0;
     int64_t left = file->size - position;
     if ((int64_t)length > left)
         length = (size_t)left;
+    bool is_cold = machine->counts_pages && !sim_pages_resident(file, position, (int64_t)length);
+    if (machine->read_mode == PB_READ_RESIDENT && is_cold)
+        return -EAGAIN;
+    if (!machine->disk.direct[handle])
+        sim_pages_set(machine, file, position, (int64_t)length, true);
     if (length > 0)
         memcpy(buffer, file->data + position, length);
     return (int64_t)length;
@@ -224,6 +231,7 @@ int64_t sim_file_write(pb_io *io, int handle, const struct iovec *iov, int count
     file->modified_ms = io->ops->wall_ms(io);
     if (machine->disk.direct[handle] && done > 0)
         note_unflushed(file, position, position + done);
+    sim_pages_set(machine, file, position, done, !machine->disk.direct[handle]);
     if (!fails)
         return done;
     return sim_random(machine) % 2 == 0 && done > 0 ? done : sim_random(machine) % 2 == 0 ? -EIO : -ENOSPC;
@@ -317,12 +325,37 @@ int sim_file_truncate(pb_io *io, int handle, int64_t size)
     return 0;
 }
 
-/* Allocating, starting writeback, dropping pages: nothing a reader or a crash could tell. Asking for residency: all is.
- */
+/* Allocating, starting writeback: nothing a reader or a crash could tell. */
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length)
 {
     (void)file_of(io, handle);
     PB_ASSERT(position >= 0 && length >= 0);
+    return 0;
+}
+
+/* All from `position` on when `length` is 0. */
+int sim_file_drop(pb_io *io, int handle, int64_t position, int64_t length)
+{
+    sim_file *file = file_of(io, handle);
+    int64_t left = file->size > position ? file->size - position : 0;
+    sim_pages_set(sim_of(io), file, position, length == 0 || length > left ? left : length, false);
+    return 0;
+}
+
+int sim_file_resident(pb_io *io, int handle, int64_t position, int64_t length)
+{
+    sim_machine *machine = sim_of(io);
+    const sim_file *file = file_of(io, handle);
+    bool resident = !machine->counts_pages || sim_pages_resident(file, position, length);
+    return resident && !sim_chance(machine, machine->faults.cold_read);
+}
+
+int sim_file_bring_in(pb_io *io, int handle, int64_t position, int64_t length)
+{
+    sim_file *file = file_of(io, handle);
+    if (position + length > file->size)
+        return -ENODATA;
+    sim_pages_set(sim_of(io), file, position, length, true);
     return 0;
 }
 

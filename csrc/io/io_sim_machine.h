@@ -8,6 +8,7 @@
 #define PB_SIM_HANDLES 4096
 #define PB_SIM_THREADS 64
 #define PB_SIM_SECTOR_BYTES 512
+#define PB_SIM_PAGE_BYTES 4096
 
 /* What lies here is on tmpfs: a kill leaves it, a power cut takes all of it. */
 #define PB_SIM_TMPFS "/dev/shm"
@@ -29,6 +30,8 @@ typedef struct sim_file {
     int64_t durable_size;
     sim_range *unflushed; /* written past the page cache since the last sync or flush */
     size_t unflushed_count;
+    uint8_t *pages; /* 1: it is in memory. Only where pages are counted */
+    size_t page_count;
 } sim_file;
 
 /* One name; `durable` is what the directory said at its last sync (NULL: nothing). A rename takes place for both of its
@@ -108,6 +111,7 @@ typedef struct sim_machine {
     int thread_count;
     pb_thread *running;
     enum pb_read_mode read_mode; /* set by a step and set back before it ends */
+    bool counts_pages;
 } sim_machine;
 
 static inline sim_machine *sim_of(pb_io *io)
@@ -120,6 +124,10 @@ uint64_t sim_random(sim_machine *machine);
 bool sim_chance(sim_machine *machine, uint32_t per_million);
 /* The thread that runs may not wait for the disk, and now would have to. */
 bool sim_would_wait(sim_machine *machine);
+
+/* Pages of a file come into memory, or leave it. */
+void sim_pages_set(sim_machine *machine, sim_file *file, int64_t position, int64_t length, bool resident);
+bool sim_pages_resident(const sim_file *file, int64_t position, int64_t length);
 
 /* A client did something: every loop looks at its operations. */
 void sim_stir(sim_machine *machine);
@@ -138,6 +146,9 @@ uint64_t sim_file_flush_device(pb_io *io, int handle);
 int sim_device_flush(pb_io *io, int handle);
 int sim_file_truncate(pb_io *io, int handle, int64_t size);
 int sim_file_range(pb_io *io, int handle, int64_t position, int64_t length);
+int sim_file_drop(pb_io *io, int handle, int64_t position, int64_t length);
+int sim_file_resident(pb_io *io, int handle, int64_t position, int64_t length);
+int sim_file_bring_in(pb_io *io, int handle, int64_t position, int64_t length);
 int64_t sim_file_size(pb_io *io, int handle);
 int64_t sim_file_modified_ms(pb_io *io, int handle);
 int64_t sim_path_size(pb_io *io, const char *path);

@@ -181,6 +181,14 @@ static void encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t vers
     finish(writer);
 }
 
+void mini_encode_fetch_request(pb_writer *writer, int32_t correlation_id, int16_t version,
+                               const pb_fetch_request *request)
+{
+    begin(writer, correlation_id, PB_API_FETCH, version);
+    CHECK_INT(pb_fetch_request_write(writer, version, request), 0);
+    finish(writer);
+}
+
 void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
                        int64_t offset, int32_t min_bytes, int32_t max_wait_ms)
 {

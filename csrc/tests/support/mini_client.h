@@ -35,6 +35,9 @@ void mini_encode_produce(pb_writer *writer, int32_t correlation_id, int16_t vers
                          int32_t partition, const uint8_t *batch, size_t length);
 void mini_encode_fetch(pb_writer *writer, int32_t correlation_id, int16_t version, const char *topic, int32_t partition,
                        int64_t offset, int32_t min_bytes, int32_t max_wait_ms);
+struct pb_fetch_request;
+void mini_encode_fetch_request(pb_writer *writer, int32_t correlation_id, int16_t version,
+                               const struct pb_fetch_request *request);
 /* The body of an answer to ListOffsets for one partition, behind what `writer` has. */
 void mini_write_offset(pb_writer *writer, int16_t version, pb_slice topic, int32_t partition, int16_t error,
                        int64_t offset);
