@@ -28,7 +28,9 @@ int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *fai
     pb_failure inner = {0};
     pb_log_guard guard = pb_partition_guard(partition);
     pb_partition_watch_reads(partition);
-    return pb_abi_fail(failure, &inner, pb_log_check_files(partition->log, &guard, &inner));
+    int result = pb_log_check_files(partition->log, &guard, &inner);
+    pb_abi_tell(partition, &inner, result);
+    return pb_abi_fail(failure, &inner, result);
 }
 
 int32_t pb_partition_hold(pb_partition *partition, pb_native_failure *failure)

@@ -12,11 +12,18 @@
 #include "server/pacing.h"
 #include "wire/generated/kafka_errors.h"
 
+#define READ_ATTEMPTS 4 /* the log may be truncated between look-up and read */
 #define KAFKA_CODE_BASE 100000
 
 static pb_broker *broker_of(pb_partition *partition)
 {
     return partition->owner;
+}
+
+void pb_abi_tell(pb_partition *partition, const pb_failure *said, int code)
+{
+    if (code == 0 && said->text[0] != '\0')
+        pb_events_notice(&broker_of(partition)->events, "%s-%d: %s", partition->topic, partition->index, said->text);
 }
 
 static void report_failure(pb_partition *partition, enum pb_partition_failure what, int error)
@@ -287,7 +294,8 @@ static int64_t whole_batches(const uint8_t *bytes, int64_t length)
     return (int64_t)position;
 }
 
-int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity)
+/* One attempt. -ENOENT: to look again finds what there is. */
+static int64_t read_once(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity)
 {
     pb_partition_ends ends;
     pb_log_slice slice = {0};
@@ -310,13 +318,19 @@ int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit
     result = pb_tail_read(slice.segment, slice.file, out, (size_t)slice.length, slice.position);
     result = pb_partition_report_slice(partition, &slice, result);
     pb_segment_release(slice.segment);
-    if (result == -ENOENT)
-        return 0; /* the log was cut there */
     if (result < 0)
         return result;
     /* Where a batch is known to begin nobody has looked at its header yet. Nothing would say that there is nothing. */
     int64_t length = whole_batches(out, slice.length);
     return length > 0 ? length : -(int64_t)PB_KAFKA_CORRUPT_MESSAGE - KAFKA_CODE_BASE;
+}
+
+int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity)
+{
+    int64_t result = -ENOENT;
+    for (int attempt = 0; result == -ENOENT && attempt < READ_ATTEMPTS; attempt++)
+        result = read_once(partition, offset, limit, out, capacity);
+    return result;
 }
 
 int32_t pb_partition_list_offset(pb_partition *partition, int64_t timestamp_ms, int32_t isolation,
@@ -405,6 +419,7 @@ int32_t pb_partition_upkeep(pb_partition *partition, int64_t now_ms, int64_t pur
     /* Neither waits for the other to succeed: on a full disk the purge makes the room that upkeep needs. */
     int purged = pb_log_purge(partition->log, &guard, purge_before_ms, &purging);
     int result = pb_log_upkeep(partition->log, &guard, now_ms, &upkeep);
+    pb_abi_tell(partition, &upkeep, result);
     return purged != 0 ? pb_abi_fail(failure, &purging, purged) : pb_abi_fail(failure, &upkeep, result);
 }
 

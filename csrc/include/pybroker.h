@@ -317,9 +317,8 @@ int32_t pb_partition_append_marker(pb_partition *partition, const uint8_t *bytes
                                    int32_t transaction_version, uint64_t ticket);
 /* Where pb_partition_read ends. */
 enum pb_read_limit { PB_READ_TO_HIGH_WATERMARK = 0, PB_READ_TO_LOG_END = 1 };
-/* Copy whole batches from `offset`, below `limit` (pb_read_limit). Returns bytes copied (0 when there are none, or the
- * log was cut under the read), or -code of Kafka - 100000, or -errno; -E2BIG: the first one is larger than `capacity`.
- * Blocking. */
+/* Copy whole batches from `offset`, below `limit` (pb_read_limit). Returns bytes copied (0 when there are none), or
+ * -code of Kafka - 100000, or -errno; -E2BIG: the first one is larger than `capacity`. Blocking. */
 int64_t pb_partition_read(pb_partition *partition, int64_t offset, int32_t limit, uint8_t *out, size_t capacity);
 
 /* An offset with its timestamp and leader epoch; offset -1 when there is none. */

@@ -340,6 +340,10 @@ int pb_log_sync(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
  * OFFSET_OUT_OF_RANGE, or -errno. */
 int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t max_bytes, int64_t upper_offset,
                 bool at_least_one, pb_log_slice *out);
+/* A read of a sealed segment has met the end of its file: remember what is missing as damage (log/damage.h), so that
+ * its readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
+ * should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
+int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
 void pb_segment_retain(pb_segment *segment);  /* [any] */
 void pb_segment_release(pb_segment *segment); /* [any] the last release closes files and, when deleted, nothing else */
 
@@ -376,7 +380,8 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
  * a replica's alone, but not below `base_offset`. Else as pb_log_truncate. */
 int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, int64_t offset, pb_failure *failure);
 /* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
- * removed or changed it; -EBUSY: maintenance is under way. Blocking. */
+ * removed or changed it; -EBUSY: maintenance is under way. Where a sealed segment's is too short it is 0, with a text
+ * in `failure` the first time: see pb_log_note_short_file. Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /*
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.

@@ -35,7 +35,29 @@ static expected_file *expected_files(const pb_log *log, const pb_log_guard *guar
     return files;
 }
 
-static int check_file(pb_log *log, const expected_file *file, bool is_active, pb_failure *failure)
+/* The file of the segment on that base is too short. Is the segment sealed, so that its readers are told, and the log
+ * goes on? *first: nobody has said so before. */
+static bool is_noted(pb_log *log, const pb_log_guard *guard, int64_t base_offset, bool *first)
+{
+    pb_log_lock(guard);
+    int index = pb_log_segment_floor(log, base_offset);
+    pb_segment *segment = index >= 0 ? log->segments[index] : NULL;
+    if (segment != NULL)
+        pb_segment_retain(segment);
+    pb_log_unlock(guard);
+    if (segment == NULL)
+        return false;
+    bool noted = pb_log_note_short_file(log, guard, segment) >= 0;
+    pb_log_lock(guard);
+    *first = !segment->short_told;
+    segment->short_told = segment->short_told || noted;
+    pb_log_unlock(guard);
+    pb_segment_release(segment);
+    return noted;
+}
+
+static int check_file(pb_log *log, const pb_log_guard *guard, const expected_file *file, bool is_active,
+                      pb_failure *failure)
 {
     char path[PB_LOG_PATH_BYTES];
     int rc = pb_segment_path(path, log->directory, file->base_offset, PB_FILE_LOG, "");
@@ -46,6 +68,13 @@ static int check_file(pb_log *log, const expected_file *file, bool is_active, pb
         return pb_fail(failure, -ESTALE, "%s is gone: something else has removed or renamed it", path);
     if (size_bytes < 0)
         return pb_fail(failure, (int)size_bytes, "cannot look at %s", path);
+    bool first;
+    if (size_bytes < file->size_bytes && !is_active && is_noted(log, guard, file->base_offset, &first))
+        return first ? pb_fail(failure, 0,
+                               "%s has %lld bytes instead of %lld: something else has cut it. Fetches of what is "
+                               "missing are answered CORRUPT_MESSAGE, all else is served",
+                               path, (long long)size_bytes, (long long)file->size_bytes)
+                     : 0;
     if (size_bytes < file->size_bytes || (!is_active && size_bytes > file->size_bytes))
         return pb_fail(failure, -ESTALE, "%s has %lld bytes instead of %lld: something else has changed it", path,
                        (long long)size_bytes, (long long)file->size_bytes);
@@ -61,7 +90,7 @@ int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *fai
         return pb_log_fail(log, failure, -ENOMEM, "cannot check the files");
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++)
-        rc = check_file(log, &files[i], i + 1 == count, failure);
+        rc = check_file(log, guard, &files[i], i + 1 == count, failure);
     free(files);
     return rc;
 }

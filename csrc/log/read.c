@@ -160,6 +160,8 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
     if (mark->flushed) {
         int64_t indexed;
         int rc = pb_offset_index_find_flushed(plan->segment, plan->flushed_count, mark->offset, &indexed);
+        if (rc == -ENOENT || rc == -EISDIR) /* something has taken it away: without it the walk is longer */
+            rc = 0;
         if (rc == 0)
             rc = pb_scan_trust(&scan, plan->segment->base_offset, mark->offset, &indexed);
         if (rc != 0)
@@ -245,15 +247,19 @@ bool pb_log_has_slice(const pb_log *log, const pb_log_slice *slice)
     return has_bytes(log, slice->segment, end_position > slice->ahead_position ? end_position : slice->ahead_position);
 }
 
-int pb_log_judge_read(const pb_log *log, const pb_log_guard *guard, const pb_segment *segment, int64_t size_bytes,
-                      int result)
+int pb_log_judge_read(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int64_t size_bytes, int result)
 {
     if (result <= 0 && result != -ENODATA && result != -EBADMSG)
         return result;
     pb_log_lock(guard);
     bool has = has_bytes(log, segment, size_bytes);
     pb_log_unlock(guard);
-    return has ? result : -ENOENT;
+    if (!has)
+        return -ENOENT;
+    if (result != -ENODATA)
+        return result;
+    int noted = pb_log_note_short_file(log, guard, segment);
+    return noted == 0 ? -ENOENT : noted > 0 ? PB_CORRUPT_MESSAGE : noted;
 }
 
 /* Fill `out` from a plan. *exhausted: the segment has no batch at or above the offset. */

@@ -351,6 +351,30 @@ static int pass_over(scrub *s, int result)
     return 0;
 }
 
+/* The segment's file ends too soon. What is missing is a finding, and the segment is through. */
+static int find_short(scrub *s)
+{
+    int rc = pb_log_note_short_file(s->log, s->guard, s->segment);
+    if (rc < 0)
+        return pass_over(s, -ENODATA);
+    pb_log_lock(s->guard);
+    pb_damage last = s->segment->damages[s->segment->damage_count - 1];
+    pb_log_unlock(s->guard);
+    const pb_scrub_result found = {
+        .finding = PB_SCRUB_BATCHES,
+        .known = rc == 1,
+        .read_bytes = s->result->read_bytes,
+        .segment_base = s->segment->base_offset,
+        .position = last.position,
+        .end_position = last.end_position,
+        .offset = last.offset,
+        .end_offset = last.end_offset,
+    };
+    *s->result = found;
+    s->cursor->position = s->size_bytes;
+    return 0;
+}
+
 int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor, int64_t max_bytes,
                  pb_scrub_result *result, pb_failure *failure)
 {
@@ -365,7 +389,9 @@ int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor
     int rc = 0;
     if (s->segment != NULL) {
         rc = scrub_segment(s, max_bytes);
-        if (rc == -ENOENT || rc == -ENODATA)
+        if (rc == -ENODATA)
+            rc = find_short(s);
+        else if (rc == -ENOENT)
             rc = pass_over(s, rc);
         if (rc != 0)
             rc = pb_fail(failure, rc, "cannot check %s/%020lld.log and its indexes from position %lld on",

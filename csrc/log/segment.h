@@ -79,6 +79,7 @@ struct pb_segment {
     uint32_t used;      /* the log's use count when a reader last came: the oldest is closed first */
     pb_damage *damages; /* known ones, by position */
     uint32_t damage_count;
+    bool short_told; /* that its file ends too soon; under the lock */
     pb_saved indexes;
     pb_tail_view tail; /* what is not to be read from the file */
     pb_history_view history;

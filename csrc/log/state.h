@@ -169,11 +169,11 @@ static inline pb_segment *pb_log_active(const pb_log *log)
 
 /* Index of the segment that holds `offset`; -1 when it lies before the first. [lock] */
 int pb_log_segment_floor(const pb_log *log, int64_t offset);
-/* What a read of a segment came to, of which it was told under the lock that it has `size_bytes`. That it found less,
- * or no batches, is -ENOENT, as if the file were gone, when the log was cut or has another segment in its place by now:
- * who looks again finds what there is. No lock. */
-int pb_log_judge_read(const pb_log *log, const pb_log_guard *guard, const pb_segment *segment, int64_t size_bytes,
-                      int result);
+/* Interprets the result of reading `segment`, whose size under the lock was `size_bytes`. No lock. A read that came up
+ * short, or met no batches, because the log was truncated or the segment replaced since, is -ENOENT: the caller looks
+ * again. So is the first one that finds a sealed segment's file too short, as readers then know of the damage; where
+ * that does not help, it is CORRUPT_MESSAGE. Else `result`. */
+int pb_log_judge_read(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int64_t size_bytes, int result);
 /* Sync batches of a segment. After a failure the log has failed, whatever the reason, which the kernel tells once: of
  * memory that the disk's driver lacked it is -EIO, not -ENOMEM, so that nobody takes it for one that passes. */
 int pb_log_sync_data(pb_log *log, int file);
@@ -226,7 +226,8 @@ typedef enum pb_flush_syncs {
  * beside its place, see `epochs_aside`. After a failure that does not pass, as of any sync of an index, the log has
  * failed. Maintenance token. */
 int pb_log_flush_derived(pb_log *log, const pb_log_guard *guard, pb_flush_syncs syncs, pb_failure *failure);
-/* pb_log_check_files under the maintenance token. */
+/* pb_log_check_files under the maintenance token. 0 with a text in `failure`: a sealed segment's file was found to
+ * be too short. */
 int pb_log_look_at_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /* Give every file of a segment the suffix `.deleted`, or unlink them with the suffix `extra`; missing ones are fine. */
 int pb_log_rename_segment_files(pb_log *log, int64_t base_offset);

@@ -103,6 +103,8 @@ typedef struct fetch_state {
 
 /* Find what can be sent now, for all items. */
 void pb_fetch_read(fetch_state *fetch);
+/* What the item asks for is damaged: the broker's log is told of it once. */
+void pb_fetch_tell_damage(fetch_state *fetch, const fetch_item *item);
 /* Let go of what the last read pinned. */
 void pb_fetch_unpin(fetch_state *fetch);
 void pb_fetch_unpin_item(fetch_item *item);

@@ -63,13 +63,27 @@ static int copy_as(fetch_state *fetch, const pb_log_slice *slice, void *copy, in
     return waits ? copy_slice(slice, copy, length) : copy_resident(fetch, slice, copy, length);
 }
 
-/* The item has got its records, or none because of `result`: let go of its slice. A failure is the item's error, unless
- * the log was truncated there. */
-static void end_copy(fetch_item *item, int result, pb_slice records)
+/* Where a batch is known to begin, nobody has looked at its header yet. Of a copy that costs nothing, and a client that
+ * gets what is no batch cannot go on behind it. Its CRC is the client's to check, as what leaves by sendfile is. */
+static bool begins_with_batch(const uint8_t *copy, int64_t length)
+{
+    pb_batch_header header;
+    return pb_batch_parse(copy, (size_t)length, &header) == 0 && header.size_bytes > 0 &&
+           header.magic == PB_BATCH_MAGIC;
+}
+
+/* The item has got its records, of which `copy` has `length` bytes, or none because of `result`: let go of its slice. A
+ * failure is the item's error, unless the log was truncated there. */
+static void end_copy(fetch_state *fetch, fetch_item *item, int result, const uint8_t *copy, pb_slice records)
 {
     pb_log_slice *slice = &item->slice;
     if (result != 0 && pb_partition_report_slice(item->partition, slice, result) != -ENOENT)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
+    if (result == 0 && copy != NULL && !begins_with_batch(copy, records.length)) {
+        item->error = PB_KAFKA_CORRUPT_MESSAGE;
+        pb_fetch_tell_damage(fetch, item);
+        result = -EBADMSG;
+    }
     pb_segment_release(slice->segment);
     *slice = (pb_log_slice){0};
     item->records = result == 0 ? records : PB_EMPTY_SLICE;
@@ -104,7 +118,7 @@ static int copy_one_batch(fetch_state *fetch, fetch_item *item, bool waits)
     if (!pb_tail_holds(slice->segment, slice->position + slice->length))
         return send_from_file(item);
     if (fetch->has_ring_records) {
-        end_copy(item, 0, PB_EMPTY_SLICE);
+        end_copy(fetch, item, 0, NULL, PB_EMPTY_SLICE);
         return 0;
     }
     int64_t length = copy_length(fetch, slice, 1, waits);
@@ -112,8 +126,8 @@ static int copy_one_batch(fetch_state *fetch, fetch_item *item, bool waits)
     int result = length < 0 ? (int)length : copy_as(fetch, slice, copy, length, waits);
     if (result == -EAGAIN && !waits)
         return -EAGAIN;
-    end_copy(item, result, (pb_slice){copy, (int32_t)length});
-    fetch->has_ring_records = result == 0;
+    end_copy(fetch, item, result, copy, (pb_slice){copy, (int32_t)length});
+    fetch->has_ring_records = item->records.length > 0;
     return 0;
 }
 
@@ -128,15 +142,15 @@ static int copy_ring(fetch_state *fetch, fetch_item *item, bool waits)
             return copy_one_batch(fetch, item, waits);
         result = copy_as(fetch, &item->slice, item->copy->data, length, waits);
     }
-    if (result != 0 && item->copy != NULL) {
+    bool is_cold = result == -EAGAIN && !waits;
+    if (!is_cold)
+        end_copy(fetch, item, result, item->copy != NULL ? item->copy->data : NULL, (pb_slice){NULL, (int32_t)length});
+    if (item->copy != NULL && item->records.length == 0) {
         pb_chunk_release(item->copy);
         item->copy = NULL;
     }
-    if (result == -EAGAIN && !waits)
-        return -EAGAIN;
-    end_copy(item, result, (pb_slice){NULL, (int32_t)length});
-    fetch->has_ring_records = fetch->has_ring_records || result == 0;
-    return 0;
+    fetch->has_ring_records = fetch->has_ring_records || item->records.length > 0;
+    return is_cold ? -EAGAIN : 0;
 }
 
 /* Beside the header. */
@@ -148,7 +162,7 @@ static int copy_small(fetch_state *fetch, fetch_item *item, bool waits)
     bool was_asked = fetch->request->response.resident_ns > 0 && !pb_history_may_hold(slice->segment);
     int result = copy_as(fetch, slice, copy, length, waits || was_asked);
     if (result != -EAGAIN || waits) {
-        end_copy(item, result, (pb_slice){copy, (int32_t)length});
+        end_copy(fetch, item, result, copy, (pb_slice){copy, (int32_t)length});
         return 0;
     }
     unreserve_copy(fetch, length);

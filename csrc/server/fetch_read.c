@@ -41,10 +41,9 @@ static void read_aborted(fetch_state *fetch, fetch_item *item)
     item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
 }
 
-/* Clients that ask for a damaged batch ask again: the broker's log is told of it once. */
-static void tell_damage(fetch_state *fetch, fetch_item *item)
+void pb_fetch_tell_damage(fetch_state *fetch, const fetch_item *item)
 {
-    pb_partition *partition = item->partition;
+    pb_partition *partition = item->partition; /* clients that ask for a damaged batch ask again */
     if (atomic_exchange_explicit(&partition->damage_told, item->offset + 1, memory_order_relaxed) == item->offset + 1)
         return;
     pb_events_notice(
@@ -69,7 +68,7 @@ static void read_entered(fetch_state *fetch, fetch_item *item, int64_t left_byte
     if (item->error == 0 && fetch->read_committed && item->slice.segment != NULL)
         read_aborted(fetch, item);
     if (item->error == PB_KAFKA_CORRUPT_MESSAGE)
-        tell_damage(fetch, item);
+        pb_fetch_tell_damage(fetch, item);
     if (item->error < 0)
         item->error = PB_KAFKA_KAFKA_STORAGE_ERROR;
     if (item->error != 0 && item->slice.segment != NULL) {

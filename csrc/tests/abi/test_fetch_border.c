@@ -80,8 +80,11 @@ static void fill(served *it, int compression, int records)
 
 static int64_t border_of(const served *it)
 {
+    pthread_mutex_lock(&it->partition->lock);
     CHECK(pb_log_is_hot(it->partition->log));
-    return atomic_load(&it->partition->log->hot->segment->tail.kept_position);
+    int64_t border = atomic_load(&it->partition->log->hot->segment->tail.kept_position);
+    pthread_mutex_unlock(&it->partition->lock);
+    return border;
 }
 
 /* The batch that `position` lies in. */

@@ -305,17 +305,68 @@ TEST(a_file_that_something_else_has_cut_is_still_told)
 {
     fixture f;
     begin(&f);
+    const pb_segment *active = pb_log_active(f.log);
+    int64_t end = pb_log_written_end(f.log);
     pb_log_slice slice;
-    CHECK_INT(pb_log_read(f.log, &f.guard, 20, 300, 30, true, &slice), 0);
+    CHECK_INT(pb_log_read(f.log, &f.guard, end - 1, 300, end, true, &slice), 0);
     char path[128];
-    snprintf(path, sizeof path, "%s/%020d.log", f.directory, 0);
+    snprintf(path, sizeof path, "%s/%020lld.log", f.directory, (long long)active->base_offset);
     CHECK_INT(truncate(path, 100), 0);
     CHECK(pb_log_has_slice(f.log, &slice));
     pb_segment_release(slice.segment);
-    CHECK_INT(do_read(&f, 10, 12), -ENODATA);
-    CHECK_INT(scrub_all(&f), -ENODATA);
+    CHECK_INT(pb_log_note_short_file(f.log, &f.guard, f.log->segments[f.log->segment_count - 1]), -ENODATA);
+    CHECK_INT(do_read(&f, active->base_offset + 1, end), -ENODATA);
+    CHECK_INT(active->damage_count, 0);
+    fixture_free(&f);
+}
+
+TEST(a_sealed_file_that_something_else_has_cut_is_damaged_where_it_was)
+{
+    fixture f;
+    begin(&f);
+    char path[128];
+    snprintf(path, sizeof path, "%s/%020d.log", f.directory, 0);
+    CHECK_INT(truncate(path, 100), 0);
+    CHECK_INT(do_read(&f, 10, 12), PB_CORRUPT_MESSAGE);
+    CHECK_INT(f.log->segments[0]->damage_count, 1);
+    CHECK_INT(f.log->segments[0]->damages[0].position, 0);
+    CHECK_INT(f.log->segments[0]->damages[0].end_position, f.log->segments[0]->size_bytes);
+    CHECK_INT(f.log->segments[0]->damages[0].end_offset, f.log->segments[1]->base_offset);
+    CHECK_INT(do_read(&f, f.log->segments[1]->base_offset, INT64_MAX), 0);
     pb_log_position found;
-    CHECK_INT(pb_log_offset_for_timestamp(f.log, &f.guard, 1031, INT64_MAX, &found), -ENODATA);
+    CHECK_INT(pb_log_offset_for_timestamp(f.log, &f.guard, 1031, INT64_MAX, &found), PB_CORRUPT_MESSAGE);
+    fixture_free(&f);
+}
+
+/* Before anybody reads there: the scrub says what is missing, once, and so does a look at the files. */
+TEST(the_scrub_and_upkeep_find_a_sealed_file_too_short)
+{
+    fixture f;
+    pb_scrub_cursor cursor = {0};
+    pb_scrub_result result;
+    pb_failure failure = {0};
+    begin(&f);
+    char path[128];
+    int64_t size_bytes = f.log->segments[1]->size_bytes, base_offset = f.log->segments[1]->base_offset;
+    snprintf(path, sizeof path, "%s/%020lld.log", f.directory, (long long)base_offset);
+    CHECK_INT(truncate(path, size_bytes - 1), 0);
+    do {
+        CHECK_INT(pb_log_scrub(f.log, &f.guard, &cursor, 2000, &result, NULL), 0);
+    } while (result.finding == PB_SCRUB_NOTHING && !result.done);
+    CHECK(result.finding == PB_SCRUB_BATCHES && !result.known);
+    CHECK_INT(result.segment_base, base_offset);
+    CHECK(result.position > 0 && result.position < size_bytes - 1);
+    CHECK_INT(result.end_position, size_bytes);
+    CHECK_INT(result.end_offset, f.log->segments[2]->base_offset);
+    CHECK_INT(do_read(&f, result.offset, INT64_MAX), PB_CORRUPT_MESSAGE);
+    CHECK_INT(do_read(&f, result.offset - 1, INT64_MAX), 0);
+    while (!result.done)
+        CHECK_INT(pb_log_scrub(f.log, &f.guard, &cursor, 2000, &result, NULL), 0);
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, &failure), 0);
+    CHECK(strstr(failure.text, "something else has cut it") != NULL);
+    failure = (pb_failure){0};
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1, &failure), 0);
+    CHECK_STR(failure.text, "");
     fixture_free(&f);
 }
 

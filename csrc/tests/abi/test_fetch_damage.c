@@ -1,0 +1,181 @@
+/*
+ * Damage that a Fetch meets at run time: the batch is answered CORRUPT_MESSAGE, all others are served, and the
+ * partition stays online. On both real backends, with the files changed under the running broker.
+ */
+#include <errno.h>
+#include <fcntl.h>
+
+#include "log/state.h"
+#include "record/batch.h"
+#include "server/broker.h"
+#include "tests/abi/serving.h"
+
+enum { BATCHES = 40, RECORD_BYTES = 3000, SEGMENT_BYTES = 40000, NOTHING = -1 };
+
+static uint8_t batch[1 << 16];
+static int64_t batch_bytes; /* of each */
+static int sealed_batches;  /* in the first segment, which begins with offset 0 */
+
+static void produce(mini_client *client)
+{
+    pb_produce_response produced;
+    size_t length = mini_batch(batch, sizeof batch, 1, RECORD_BYTES);
+    batch_bytes = (int64_t)length;
+    mini_client_send_produce(client, 9, 1, "t", 0, batch, length);
+    mini_client_receive_produce(client, 9, &produced);
+    CHECK_INT(answer_of(&produced)->error_code, 0);
+}
+
+static void begin(served *it, mini_client *client, const char *backend)
+{
+    pb_partition_config config = default_config();
+    config.segment_bytes = SEGMENT_BYTES;
+    config.index_interval_bytes = 5000;
+    serve_with(it, backend, 1, &config);
+    mini_client_open(client, it->port);
+    for (int i = 0; i < BATCHES; i++)
+        produce(client);
+    pb_partition_segment segments[16];
+    CHECK(pb_partition_segments(it->partition, segments, 16) >= 3);
+    sealed_batches = (int)segments[0].end_offset;
+    CHECK_INT(segments[0].size_bytes, sealed_batches * batch_bytes);
+    pb_native_failure failure = {0};
+    CHECK_INT(pb_partition_upkeep(it->partition, 1, 0, &failure), 0); /* the indexes are in their files */
+}
+
+/* Nothing but notices has been heard of, and the partition goes on. */
+static void finish(served *it, mini_client *client)
+{
+    pb_event event;
+    pb_native_failure failure = {0};
+    produce(client);
+    CHECK_INT(pb_partition_upkeep(it->partition, 2, 0, &failure), 0);
+    while (take_event(it, &event)) {
+        CHECK_INT(event.kind, PB_EVENT_NOTICE);
+        pb_notice_release(event.handle);
+    }
+    mini_client_close(client);
+    pb_broker_end_requests(it->broker);
+    pb_broker_stop(it->broker);
+    end(it, 1);
+}
+
+static int open_segment(const served *it)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/t-0/%020d.log", it->directory, 0);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(file >= 0 && fsync(file) == 0);
+    CHECK_INT(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
+    return file;
+}
+
+/* The error of a fetch, and in *end the offset behind the last whole batch that came; NOTHING: none did. */
+static int fetch(mini_client *client, int64_t offset, int32_t max_bytes, int64_t *end)
+{
+    pb_fetch_response fetched;
+    pb_batch_header header;
+    mini_client_send_fetch_of(client, 12, "t", 0, offset, max_bytes);
+    mini_client_receive_fetch(client, 12, &fetched);
+    const pb_fetch_response_partition_data *data = &fetched.responses[0].partitions[0];
+    size_t length = data->records.length > 0 ? (size_t)data->records.length : 0;
+    const uint8_t *bytes = data->records.data;
+    *end = NOTHING;
+    for (size_t at = 0; at < length; at += header.size_bytes) {
+        if (pb_batch_parse(bytes + at, length - at, &header) != 0 || header.size_bytes == 0)
+            break;
+        CHECK_INT(header.base_offset, *end == NOTHING ? offset : *end);
+        CHECK(pb_batch_crc_matches(bytes + at, header.size_bytes));
+        *end = header.base_offset + 1;
+    }
+    return data->error_code;
+}
+
+/* Offsets of [bad, bad_end) are damaged: all others are served, up to there, with one fetch or more. */
+static void check_served(mini_client *client, int64_t bad, int64_t bad_end, int32_t max_bytes)
+{
+    int64_t end;
+    for (int64_t offset = 0; offset < BATCHES; offset++) {
+        bool is_bad = offset >= bad && offset < bad_end;
+        CHECK_INT(fetch(client, offset, max_bytes, &end), is_bad ? PB_KAFKA_CORRUPT_MESSAGE : 0);
+        CHECK(is_bad ? end == NOTHING : end > offset);
+        CHECK(offset >= bad || end <= bad);
+    }
+}
+
+TEST(a_sealed_file_that_is_cut_is_served_up_to_there_and_behind)
+{
+    static const int32_t sizes[] = {1, 20000, 1 << 20};
+    for (int round = 0; round < 12; round++) {
+        served it;
+        mini_client client;
+        begin(&it, &client, backends[round % 2]);
+        /* At a batch, in its header, in its records, one byte short, and at nothing. */
+        int64_t whole = round / 2 * 2;
+        static const int64_t inside[] = {0, 1, 40, 1500};
+        int64_t cut = round == 10   ? 0
+                      : round == 11 ? sealed_batches * batch_bytes - 1
+                                    : whole * batch_bytes + inside[round % 4];
+        int file = open_segment(&it);
+        CHECK_INT(ftruncate(file, cut), 0);
+        close(file);
+        check_served(&client, cut / batch_bytes, sealed_batches, sizes[round % 3]);
+        check_served(&client, cut / batch_bytes, sealed_batches, sizes[(round + 1) % 3]);
+        finish(&it, &client);
+    }
+}
+
+/* What a consumer meets that goes on where it was: the copy begins with it, and nobody has looked for it. */
+TEST(a_batch_that_is_none_any_more_is_refused_and_all_others_are_served)
+{
+    /* The length, the magic, and all of it. */
+    static const struct {
+        int64_t at;
+        size_t length;
+        int byte;
+    } holes[] = {{8, 4, 0}, {8, 4, 0xff}, {16, 1, 0xff}, {0, 61, 0}};
+    for (int round = 0; round < 8; round++) {
+        served it;
+        mini_client client;
+        int64_t end;
+        begin(&it, &client, backends[round % 2]);
+        int64_t bad = 3 + round;
+        for (int64_t offset = 0; offset < bad; offset++) /* one after the other: where the next one begins is known */
+            CHECK_INT(fetch(&client, offset, 1, &end), 0);
+        CHECK_INT(end, bad);
+        int file = open_segment(&it);
+        uint8_t bytes[61];
+        memset(bytes, holes[round / 2].byte, sizeof bytes);
+        CHECK_INT(pwrite(file, bytes, holes[round / 2].length, bad * batch_bytes + holes[round / 2].at),
+                  (int64_t)holes[round / 2].length);
+        close(file);
+        CHECK_INT(fetch(&client, bad, 1, &end), PB_KAFKA_CORRUPT_MESSAGE);
+        CHECK_INT(fetch(&client, bad, 20000, &end), PB_KAFKA_CORRUPT_MESSAGE);
+        check_served(&client, bad, bad + 1, 1);
+        finish(&it, &client);
+    }
+}
+
+/* The index is derived: without it the way to a batch is longer. */
+TEST(an_index_that_is_taken_away_is_done_without)
+{
+    static const char *const commands[] = {"rm %s/t-0/%020d.index", "truncate -s 0 %s/t-0/%020d.index",
+                                           "f=%s/t-0/%020d.index; rm $f && mkdir $f && touch $f/x"};
+    for (int round = 0; round < 3; round++) {
+        served it;
+        mini_client client;
+        char command[256];
+        begin(&it, &client, backends[round % 2]);
+        /* NOLINTNEXTLINE(clang-diagnostic-format-nonliteral): literals of this test */
+        snprintf(command, sizeof command, commands[round], it.directory, 0);
+        CHECK_INT(system(command), 0);
+        for (int64_t offset = sealed_batches - 1; offset >= 0; offset--) {
+            int64_t end;
+            CHECK_INT(fetch(&client, offset, 1, &end), 0);
+            CHECK_INT(end, offset + 1);
+        }
+        finish(&it, &client);
+    }
+}
+
+CHECK_MAIN()
