@@ -280,8 +280,10 @@ static int execute(pb_log *log, const pb_log_guard *guard, read_plan *plan, int6
     int64_t ignored;
     if (!plan->limit.exact && plan->limit.position < plan->start.position)
         plan->limit.position = plan->start.position;
-    /* A limit that lies beyond what is asked for anyway need not be found exactly. */
-    if (!plan->limit.exact && plan->limit.position - plan->start.position <= max_bytes)
+    /* A limit that lies beyond what is asked for anyway need not be found exactly. One at the start would let nothing
+     * be found, also where less than nothing is asked for. */
+    if (!plan->limit.exact &&
+        (plan->limit.position == plan->start.position || plan->limit.position - plan->start.position <= max_bytes))
         rc = locate(plan, &plan->limit, &ignored);
     int64_t length = 0;
     int64_t next_offset = -1;
@@ -318,8 +320,6 @@ int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t 
     memset(out, 0, sizeof(*out));
     out->file = -1;
     int64_t from = offset;
-    if (max_bytes < 0)
-        max_bytes = 0;
     for (int retries = 0;;) {
         read_plan plan;
         pb_log_lock(guard);

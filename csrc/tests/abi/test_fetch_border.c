@@ -294,8 +294,11 @@ TEST(short_memory_makes_no_difference)
 {
     served it;
     serve_filled(&it, backends[0], PB_COMPRESSION_LZ4, 60);
-    it.broker->pool.budget_bytes = PB_CHUNK_UNIT_BYTES;
+    pb_pool *pool = &it.broker->pool;
+    int64_t left = pool->budget_bytes / 2 - pb_pool_used_bytes(pool) - PB_CHUNK_UNIT_BYTES;
+    CHECK(pb_pool_reserve(pool, left));
     fetch_around(&it, border_of(&it));
+    pb_pool_unreserve(pool, left);
     stop(&it);
 }
 

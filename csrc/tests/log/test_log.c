@@ -103,7 +103,7 @@ TEST(segments_roll_by_size_and_are_read_across)
 
 TEST(a_batch_below_the_upper_offset_is_found_however_little_is_asked_for)
 {
-    static const int64_t sizes[] = {INT64_MIN, -1, 0, 1, 500, 5000, INT64_MAX};
+    static const int64_t sizes[] = {INT32_MIN, -1, 0, 1, 500, 5000, INT64_MAX};
     fixture f;
     fixture_init(&f);
     f.options.config.segment_bytes = 10000;
