@@ -344,6 +344,10 @@ int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t 
  * its readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
  * should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
 int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
+/* A read of a sealed segment has met -EIO. If the disk reads other parts of the file, past the page cache, what it cannot
+ * read is damage as above: 0. Else -EIO, also where all can be read by now. Reads up to the whole file. Takes the lock.
+ */
+int pb_log_note_unreadable(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
 void pb_segment_retain(pb_segment *segment);  /* [any] */
 void pb_segment_release(pb_segment *segment); /* [any] the last release closes files and, when deleted, nothing else */
 

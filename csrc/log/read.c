@@ -162,7 +162,7 @@ static int locate(read_plan *plan, read_mark *mark, int64_t *base_offset)
         int rc = pb_offset_index_find_flushed(plan->segment, plan->flushed_count, mark->offset, &indexed);
         if (rc == -ENOENT || rc == -EISDIR) /* something has taken it away: without it the walk is longer */
             rc = 0;
-        if (rc == 0)
+        if (rc == 0 && indexed > mark->position) /* else it may lie in damage */
             rc = pb_scan_trust(&scan, plan->segment->base_offset, mark->offset, &indexed);
         if (rc != 0)
             return rc;
@@ -249,16 +249,20 @@ bool pb_log_has_slice(const pb_log *log, const pb_log_slice *slice)
 
 int pb_log_judge_read(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int64_t size_bytes, int result)
 {
-    if (result <= 0 && result != -ENODATA && result != -EBADMSG)
+    if (result <= 0 && result != -ENODATA && result != -EBADMSG && result != -EIO)
         return result;
     pb_log_lock(guard);
     bool has = has_bytes(log, segment, size_bytes);
     pb_log_unlock(guard);
     if (!has)
         return -ENOENT;
-    if (result != -ENODATA)
+    int noted = result;
+    if (result == -ENODATA)
+        noted = pb_log_note_short_file(log, guard, segment);
+    else if (result == -EIO)
+        noted = pb_log_note_unreadable(log, guard, segment);
+    else
         return result;
-    int noted = pb_log_note_short_file(log, guard, segment);
     return noted == 0 ? -ENOENT : noted > 0 ? PB_CORRUPT_MESSAGE : noted;
 }
 

@@ -171,8 +171,8 @@ static inline pb_segment *pb_log_active(const pb_log *log)
 int pb_log_segment_floor(const pb_log *log, int64_t offset);
 /* Interprets the result of reading `segment`, whose size under the lock was `size_bytes`. No lock. A read that came up
  * short, or met no batches, because the log was truncated or the segment replaced since, is -ENOENT: the caller looks
- * again. So is the first one that finds a sealed segment's file too short, as readers then know of the damage; where
- * that does not help, it is CORRUPT_MESSAGE. Else `result`. */
+ * again. So is the first one that finds a part of a sealed segment gone or unreadable, as readers then know of the
+ * damage; where that does not help, it is CORRUPT_MESSAGE. Else `result`. */
 int pb_log_judge_read(pb_log *log, const pb_log_guard *guard, pb_segment *segment, int64_t size_bytes, int result);
 /* Sync batches of a segment. After a failure the log has failed, whatever the reason, which the kernel tells once: of
  * memory that the disk's driver lacked it is -EIO, not -ENOMEM, so that nobody takes it for one that passes. */

@@ -144,25 +144,27 @@ void pb_partition_report_read(pb_partition *partition, int error)
         partition->failed(partition, PB_READ_FAILED, error);
 }
 
-/* A slice's file ends too soon. What that means: see pb_partition_report_slice. */
-static int judge_slice(pb_partition *partition, const pb_log_slice *slice)
+/* A slice's file ends too soon (-ENODATA), or some of it cannot be read (-EIO). What that means: see
+ * pb_partition_report_slice. */
+static int judge_slice(pb_partition *partition, const pb_log_slice *slice, int error)
 {
     pb_partition_ends ends;
     pthread_mutex_lock(&partition->lock);
     bool has = partition->log != NULL && pb_log_has_slice(partition->log, slice);
     pthread_mutex_unlock(&partition->lock);
     if (!has || pb_partition_enter(partition, -1, true, &ends) != 0)
-        return has ? -ENODATA : -ENOENT;
+        return has ? error : -ENOENT;
     pb_log_guard guard = pb_partition_guard(partition);
-    int noted = pb_log_note_short_file(partition->log, &guard, slice->segment);
+    int noted = error == -EIO ? pb_log_note_unreadable(partition->log, &guard, slice->segment)
+                              : pb_log_note_short_file(partition->log, &guard, slice->segment);
     pb_partition_leave(partition);
     return noted >= 0 ? -ENOENT : noted;
 }
 
 int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error)
 {
-    if (error == -ENODATA)
-        error = judge_slice(partition, slice);
+    if (error == -ENODATA || error == -EIO)
+        error = judge_slice(partition, slice, error);
     if (error != -ENOENT)
         pb_partition_report_read(partition, error);
     return error;

@@ -299,8 +299,8 @@ int pb_partition_find(pb_partition *partition, const pb_partition_ends *ends, in
 /* Tell about a read that failed with -errno; one that will pass is not worth it. Any thread. */
 void pb_partition_report_read(pb_partition *partition, int error);
 /* The same of a read of a slice that was found before. `error`; or -ENOENT, of which nobody is told: the file ends too
- * soon because the log was truncated meanwhile, or something else has cut a sealed segment's, which its readers are
- * told from now on. To look again finds what there is. */
+ * soon because the log was truncated meanwhile, or a part of a sealed segment is gone or unreadable, which its
+ * readers are told from now on. To look again finds what there is. Blocking where `error` is -EIO. */
 int pb_partition_report_slice(pb_partition *partition, const pb_log_slice *slice, int error);
 /* Tell about the next one again. */
 void pb_partition_watch_reads(pb_partition *partition);

@@ -54,7 +54,7 @@ static int copy_resident(fetch_state *fetch, const pb_log_slice *slice, void *co
     io->ops->thread_read_mode(io, PB_READ_RESIDENT);
     int result = copy_slice(slice, copy, length);
     io->ops->thread_read_mode(io, PB_READ_USUAL);
-    return result;
+    return result == -EIO ? -EAGAIN : result; /* what to do about it takes reading, too */
 }
 
 /* `waits`: on a background thread, which may wait for the disk. */
@@ -161,6 +161,8 @@ static int copy_small(fetch_state *fetch, fetch_item *item, bool waits)
     void *copy = pb_arena_alloc(&fetch->request->arena, (size_t)length);
     bool was_asked = fetch->request->response.resident_ns > 0 && !pb_history_may_hold(slice->segment);
     int result = copy_as(fetch, slice, copy, length, waits || was_asked);
+    if (result == -EIO && !waits)
+        result = -EAGAIN;
     if (result != -EAGAIN || waits) {
         end_copy(fetch, item, result, copy, (pb_slice){copy, (int32_t)length});
         return 0;

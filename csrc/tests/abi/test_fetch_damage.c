@@ -26,12 +26,17 @@ static void produce(mini_client *client)
     CHECK_INT(answer_of(&produced)->error_code, 0);
 }
 
-static void begin(served *it, mini_client *client, const char *backend)
+/* Through `ops`, a copy of the usual ones; NULL: through these. */
+static void begin_with(served *it, mini_client *client, const char *backend, const pb_io_ops *ops)
 {
-    pb_partition_config config = default_config();
-    config.segment_bytes = SEGMENT_BYTES;
-    config.index_interval_bytes = 5000;
-    serve_with(it, backend, 1, &config);
+    memset(it, 0, sizeof *it);
+    it->config = default_config();
+    it->config.segment_bytes = SEGMENT_BYTES;
+    it->config.index_interval_bytes = 5000;
+    open_broker(it, backend, 1);
+    if (ops != NULL)
+        it->broker->io->ops = ops;
+    start_serving(it);
     mini_client_open(client, it->port);
     for (int i = 0; i < BATCHES; i++)
         produce(client);
@@ -41,6 +46,11 @@ static void begin(served *it, mini_client *client, const char *backend)
     CHECK_INT(segments[0].size_bytes, sealed_batches * batch_bytes);
     pb_native_failure failure = {0};
     CHECK_INT(pb_partition_upkeep(it->partition, 1, 0, &failure), 0); /* the indexes are in their files */
+}
+
+static void begin(served *it, mini_client *client, const char *backend)
+{
+    begin_with(it, client, backend, NULL);
 }
 
 /* Nothing but notices has been heard of, and the partition goes on. */
@@ -97,7 +107,10 @@ static void check_served(mini_client *client, int64_t bad, int64_t bad_end, int3
     int64_t end;
     for (int64_t offset = 0; offset < BATCHES; offset++) {
         bool is_bad = offset >= bad && offset < bad_end;
-        CHECK_INT(fetch(client, offset, max_bytes, &end), is_bad ? PB_KAFKA_CORRUPT_MESSAGE : 0);
+        int error = fetch(client, offset, max_bytes, &end);
+        if (error != (is_bad ? PB_KAFKA_CORRUPT_MESSAGE : 0))
+            check_fail(__FILE__, __LINE__, "offset %lld of %lld to %lld, %d bytes: error %d", (long long)offset,
+                       (long long)bad, (long long)bad_end, max_bytes, error);
         CHECK(is_bad ? end == NOTHING : end > offset);
         CHECK(offset >= bad || end <= bad);
     }
@@ -123,6 +136,84 @@ TEST(a_sealed_file_that_is_cut_is_served_up_to_there_and_behind)
         check_served(&client, cut / batch_bytes, sealed_batches, sizes[(round + 1) % 3]);
         finish(&it, &client);
     }
+}
+
+/* ---- a disk that cannot read all ---- */
+
+static const pb_io_ops *usual;
+static _Atomic int64_t bad_begin, bad_end; /* of the first segment's file; none when they are equal */
+
+static bool is_bad(int file, int64_t position, int64_t length)
+{
+    char link[64], path[256];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t got = readlink(link, path, sizeof path - 1);
+    path[got > 0 ? got : 0] = '\0';
+    return strstr(path, "/00000000000000000000.log") != NULL && position < bad_end && position + length > bad_begin;
+}
+
+static int64_t read_or_fail(pb_io *io, int file, void *buffer, size_t length, int64_t position)
+{
+    return is_bad(file, position, (int64_t)length) ? -EIO : usual->file_read(io, file, buffer, length, position);
+}
+
+/* The page cache has nothing of it. */
+static int resident_or_not(pb_io *io, int file, int64_t position, int64_t length)
+{
+    return is_bad(file, position, length) ? 0 : usual->file_resident(io, file, position, length);
+}
+
+static void begin_failing(served *it, mini_client *client, pb_io_ops *ops)
+{
+    pb_io *io;
+    CHECK_INT(pb_io_epoll_open(&io, NULL), 0);
+    usual = io->ops;
+    *ops = *usual;
+    io->ops->close(io);
+    ops->file_read = read_or_fail;
+    ops->file_resident = resident_or_not;
+    bad_begin = bad_end = 0;
+    begin_with(it, client, "epoll", ops);
+    close(open_segment(it));
+}
+
+TEST(what_a_disk_cannot_read_of_a_sealed_file_is_damage)
+{
+    static const int32_t sizes[] = {1, 20000, 1 << 20};
+    for (int round = 0; round < 9; round++) {
+        served it;
+        mini_client client;
+        pb_io_ops ops;
+        begin_failing(&it, &client, &ops);
+        int64_t page = (round % 3 + 1) * 2 * PB_DIRECT_BLOCK_BYTES;
+        bad_end = page + PB_DIRECT_BLOCK_BYTES;
+        bad_begin = page;
+        int64_t first = page / batch_bytes, last = (bad_end - 1) / batch_bytes;
+        int64_t end;
+        CHECK_INT(fetch(&client, 0, sizes[round / 3], &end), 0); /* what lies before it comes first */
+        check_served(&client, first, last + 1, sizes[round / 3]);
+        bad_begin = bad_end = 0;
+        finish(&it, &client);
+    }
+}
+
+TEST(a_disk_that_reads_nothing_has_failed)
+{
+    served it;
+    mini_client client;
+    pb_io_ops ops;
+    int64_t end;
+    pb_event event = {0};
+    begin_failing(&it, &client, &ops);
+    bad_end = INT64_MAX;
+    CHECK_INT(fetch(&client, 3, 1, &end), PB_KAFKA_KAFKA_STORAGE_ERROR);
+    CHECK_INT(fetch(&client, sealed_batches, 1, &end), 0);
+    while (!take_event(&it, &event) || event.kind != PB_EVENT_OFFLINE)
+        usleep(1000);
+    CHECK_INT(event.offset, PB_OFFLINE_READ);
+    CHECK_INT(event.error, -EIO);
+    bad_end = 0;
+    finish(&it, &client);
 }
 
 /* What a consumer meets that goes on where it was: the copy begins with it, and nobody has looked for it. */
