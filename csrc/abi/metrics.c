@@ -19,6 +19,7 @@ static void add_reactor(pb_broker_stats *out, pb_server_reactor *home)
     out->bytes_in += pb_counter_read(&turning->bytes_in);
     out->bytes_out += pb_counter_read(&turning->bytes_out);
     out->turns += pb_counter_read(&turning->turns);
+    out->slow_closed += pb_counter_read(&turning->slow_closed);
     out->writes += pb_counter_read(&turning->writes);
     out->written_bytes += pb_counter_read(&turning->written_bytes);
     out->requests += pb_counter_read(&counters->requests);

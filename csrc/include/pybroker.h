@@ -760,6 +760,7 @@ typedef struct pb_broker_stats {
     int64_t throttled;           /* how often a connection had to wait for buffer memory */
     int64_t quota_throttled;     /* how often a client had to wait because of its quota */
     int64_t starved_connections; /* that wait for buffer memory now */
+    int64_t slow_closed;         /* connections closed because they held buffer memory that others waited for */
     int64_t buffer_bytes;        /* receive buffers held now */
     int64_t buffer_budget_bytes;
     int64_t delayed_fetches; /* waiting now */

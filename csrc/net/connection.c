@@ -251,6 +251,7 @@ void pb_connection_flush(pb_connection *connection)
         part(connection);
     } else if (connection->held && !connection->closing && !pb_timer_is_set(&connection->mute)) {
         connection->held = false;
+        connection->unfinished_since_ns = 0; /* until now the client was kept waiting */
         pb_receive_frames(connection);
     } else if (connection->ended) {
         pb_receive(connection);

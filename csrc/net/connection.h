@@ -101,11 +101,13 @@ struct pb_connection {
     uint32_t start;  /* first byte not yet handed over */
     uint32_t end;    /* first free byte */
     uint32_t last_frame_bytes;
-    int64_t unfinished_since_ns; /* when the frame at `start` was first found incomplete; 0: there is none */
-    bool polling;                /* waiting without a buffer */
-    bool held;                   /* the handler said HOLD */
-    bool delivering;             /* inside the frame loop */
-    bool ended;                  /* the client sends no more; it may still read */
+    /* Since then it holds what is buffered, less the time it has waited for memory; 0: nothing is buffered. */
+    int64_t unfinished_since_ns;
+    int64_t starved_since_ns;
+    bool polling;    /* waiting without a buffer */
+    bool held;       /* the handler said HOLD */
+    bool delivering; /* inside the frame loop */
+    bool ended;      /* the client sends no more; it may still read */
     bool leaving;
     bool owes;   /* leaving, and counted among those with answers to give */
     bool parted; /* leaving, all is answered, and the client was told that no more comes */
@@ -144,6 +146,5 @@ void pb_connection_respond(pb_connection *connection, pb_response *response);
 void pb_connection_flush(pb_connection *connection);
 void pb_connection_feed(pb_connection *connection);  /* memory may be there again */
 void pb_connection_leave(pb_connection *connection); /* the reactor takes no more requests */
-void pb_connection_sweep(pb_connection *connection); /* give back an idle buffer; close when idle for too long */
 
 #endif

@@ -29,6 +29,12 @@ void pb_receive_unstarve(pb_connection *connection);
 /* No operation is active and none follows: give back what was received. */
 void pb_receive_end(pb_connection *connection);
 void pb_received(pb_op *op, int64_t result);
+/* Bytes of the frame whose beginning is buffered, with its size field; 0 while the size field itself is not there. */
+uint32_t pb_receive_frame_bytes(const pb_connection *connection);
+/* While nothing is being received: keep what is buffered in memory of its size. False: memory is short. */
+bool pb_receive_fit(pb_connection *connection);
+/* Keep nothing, as nothing is buffered and nothing is being received. */
+void pb_receive_drop(pb_connection *connection);
 
 /* ---- send.c ---- */
 

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "net/connection.h"
+#include "net/pressure.h"
 
 #define SWEEP_NS 1000000000LL
+#define PRESS_NS 5000000LL
 #define TASKS_PER_TURN 16
 #define TASKS_IN_A_HURRY 4
 #define SPIN_CREDIT_MAX 16
@@ -17,12 +19,19 @@
 #define FIRST_WATCH_NS 100000000LL
 #define FIRST_REST_NS 25000000LL
 
-/* Those that find no memory again go to the end of the list, so they are taken off it first. */
+/* Those that find no memory again go to the end of the list, so they are taken off it first. Connections that hold
+ * nothing come before those that hold a part of a frame and want room for the rest. */
 static void feed(pb_timer *timer)
 {
     pb_reactor *reactor = PB_CONTAINER(timer, pb_reactor, feed);
-    pb_link batch;
+    pb_link batch, *next;
     pb_list_take(&batch, &reactor->starved);
+    for (pb_link *link = batch.next; link != &batch; link = next) {
+        next = link->next;
+        pb_connection *connection = PB_CONTAINER(link, pb_connection, starved_link);
+        if (connection->chunk == NULL)
+            pb_connection_feed(connection);
+    }
     while (!pb_list_empty(&batch))
         pb_connection_feed(PB_CONTAINER(batch.next, pb_connection, starved_link));
 }
@@ -30,13 +39,30 @@ static void feed(pb_timer *timer)
 static void sweep(pb_timer *timer)
 {
     pb_reactor *reactor = PB_CONTAINER(timer, pb_reactor, sweep);
-    pb_link *next;
-    for (pb_link *link = reactor->connections.next; link != &reactor->connections; link = next) {
-        next = link->next;
-        pb_connection_sweep(PB_CONTAINER(link, pb_connection, link));
-    }
-    int result = pb_timer_set(&reactor->timers, timer, reactor->now_ns + SWEEP_NS);
+    pb_pressure_sweep(reactor);
+    int64_t next_ns = reactor->now_ns + SWEEP_NS;
+    if (pb_pool_is_tight(reactor->options.pool)) /* in step with the other reactors */
+        next_ns = (reactor->now_ns / PB_POOL_ROUND_NS + 1) * PB_POOL_ROUND_NS;
+    int result = pb_timer_set(&reactor->timers, timer, next_ns);
     PB_ASSERT(result == 0); /* its own slot has just become free */
+}
+
+static void pressed(pb_task *task, pb_reactor *reactor)
+{
+    PB_ASSERT(task == &reactor->press);
+    atomic_store(&reactor->pressed, false);
+    if (reactor->thread == NULL || reactor->now_ns - reactor->swept_ns < PRESS_NS)
+        return; /* it has ended, or has only just looked */
+    pb_pressure_sweep(reactor);
+    int result =
+        pb_timer_set(&reactor->timers, &reactor->sweep, (reactor->now_ns / PB_POOL_ROUND_NS + 1) * PB_POOL_ROUND_NS);
+    PB_ASSERT(result == 0); /* it is set already */
+}
+
+void pb_reactor_press(pb_reactor *reactor)
+{
+    if (!atomic_exchange(&reactor->pressed, true))
+        pb_reactor_post(reactor, &reactor->press);
 }
 
 int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_failure *failure)
@@ -52,6 +78,8 @@ int pb_reactor_init(pb_reactor *reactor, const pb_reactor_options *options, pb_f
     atomic_init(&reactor->leaving, false);
     atomic_init(&reactor->stopping, false);
     reactor->sweep.fire = sweep;
+    reactor->press.run = pressed;
+    atomic_init(&reactor->pressed, false);
     reactor->feed.fire = feed;
     reactor->now_ns = reactor->io->ops->monotonic_ns(reactor->io);
     int result = pb_timer_set(&reactor->timers, &reactor->sweep, reactor->now_ns + SWEEP_NS);

@@ -49,6 +49,7 @@ typedef struct pb_reactor_counters {
     _Atomic int64_t turns;
     _Atomic int64_t writes; /* into logs: files and tail rings */
     _Atomic int64_t written_bytes;
+    _Atomic int64_t slow_closed; /* connections closed because they held memory others waited for */
     pb_histogram turn_us;        /* from the first thing heard to the end of the turn's work */
     pb_histogram sync_us;        /* durable writes that it made */
     pb_histogram shared_sync_us; /* its writes of several partitions that shared a flush */
@@ -66,7 +67,11 @@ struct pb_reactor {
     pb_link connections; /* all of them */
     pb_link flush;       /* have something to send */
     pb_link starved;     /* wait for buffer memory */
-    pb_timer sweep;      /* idle and stalled connections */
+    pb_timer sweep;      /* idle and slow connections */
+    pb_task press;       /* sweep now: some reactor's connections lack memory */
+    atomic_bool pressed; /* it has been posted */
+    int64_t swept_ns;    /* when it looked at its connections last */
+    int64_t told_round;  /* of the pool, in which it has told of its slow connections last */
     pb_timer feed;       /* set while somebody is starved */
     bool again;          /* something is left for the next turn: do not sleep before it */
     int64_t now_ns;      /* at the start of this turn */
@@ -113,6 +118,8 @@ void pb_reactor_drain(pb_reactor *reactor);
 void pb_reactor_destroy(pb_reactor *reactor);
 /* Any thread: run `task` on the reactor. */
 void pb_reactor_post(pb_reactor *reactor, pb_task *task);
+/* Any thread: connections lack memory, so take back at once what others do not need. */
+void pb_reactor_press(pb_reactor *reactor);
 /* One turn of the reactor given: the thread's body, also called by the simulation. */
 enum pb_step pb_reactor_step(void *argument);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "net/connection_parts.h"
+#include "net/pressure.h"
 
 #define FRAME_HEADER_BYTES 4
 #define GREEDY_BYTES PB_CHUNK_UNIT_BYTES
@@ -17,14 +18,13 @@
 #define HUGE_FRAME_BYTES (256 * 1024)  /* beside such ones small requests hurry */
 #define RECEIVE_MAX_BYTES (128 * 1024) /* a turn takes no more from one connection: others wait */
 #define SHARED_NS 20000000             /* for so long a second connection counts as waiting for the reactor */
-#define BUFFER_IDLE_NS 2000000000LL
 /* Frames up to here get a chunk of their size at once; memory for larger ones grows with the bytes that have really
  * come. */
 #define EXACT_FRAME_BYTES (1024 * 1024)
 #define FEED_NS 5000000LL
-/* While others wait for memory, an unfinished frame must come at least this fast after a first while. */
-#define STALL_NS 2000000000LL
-#define STALL_BYTES_PER_S (32 * 1024)
+/* But a client gets no more ahead of its bytes than this many times what it has sent. */
+#define AHEAD 16
+#define LITTLE_BYTES 4096 /* read at once from a client that is not known yet, while memory is short */
 
 static void drop_chunk(pb_connection *connection)
 {
@@ -35,8 +35,13 @@ static void drop_chunk(pb_connection *connection)
     connection->end = 0;
 }
 
-/* Bytes of the frame at `start` including its size field, or 0 while the size field itself is not there. */
-static uint32_t frame_bytes(const pb_connection *connection)
+/* Nothing is received into memory that is not there, or has no room by intent: wait until something comes. */
+static bool has_no_buffer(const pb_connection *connection)
+{
+    return connection->chunk == NULL || connection->chunk->fitted;
+}
+
+uint32_t pb_receive_frame_bytes(const pb_connection *connection)
 {
     if (connection->end - connection->start < FRAME_HEADER_BYTES)
         return 0;
@@ -62,6 +67,7 @@ static void starve(pb_connection *connection)
     pb_reactor *reactor = connection->reactor;
     PB_ASSERT(!is_starved(connection));
     pb_list_push_back(&reactor->starved, &connection->starved_link);
+    connection->starved_since_ns = reactor->now_ns;
     atomic_fetch_add_explicit(&connection->pool->starved, 1, memory_order_relaxed);
     if (connection->handler->starved != NULL)
         connection->handler->starved(connection);
@@ -90,6 +96,70 @@ static void take_over(pb_connection *connection, pb_chunk *chunk)
     connection->end = have;
 }
 
+void pb_receive_drop(pb_connection *connection)
+{
+    PB_ASSERT(connection->start == connection->end && !connection->socket.receive.active);
+    drop_chunk(connection);
+}
+
+bool pb_receive_fit(pb_connection *connection)
+{
+    uint32_t have = connection->end - connection->start;
+    PB_ASSERT(have > 0 && !connection->socket.receive.active);
+    pb_chunk *fitting = pb_pool_take_fitting(connection->pool, have);
+    if (fitting == NULL)
+        return false;
+    take_over(connection, fitting);
+    return true;
+}
+
+/* What memory for a frame of which a part has come grows to. */
+static uint32_t grown_bytes(uint32_t have, uint32_t frame, uint32_t exact)
+{
+    uint32_t larger = have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
+    if (have <= exact / AHEAD)
+        larger = have * AHEAD;
+    else if (have <= exact / 4)
+        larger = exact;
+    return larger < frame ? larger : frame;
+}
+
+/* How many bytes, from `start` on, the chunk of the next receive has to hold. */
+static uint32_t bytes_needed(const pb_connection *connection, uint32_t frame)
+{
+    uint32_t have = connection->end - connection->start;
+    if (have == 0) {
+        uint32_t last = connection->last_frame_bytes;
+        bool expects_large = last > LARGE_FRAME_BYTES && last <= exact_frame_bytes(connection);
+        return expects_large && !pb_pool_is_tight(connection->pool) ? last : GREEDY_BYTES;
+    }
+    if (frame == 0)
+        return have + FRAME_HEADER_BYTES;
+    uint32_t exact = exact_frame_bytes(connection);
+    bool is_earned = have >= frame / AHEAD || connection->handler->exact_frame_bytes > 0;
+    if (frame <= exact && is_earned)
+        return frame;
+    if (connection->end < connection->chunk->capacity && !connection->chunk->fitted)
+        return have + 1;
+    return grown_bytes(have, frame, exact);
+}
+
+/* How much the next receive may take: no more than `room`. */
+static uint32_t bound_room(const pb_connection *connection, uint32_t room, uint32_t frame)
+{
+    uint32_t have = connection->end - connection->start;
+    uint32_t most = RECEIVE_MAX_BYTES;
+    if (connection->chunk->overdraft) {
+        /* What comes behind the frame would keep an overdraft from others, if the frame makes its client wait. */
+        most = (frame > 0 ? frame : FRAME_HEADER_BYTES) - have;
+    } else if (pb_pool_is_tight(connection->pool)) { /* and what comes behind it now would keep memory from others */
+        uint32_t usual = connection->last_frame_bytes > LITTLE_BYTES ? connection->last_frame_bytes : LITTLE_BYTES;
+        most = frame > 0 ? frame - have : usual;
+    }
+    most = most < RECEIVE_MAX_BYTES ? most : RECEIVE_MAX_BYTES;
+    return room < most ? room : most;
+}
+
 /* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
 static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
 {
@@ -103,27 +173,6 @@ static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool ov
     return true;
 }
 
-/* How many bytes, from `start` on, the chunk of the next receive has to hold. */
-static uint32_t bytes_needed(const pb_connection *connection, uint32_t frame, bool overdraft)
-{
-    uint32_t have = connection->end - connection->start;
-    if (have == 0) {
-        uint32_t last = connection->last_frame_bytes;
-        bool expects_large = last > LARGE_FRAME_BYTES && last <= exact_frame_bytes(connection);
-        return expects_large && !pb_pool_is_tight(connection->pool) ? last : GREEDY_BYTES;
-    }
-    if (frame == 0)
-        return have + FRAME_HEADER_BYTES;
-    uint32_t exact = exact_frame_bytes(connection);
-    if (frame <= exact || overdraft ||
-        connection->chunk->overdraft) /* an overdraft is granted once: it must do for the whole frame */
-        return frame;
-    if (connection->end < connection->chunk->capacity)
-        return have + 1;
-    uint32_t larger = have <= exact / 4 ? exact : have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
-    return larger < frame ? larger : frame;
-}
-
 /* Make sure the next receive has somewhere to put the bytes; how many it may take, or 0 when starved. */
 static uint32_t make_room(pb_connection *connection, bool overdraft)
 {
@@ -135,9 +184,9 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
             drop_chunk(connection);
         }
     }
-    uint32_t frame = connection->chunk != NULL ? frame_bytes(connection) : 0;
+    uint32_t frame = connection->chunk != NULL ? pb_receive_frame_bytes(connection) : 0;
     uint32_t have = connection->end - connection->start;
-    uint32_t need = bytes_needed(connection, frame, overdraft);
+    uint32_t need = bytes_needed(connection, frame);
     bool fits = connection->chunk != NULL && connection->chunk->capacity - connection->start >= need;
     if (!fits && !move_to_new_chunk(connection, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
         return 0;
@@ -145,11 +194,8 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
     if (frame > LARGE_FRAME_BYTES && frame - have < room)
         room = frame - have;
     else if (have == 0 && need > GREEDY_BYTES)
-        room = need;
-    /* What comes behind the frame would keep an overdraft from others, if the frame makes its client wait. */
-    if (connection->chunk->overdraft)
-        room = (frame > 0 ? frame : FRAME_HEADER_BYTES) - have;
-    return room < RECEIVE_MAX_BYTES ? room : RECEIVE_MAX_BYTES;
+        room = need < room ? need : room;
+    return bound_room(connection, room, frame);
 }
 
 static void fail_frame(pb_connection *connection, const char *what)
@@ -180,7 +226,7 @@ static bool must_wait(pb_connection *connection, uint32_t bytes)
 /* One step of the frame loop: true when there may be another frame to take. */
 static bool take_frame(pb_connection *connection)
 {
-    uint32_t bytes = frame_bytes(connection);
+    uint32_t bytes = pb_receive_frame_bytes(connection);
     if (connection->end - connection->start < FRAME_HEADER_BYTES)
         return false;
     uint32_t length = bytes - FRAME_HEADER_BYTES;
@@ -215,24 +261,6 @@ static bool take_frame(pb_connection *connection)
     return !connection->closing;
 }
 
-/* Who is not heard for a while keeps no more than what it has sent ahead, and of that, while memory is short, no more
- * than it takes: others need the rest to be heard. */
-static void spare_muted(pb_connection *connection)
-{
-    uint32_t have = connection->end - connection->start;
-    const pb_chunk *chunk = connection->chunk;
-    if (chunk == NULL || !pb_timer_is_set(&connection->mute) || connection->socket.receive.active)
-        return;
-    if (have == 0) {
-        drop_chunk(connection);
-    } else if (have <= PB_CHUNK_UNIT_BYTES / 2 && chunk->capacity >= PB_CHUNK_UNIT_BYTES &&
-               pb_pool_is_tight(connection->pool)) {
-        pb_chunk *fitting = pb_pool_take_fitting(connection->pool, have);
-        if (fitting != NULL)
-            take_over(connection, fitting);
-    }
-}
-
 void pb_receive_frames(pb_connection *connection)
 {
     if (connection->delivering)
@@ -241,11 +269,11 @@ void pb_receive_frames(pb_connection *connection)
     while (connection->chunk != NULL && !connection->closing && !connection->held && take_frame(connection))
         ;
     connection->delivering = false;
-    if (connection->start == connection->end || connection->held)
+    if (connection->start == connection->end)
         connection->unfinished_since_ns = 0;
     else if (connection->unfinished_since_ns == 0)
         connection->unfinished_since_ns = connection->reactor->now_ns;
-    spare_muted(connection);
+    pb_pressure_spare(connection);
     pb_receive(connection);
 }
 
@@ -258,8 +286,7 @@ static void spare_buffer(pb_connection *connection)
 
 static void start_receive(pb_connection *connection, bool overdraft)
 {
-    bool idle = connection->chunk == NULL;
-    if (idle && !connection->polling) {
+    if (has_no_buffer(connection) && !connection->polling) {
         connection->polling = true;
         connection->transport->receive(pb_connection_io(connection), connection->reactor->loop, &connection->socket,
                                        NULL, 0);
@@ -334,8 +361,11 @@ void pb_received(pb_op *op, int64_t result)
         pb_receive(connection);
         return;
     }
-    if (result == -ECANCELED) { /* the sweep took its buffer away: wait without one */
-        drop_chunk(connection);
+    if (result == -ECANCELED) { /* its buffer is taken away: wait without one */
+        if (connection->start == connection->end)
+            drop_chunk(connection);
+        else
+            (void)pb_receive_fit(connection);
         connection->polling = false;
         pb_receive(connection);
         return;
@@ -381,38 +411,8 @@ void pb_connection_feed(pb_connection *connection)
     pb_receive_unstarve(connection);
     if (connection->closing || connection->held || connection->socket.receive.active)
         return;
-    connection->polling = connection->chunk == NULL; /* it was readable when it found no memory */
-    if (connection->unfinished_since_ns != 0)
-        connection->unfinished_since_ns = connection->reactor->now_ns; /* until now it was we who kept it waiting */
+    connection->polling = has_no_buffer(connection); /* it was readable when it found no memory */
+    if (connection->unfinished_since_ns != 0)        /* until now the client was kept waiting */
+        connection->unfinished_since_ns += connection->reactor->now_ns - connection->starved_since_ns;
     start_receive(connection, true);
-}
-
-/* Does it hold memory others wait for, for a frame that does not come? */
-static bool is_stalled(const pb_connection *connection)
-{
-    int64_t since_ns = connection->unfinished_since_ns;
-    int64_t age_ns = connection->reactor->now_ns - since_ns;
-    if (since_ns == 0 || age_ns < STALL_NS || !connection->socket.receive.active ||
-        atomic_load_explicit(&connection->pool->starved, memory_order_relaxed) == 0)
-        return false;
-    return connection->end - connection->start < age_ns / 1000000000 * STALL_BYTES_PER_S;
-}
-
-void pb_connection_sweep(pb_connection *connection)
-{
-    if (connection->closing || connection->leaving || connection->connecting)
-        return;
-    pb_reactor *reactor = connection->reactor;
-    int64_t idle_ns = reactor->now_ns - connection->last_active_ns;
-    bool is_empty = connection->chunk != NULL && connection->start == connection->end;
-    if (reactor->options.idle_close_ns > 0 && idle_ns > reactor->options.idle_close_ns) {
-        pb_connection_kill(connection);
-    } else if (is_stalled(connection)) {
-        fail_frame(connection, "an unfinished request that holds buffer memory others wait for");
-    } else if (connection->socket.receive.active && is_empty &&
-               (idle_ns > BUFFER_IDLE_NS || pb_pool_is_tight(connection->pool))) {
-        pb_connection_io(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
-    } else {
-        spare_muted(connection);
-    }
 }

@@ -12,7 +12,7 @@
 #include "server/fetch.h"
 
 #define PIPELINED_PRODUCES_MAX 128
-#define UNSENT_ANSWERS_BYTES (1024 * 1024) /* of a client that pipelines without reading */
+#define UNSENT_ANSWERS_BYTES (256 * 1024) /* memory for answers to a client that pipelines without reading */
 /* Requests up to this that may wait long (all but Produce) are copied, so that they do not hold a whole receive buffer.
  */
 #define COPIED_REQUEST_BYTES 4096
@@ -44,7 +44,7 @@ static bool may_start(const pb_connection *connection, bool produce)
         const pb_request *request = PB_CONTAINER(response, pb_request, response);
         if (!response->ready && (request->header.request_api_key != PB_API_PRODUCE || request->is_exclusive))
             return false;
-        unsent_bytes += response->ready ? request->writer.length : 0;
+        unsent_bytes += response->ready ? request->writer.capacity + request->arena.held_bytes : 0;
     }
     return unsent_bytes < UNSENT_ANSWERS_BYTES;
 }
@@ -161,6 +161,8 @@ static void starved(pb_connection *connection)
     pb_server_reactor *home = pb_server_reactor_of(connection->reactor);
     pb_broker *broker = home->broker;
     pb_counter_add(&home->counters.throttled, 1);
+    for (int i = 0; i < broker->settings.reactor_count; i++)
+        pb_reactor_press(&broker->reactors[i].reactor);
     int64_t told_ns = atomic_load_explicit(&broker->throttle_told_ns, memory_order_relaxed);
     if (told_ns != 0 && home->reactor.now_ns - told_ns < THROTTLE_TOLD_EVERY_NS)
         return;

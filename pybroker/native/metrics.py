@@ -44,6 +44,7 @@ class BrokerStats(NamedTuple):
     throttled: int
     quota_throttled: int
     starved_connections: int
+    slow_closed: int
     buffer_bytes: int
     buffer_budget_bytes: int
     delayed_fetches: int

@@ -101,6 +101,11 @@ static void echo_malformed(pb_connection *connection, const char *what)
     ((echo_server *)connection->owner)->complaints++;
 }
 
+static void echo_starved(pb_connection *connection)
+{
+    pb_reactor_press(connection->reactor);
+}
+
 static void echo_closed(pb_connection *connection)
 {
     ((echo_server *)connection->owner)->open--;
@@ -133,8 +138,11 @@ static inline void echo_start(echo_server *server, uint64_t seed, int64_t budget
     pb_list_init(&server->kept);
     pb_reactor_options options = {.io = server->io, .pool = &server->pool, .turn_end = echo_turn_end, .owner = server};
     CHECK_INT(pb_reactor_init(&server->reactor, &options, &failure), 0);
-    server->handler = (pb_connection_handler){
-        .frame = echo_frame, .malformed = echo_malformed, .closed = echo_closed, .max_frame_bytes = max_frame_bytes};
+    server->handler = (pb_connection_handler){.frame = echo_frame,
+                                              .malformed = echo_malformed,
+                                              .starved = echo_starved,
+                                              .closed = echo_closed,
+                                              .max_frame_bytes = max_frame_bytes};
     server->listener.fd = server->io->ops->socket_listen(server->io, "", 0, &server->port, &failure);
     server->listener.receive.done = echo_accepted;
     server->reactor.holds++;

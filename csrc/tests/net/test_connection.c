@@ -90,7 +90,7 @@ TEST(connections_that_wait_for_each_others_memory_get_on)
         clients[i] = pb_sim_connect(server.io, server.port);
         echo_send(&server, clients[i], 3 * UNIT, 0, UNIT / 2); /* each holds one and wants more than there is */
     }
-    echo_run(&server, 500000000);
+    echo_run(&server, 100000000);
     for (int i = 0; i < CLIENTS; i++)
         echo_send(&server, clients[i], 3 * UNIT, UNIT / 2, UINT32_MAX);
     for (int i = 0; i < CLIENTS; i++)
@@ -119,8 +119,8 @@ TEST(unfinished_frames_make_room_for_others)
     }
     echo_send(&server, client, 100, 0, UINT32_MAX);
     echo_expect(&server, client, 100);
-    CHECK(server.complaints > 0 && server.complaints <= LORIS);
-    CHECK(pb_pool_used_bytes(&server.pool) <= 5 * UNIT);
+    CHECK_INT(server.complaints, 0); /* they hold so little that nobody has to go */
+    CHECK(pb_pool_used_bytes(&server.pool) <= 4 * UNIT);
     echo_stop(&server);
 }
 

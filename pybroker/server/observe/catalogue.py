@@ -109,6 +109,11 @@ THROTTLED_CONNECTIONS = Metric(
     "pybroker_throttled_connections", "gauge", "Connections that wait for buffer memory now."
 )
 THROTTLES = Metric("pybroker_throttles_total", "counter", "How often a connection has had to wait for buffer memory.")
+SLOW_CONNECTIONS_CLOSED = Metric(
+    "pybroker_slow_connections_closed_total",
+    "counter",
+    "Connections closed because their unfinished requests held buffer memory that others waited for.",
+)
 QUOTA_THROTTLES = Metric(
     "pybroker_quota_throttles_total", "counter", "How often a client was over its quota and had to wait."
 )

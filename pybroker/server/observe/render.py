@@ -77,6 +77,7 @@ def _add_clients(out: Exposition, snapshot: Snapshot) -> None:
             (c.BUFFER_BUDGET_BYTES, stats.buffer_budget_bytes),
             (c.THROTTLED_CONNECTIONS, stats.starved_connections),
             (c.THROTTLES, stats.throttled),
+            (c.SLOW_CONNECTIONS_CLOSED, stats.slow_closed),
             (c.QUOTA_THROTTLES, stats.quota_throttled),
         ],
     )
