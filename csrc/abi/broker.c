@@ -6,6 +6,7 @@
 
 #include "abi/convert.h"
 #include "cpu/crc32c.h"
+#include "io/descriptors.h"
 #include "record/codec.h"
 
 uint32_t pb_abi_version(void)
@@ -98,6 +99,21 @@ void pb_broker_close(pb_broker *broker)
 void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections)
 {
     atomic_store_explicit(&broker->settings.max_connections, max_connections, memory_order_relaxed);
+}
+
+void pb_process_limit_descriptors(int32_t limit, int32_t kept, int32_t reserve)
+{
+    pb_descriptors_limit(limit, kept, reserve);
+}
+
+int32_t pb_process_descriptor_limit(void)
+{
+    return pb_descriptors_limit_told();
+}
+
+int32_t pb_process_log_descriptors(void)
+{
+    return pb_descriptors_for_logs();
 }
 
 const char *pb_broker_backend(const pb_broker *broker)

@@ -3,6 +3,7 @@
  * -EINTR never leaves this file.
  */
 #include "io/io_posix.h"
+#include "io/descriptors.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -74,9 +75,16 @@ static int check_regular(int file, int mode)
     return fcntl(file, F_SETFL, mode & O_DIRECT) < 0 ? -errno : 0;
 }
 
-int pb_posix_file_open(pb_io *io, const char *path, int flags)
+/* Files count as such until pb_posix_file_close: `file` is one, or why there is none. */
+static int counted(int file)
 {
-    (void)io;
+    if (file < 0)
+        pb_descriptors_give_file();
+    return file;
+}
+
+static int open_regular(const char *path, int flags)
+{
     int mode = (flags & PB_OPEN_WRITE ? O_RDWR : O_RDONLY) | O_CLOEXEC;
     if (flags & PB_OPEN_CREATE)
         mode |= O_CREAT;
@@ -104,10 +112,20 @@ int pb_posix_file_open(pb_io *io, const char *path, int flags)
     return file;
 }
 
+int pb_posix_file_open(pb_io *io, const char *path, int flags)
+{
+    (void)io;
+    if (!pb_descriptors_take_file((flags & PB_OPEN_DIRECT) != 0))
+        return -EMFILE;
+    return counted(open_regular(path, flags));
+}
+
 int pb_posix_file_make_unnamed(pb_io *io, const char *directory)
 {
     (void)io;
-    return (int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644));
+    if (!pb_descriptors_take_file(true))
+        return -EMFILE;
+    return counted((int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)));
 }
 
 /* By which the kernel finds an open file, with or without another name. */
@@ -125,7 +143,9 @@ static handle_path path_of(int file)
 int pb_posix_file_reopen_direct(pb_io *io, int file)
 {
     (void)io;
-    return (int)RETRY(open(path_of(file).text, O_RDONLY | O_DIRECT | O_CLOEXEC));
+    if (!pb_descriptors_take_file(true))
+        return -EMFILE;
+    return counted((int)RETRY(open(path_of(file).text, O_RDONLY | O_DIRECT | O_CLOEXEC)));
 }
 
 int pb_posix_file_name(pb_io *io, int file, const char *path)
@@ -139,6 +159,7 @@ int pb_posix_file_close(pb_io *io, int file)
 {
     (void)io;
     PB_ASSERT(file >= 0);
+    pb_descriptors_give_file();
     return close(file) < 0 && errno != EINTR ? -errno : 0;
 }
 
@@ -285,7 +306,11 @@ int pb_posix_filesystem_open(pb_io *io, const char *path)
 {
     (void)io;
     /* Before, syncfs forgets what the file system itself says, such as a failed flush. */
-    return pb_posix_kernel_is(5, 17) ? (int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) : -ENOSYS;
+    if (!pb_posix_kernel_is(5, 17))
+        return -ENOSYS;
+    if (!pb_descriptors_take_file(false))
+        return -EMFILE;
+    return counted((int)RETRY(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
 }
 
 int pb_posix_filesystem_sync(pb_io *io, int filesystem)

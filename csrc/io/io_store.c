@@ -171,7 +171,7 @@ int pb_posix_boot_id(pb_io *io, uint8_t id[PB_BOOT_ID_BYTES])
     if (fd < 0)
         return fd;
     int64_t length = pb_posix_file_read(io, fd, text, sizeof text, 0);
-    close(fd);
+    (void)pb_posix_file_close(io, fd);
     int digits = 0;
     for (int64_t i = 0; i < length && digits < 2 * PB_BOOT_ID_BYTES; i++) {
         int digit = hex_digit(text[i]);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "io/descriptors.h"
 #include "log/state.h"
 
 enum {
@@ -120,6 +121,8 @@ int pb_log_open_segment(pb_log *log, const pb_log_guard *guard, pb_segment *segm
     pb_log_unlock(guard);
     if (*file >= 0)
         return 0;
+    if (pb_descriptors_are_scarce())
+        return -EMFILE; /* the last ones are for new segments */
     int opened = pb_segment_open(segment, PB_FILE_LOG);
     if (opened < 0)
         return opened;

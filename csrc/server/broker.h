@@ -95,6 +95,8 @@ typedef struct pb_listener {
     pb_broker *broker;
     pb_socket socket;
     pb_timer retry; /* set after an accept failed for want of something that others may give back */
+    bool fails;     /* the last accept did, and that was told */
+    bool refuses;   /* the last connection found no place, and that was told */
     char name[64];
     uint32_t index;
     int bound_port;

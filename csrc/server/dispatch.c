@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "io/descriptors.h"
 #include "server/fetch.h"
 
 #define PIPELINED_PRODUCES_MAX 128
@@ -176,6 +177,7 @@ static void starved(pb_connection *connection)
 static void closed(pb_connection *connection)
 {
     atomic_fetch_sub(&broker_of(connection)->connections, 1);
+    pb_descriptors_give_connection();
 }
 
 void pb_dispatch_init(pb_connection_handler *handler, uint32_t max_frame_bytes)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/descriptors.h"
 #include "server/broker.h"
 
 #define ACCEPT_RETRY_NS 100000000LL
@@ -21,6 +22,7 @@ static void count_out(pb_broker *broker)
 {
     atomic_fetch_sub(&broker->connections, 1);
     atomic_fetch_add(&broker->connections_refused, 1);
+    pb_descriptors_give_connection();
 }
 
 static void take_over(pb_task *task, pb_reactor *reactor)
@@ -41,6 +43,52 @@ static bool over_limit(pb_broker *broker)
            atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed);
 }
 
+/* Close a connection that was accepted and finds no place. It is told once, until another one finds a place. */
+static void refuse(pb_listener *listener, int fd, bool has_descriptor)
+{
+    pb_broker *broker = listener->broker;
+    pb_socket refused = {.fd = fd};
+    broker->io->ops->socket_close(broker->reactors[0].reactor.loop, &refused);
+    atomic_fetch_add(&broker->connections_refused, 1);
+    if (listener->refuses)
+        return;
+    listener->refuses = true;
+    if (has_descriptor)
+        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open",
+                         atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed));
+    else
+        pb_events_notice(&broker->events,
+                         "refusing connections: %lld are open, and the rest of the %d file descriptors is for logs; "
+                         "raise the limit (LimitNOFILE in the unit, ulimit -n) and restart the broker",
+                         (long long)atomic_load(&broker->connections), pb_descriptors_limit_told());
+}
+
+static void hand_over(pb_listener *listener, int fd)
+{
+    pb_broker *broker = listener->broker;
+    if (over_limit(broker)) {
+        refuse(listener, fd, true);
+        return;
+    }
+    if (!pb_descriptors_take_connection()) {
+        refuse(listener, fd, false);
+        return;
+    }
+    handover *given = calloc(1, sizeof *given);
+    if (given == NULL) {
+        pb_descriptors_give_connection();
+        refuse(listener, fd, true);
+        return;
+    }
+    listener->refuses = false;
+    int64_t turn = atomic_fetch_add(&broker->connections_accepted, 1);
+    atomic_fetch_add(&broker->connections, 1);
+    given->task.run = take_over;
+    given->listener = listener;
+    given->fd = fd;
+    pb_reactor_post(&broker->reactors[turn % broker->settings.reactor_count].reactor, &given->task);
+}
+
 static void accept_next(pb_listener *listener)
 {
     listener->broker->io->ops->socket_accept(listener->broker->reactors[0].reactor.loop, &listener->socket);
@@ -51,12 +99,17 @@ static void try_again(pb_timer *timer)
     accept_next(PB_CONTAINER(timer, pb_listener, retry));
 }
 
-/* Out of file descriptors or memory: at once it would fail again, and the reactor would do nothing else. */
+/* Out of file descriptors or memory: at once it would fail again, and the reactor would do nothing else. It is told
+ * once, until an accept succeeds. */
 static void accept_later(pb_listener *listener, int error)
 {
     pb_reactor *first = &listener->broker->reactors[0].reactor;
-    pb_events_notice(&listener->broker->events, "cannot accept a connection on listener %s (%s)", listener->name,
-                     strerror(error));
+    if (!listener->fails)
+        pb_events_notice(
+            &listener->broker->events, "cannot accept connections on listener %s (%s); it is tried again every %d ms%s",
+            listener->name, strerror(error), (int)(ACCEPT_RETRY_NS / 1000000),
+            error == EMFILE ? ": raise the limit of file descriptors (LimitNOFILE in the unit, ulimit -n)" : "");
+    listener->fails = true;
     listener->retry.fire = try_again;
     if (pb_timer_set(&first->timers, &listener->retry, first->now_ns + ACCEPT_RETRY_NS) < 0)
         accept_next(listener);
@@ -77,21 +130,11 @@ static void accepted(pb_op *op, int64_t result)
         first->holds--;
         return;
     }
-    handover *given = result >= 0 ? calloc(1, sizeof *given) : NULL;
-    if (result >= 0 && (given == NULL || over_limit(broker))) {
-        pb_socket refused = {.fd = (int)result};
-        broker->io->ops->socket_close(first->loop, &refused);
-        atomic_fetch_add(&broker->connections_refused, 1);
-        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open",
-                         atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed));
-        free(given);
-    } else if (result >= 0) {
-        int64_t turn = atomic_fetch_add(&broker->connections_accepted, 1);
-        atomic_fetch_add(&broker->connections, 1);
-        given->task.run = take_over;
-        given->listener = listener;
-        given->fd = (int)result;
-        pb_reactor_post(&broker->reactors[turn % broker->settings.reactor_count].reactor, &given->task);
+    if (result >= 0) {
+        if (listener->fails)
+            pb_events_notice(&broker->events, "listener %s accepts connections again", listener->name);
+        listener->fails = false;
+        hand_over(listener, (int)result);
     } else if (result != -EAGAIN && result != -ECONNABORTED) {
         accept_later(listener, (int)-result);
         return;

@@ -40,6 +40,7 @@ from pybroker.metadata.loader import BatchReplayer, MetadataPublisher, full_delt
 from pybroker.metadata.log import MetadataLog
 from pybroker.metadata.records import MetadataBatch, VersionedRecord
 from pybroker.metadata.registration import Placements, Registration
+from pybroker.native.descriptors import log_descriptors
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 
@@ -215,7 +216,11 @@ class Controller:
         if self._failed:
             raise MetadataLogError("the metadata log failed; the broker must be restarted")
         self.operation_count += 1
-        result = operation(ControllerState(self._accepted, self.config, self.node_id, self._log.end_offset, mutations))
+        result = operation(
+            ControllerState(
+                self._accepted, self.config, self.node_id, self._log.end_offset, mutations, log_descriptors()
+            )
+        )
         remaining = iter(result.records)
         # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes sense
         # alone.

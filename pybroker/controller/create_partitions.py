@@ -27,6 +27,7 @@ def create_partitions(
     name_counts = Counter(topic.name for topic in request.topics)
     rows: list[m.CreatePartitionsResponse.CreatePartitionsTopicResult] = []
     records: list[VersionedRecord] = []
+    partition_count = state.partition_count()
     for topic in {topic.name: topic for topic in request.topics}.values():
         row = TopicResult(name=topic.name)
         try:
@@ -38,6 +39,7 @@ def create_partitions(
                     ErrorCode.POLICY_VIOLATION,
                     f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
                 )
+            state.check_descriptors(partition_count + len(records) + len(added))
             state.take_partitions(len(added))
             records += added
         except Refusal as refusal:

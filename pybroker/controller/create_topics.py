@@ -40,6 +40,7 @@ def create_topics(
     is_excessive = _partition_count(state, request.topics) > MAX_RECORDS_PER_OPERATION
     rows: list[m.CreateTopicsResponse.CreatableTopicResult] = []
     records: list[VersionedRecord] = []
+    partition_count = state.partition_count()
     described: _Described | None = {} if version >= _CONFIGS_SINCE_VERSION else None
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
@@ -53,6 +54,7 @@ def create_topics(
             row, topic_records = _create_topic(state, topic, placement, collisions, described)
             if len(records) + len(topic_records) > MAX_RECORDS_PER_OPERATION:
                 raise Refusal(ErrorCode.POLICY_VIOLATION, "the request is too large; send several smaller ones")
+            state.check_descriptors(partition_count + row.num_partitions)
             state.take_partitions(row.num_partitions)
         except Refusal as refusal:
             rows.append(
@@ -60,6 +62,7 @@ def create_topics(
             )
             continue
         collisions.add(topic.name)
+        partition_count += row.num_partitions
         rows.append(row)
         records += topic_records
     return ControllerResult(m.CreateTopicsResponse(topics=rows), [] if request.validate_only else records)

@@ -14,6 +14,7 @@ from pybroker.values import Value
 
 if TYPE_CHECKING:
     from pybroker.controller.mutation_quotas import Mutations
+    from pybroker.native.descriptors import LogDescriptors
 
 MAX_RECORDS_PER_OPERATION = 10_000
 """Kafka's bound on one user operation, which is one batch."""
@@ -31,6 +32,21 @@ class ControllerState(Value):
     node_id: int
     next_offset: int
     mutations: Mutations | None = None
+    descriptors: LogDescriptors | None = None
+    """How many logs this broker may have open; None where nothing bounds them."""
+
+    def partition_count(self) -> int:
+        """Of all topics."""
+        return sum(len(topic.partitions) for topic in self.image.topics.by_id.values())
+
+    def check_descriptors(self, partition_count: int) -> None:
+        """Refusal when this broker cannot have so many partitions in all. POLICY_VIOLATION, as for any other bound of
+        Kafka's controller on partitions: no client tries it again, and all show the message."""
+        if self.descriptors is not None and partition_count > self.descriptors.log_count:
+            raise Refusal(
+                ErrorCode.POLICY_VIOLATION,
+                f"the broker would have {partition_count} partitions, but {self.descriptors.remedy()}",
+            )
 
     def take_partitions(self, count: int) -> None:
         """So many are created or deleted. Refusal when the client is over its quota."""

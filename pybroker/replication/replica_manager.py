@@ -31,7 +31,7 @@ from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
 from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.errors import OpeningStopped, StorageError
+from pybroker.storage.errors import NoDescriptors, OpeningStopped, StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.log_manager import LogManager
@@ -311,7 +311,9 @@ class ReplicaManager(ReplicaAccess):
 
     def _on_unopened(self, key: TopicPartition, topic_id: bytes, error: Exception, is_new: bool) -> None:
         # Only what passes by itself: the rest needs somebody to look at it.
-        passes = isinstance(error, NativeError | OSError) and consequence(error) is Consequence.NOTHING
+        passes = isinstance(error, NoDescriptors) or (
+            isinstance(error, NativeError | OSError) and consequence(error) is Consequence.NOTHING
+        )
         if key not in self._offline:
             logger.error(
                 "partition %s-%d cannot be opened and is offline until %s: %s",
@@ -337,6 +339,9 @@ class ReplicaManager(ReplicaAccess):
         assert self._image is not None
         opened = []
         for key, topic_id in self._offline.due():
+            if not self._logs.slots.has_room():
+                self._reopen_later()
+                break
             topic = self._image.topics.by_id.get(topic_id)
             if topic is not None and key[1] in topic.partitions:
                 await self._update(topic, key[1], topic.partitions[key[1]], self._image)

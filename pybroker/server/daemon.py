@@ -29,6 +29,7 @@ from pybroker.metadata.errors import MetadataLogError
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import NO_BROKER_EPOCH, Registration
 from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.native.descriptors import share_descriptors
 from pybroker.observability import process
 from pybroker.observability.event_log import EventLog
 from pybroker.observability.log_limit import LIMIT
@@ -132,6 +133,7 @@ class Daemon:
         await self._stack.aclose()
 
     async def _start(self) -> None:
+        share_descriptors()
         self._observe()
         apis = load_apis(joins_quorum=self.config.joins_quorum)
         served = served_ranges(apis)

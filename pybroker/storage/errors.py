@@ -9,6 +9,10 @@ class DirectoryOffline(StorageError):
     """A log cannot be opened because a log dir, in which it lies or may lie, is out of service."""
 
 
+class NoDescriptors(StorageError):
+    """A log was not opened, nor touched, because no file descriptor is left for it. That may pass."""
+
+
 class OpeningStopped(StorageError):
     """A log was not opened, nor touched, because the broker stops."""
 

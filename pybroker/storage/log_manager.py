@@ -35,6 +35,7 @@ from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_gently
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
+from pybroker.storage.log_slots import LogSlots
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.segment_purge import SegmentPurge
@@ -74,6 +75,7 @@ class LogManager:
         self.clock = clock
         self.directories = tuple(directories)
         self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.slots = LogSlots(self.logs)
         self._broker = broker
         self._by_tag: dict[int, PartitionLog] = {}
         self._tags = itertools.count(1)
@@ -246,23 +248,22 @@ class LogManager:
         there. Of one that is replicated only what the last checkpoint calls committed is known to be. StorageError,
         NativeError or OSError when that is impossible."""
         assert key not in self.logs
-        directory, path, existed = await self._place(key, topic_id, directory_id, is_new)
-        self._log_counts[directory] += 1
-        tag = next(self._tags)
-        try:
-            native = await asyncio.get_running_loop().run_in_executor(
-                self.executor,
-                partial(self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed, is_replicated),
-            )
-        except OpeningStopped:
-            self._log_counts[directory] -= 1
-            raise
-        except BaseException as error:
-            self._log_counts[directory] -= 1
-            self._unopened[key] = directory
-            if isinstance(error, NativeError | OSError) and consequence(error) is Consequence.DIRECTORY:
-                self.failures.fail(directory, f"opening {path} failed: {error}")
-            raise
+        with self.slots.opening():
+            directory, path, existed = await self._place(key, topic_id, directory_id, is_new)
+            self._log_counts[directory] += 1
+            tag = next(self._tags)
+            try:
+                opening = partial(self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed)
+                native = await asyncio.get_running_loop().run_in_executor(self.executor, opening, is_replicated)
+            except OpeningStopped:
+                self._log_counts[directory] -= 1
+                raise
+            except BaseException as error:
+                self._log_counts[directory] -= 1
+                self._unopened[key] = directory
+                if isinstance(error, NativeError | OSError) and consequence(error) is Consequence.DIRECTORY:
+                    self.failures.fail(directory, f"opening {path} failed: {error}")
+                raise
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         log.marked_bytes = -native.recovery.scanned_bytes
