@@ -22,6 +22,7 @@ void pb_pool_init(pb_pool *pool, int64_t budget_bytes)
     pool->rounds[1] = (pb_pool_round){0};
     atomic_init(&pool->used_bytes, 0);
     atomic_init(&pool->starved, 0);
+    atomic_init(&pool->fed_ns, 0);
 }
 
 static void destroy_chunk(pb_chunk *chunk)
@@ -113,9 +114,10 @@ pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft)
     return take_within(pool, bytes, pool->budget_bytes, overdraft, NULL);
 }
 
-pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller)
+pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool large, bool overdraft, pb_chunk *smaller)
 {
-    int64_t limit_bytes = bytes > PB_CHUNK_UNIT_BYTES ? pb_pool_large_bytes(pool) : pool->budget_bytes;
+    PB_ASSERT(large || bytes <= PB_CHUNK_UNIT_BYTES);
+    int64_t limit_bytes = large ? pb_pool_large_bytes(pool) : pool->budget_bytes;
     return take_within(pool, bytes, limit_bytes, overdraft, smaller);
 }
 

@@ -5,9 +5,9 @@
  * from the socket to the page cache with no copy between. Freed chunks are kept for reuse, because fresh memory costs
  * ten times what recycled memory does.
  *
- * The last quarter of the budget is for chunks of one unit: however many large frames are unfinished, small requests
- * find memory. When memory runs out nevertheless, the reactors compare their slowest connections in rounds, and the
- * slowest of all is closed (net/pressure.h).
+ * The last quarter of the budget is for frames of up to one unit: however many large frames are unfinished, small
+ * requests find memory. When memory runs out nevertheless, the reactors compare their slowest connections in rounds,
+ * and the slowest of all is closed (net/pressure.h).
  */
 #ifndef PB_NET_POOL_H
 #define PB_NET_POOL_H
@@ -53,6 +53,7 @@ struct pb_pool {
     bool overdrawn;          /* one overdraft chunk is out */
     pb_pool_round rounds[2]; /* this one and the last, by the parity of their numbers */
     _Atomic int32_t starved; /* connections of all reactors that wait for memory */
+    _Atomic int64_t fed_ns;  /* when one that waited with a part of a frame got room for more, but for overdrafts */
 };
 
 void pb_pool_init(pb_pool *pool, int64_t budget_bytes);
@@ -65,9 +66,9 @@ pb_chunk *pb_pool_take(pb_pool *pool, uint32_t bytes, bool overdraft);
 /* The same for what is to be sent: NULL also when less than half of the budget would be left to those who receive. */
 pb_chunk *pb_pool_take_spare(pb_pool *pool, uint32_t bytes);
 /* The same for what is received, by a caller that will release `smaller` (may be NULL) once it has copied from it: an
- * overdraft goes over to the larger chunk. A chunk of more than one unit leaves the last quarter of the budget alone.
- */
-pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool overdraft, pb_chunk *smaller);
+ * overdraft goes over to the larger chunk. What is for a `large` frame, of more than one unit, leaves the last quarter
+ * of the budget alone. */
+pb_chunk *pb_pool_exchange(pb_pool *pool, uint32_t bytes, bool large, bool overdraft, pb_chunk *smaller);
 /* A chunk no larger than `bytes`, in whole units if it is more than one, also above the budget: for a caller that
  * releases a larger one as soon as it has copied from it. NULL when memory is short. */
 pb_chunk *pb_pool_take_fitting(pb_pool *pool, uint32_t bytes);
@@ -94,7 +95,7 @@ static inline bool pb_pool_has_starved(pb_pool *pool)
     return atomic_load_explicit(&pool->starved, memory_order_relaxed) > 0;
 }
 
-/* So much may be used for chunks of more than one unit. */
+/* So much may be used when a large frame takes more. */
 static inline int64_t pb_pool_large_bytes(const pb_pool *pool)
 {
     return pool->budget_bytes / 4 * 3;

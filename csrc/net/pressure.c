@@ -15,15 +15,21 @@
 #define SLOW_AFTER_NS 250000000LL
 #define SLOW_BYTES_PER_S (256 * 1024)
 #define FRAME_NS 5000000000LL
-#define CLOSED_PER_SWEEP 16
+#define CLOSED_PER_SWEEP 64
+#define FREED_SHARE 8 /* such a part of the budget is freed in a round */
+
+typedef struct slow_one {
+    pb_connection *connection;
+    int64_t bytes_per_second;
+} slow_one;
 
 /* Slow connections of one reactor, found in one sweep. */
 typedef struct slow_ones {
-    int64_t limit_bytes_per_second; /* those that are no faster are closed; -1: none */
-    int64_t wanted_bytes;           /* until so much comes back */
-    int closed;
-    int64_t bytes;
-    int64_t bytes_per_second; /* of the slowest that is left */
+    int64_t limit_bytes_per_second;     /* those that are no faster may be closed; -1: none */
+    slow_one slowest[CLOSED_PER_SWEEP]; /* of these, the slowest first */
+    int count;
+    int64_t bytes; /* that all of them hold, but for those that were closed */
+    int64_t bytes_per_second;
     bool has_overdraft;
 } slow_ones;
 
@@ -59,17 +65,24 @@ static bool has_idle_room(const pb_connection *connection, int64_t idle_ns)
            pb_pool_is_tight(connection->pool);
 }
 
-/* Bytes per second since it began to hold memory; -1: it is not slow. A client that was told to wait for memory, or has
- * nothing buffered, is not. */
+/* Connections wait for each other's memory, and none of them gets any. */
+static bool is_stuck(const pb_pool *pool, int64_t now_ns)
+{
+    return now_ns - atomic_load_explicit(&pool->fed_ns, memory_order_relaxed) >= SLOW_AFTER_NS;
+}
+
+/* Bytes per second since it began to hold memory; -1: it is not slow. One that has nothing buffered is not, nor is one
+ * that waits for memory, unless so do all. */
 static int64_t slow_pace(const pb_connection *connection)
 {
-    int64_t age_ns = connection->reactor->now_ns - connection->unfinished_since_ns;
-    bool waits_for_client = connection->socket.receive.active || connection->held;
+    int64_t now_ns = connection->reactor->now_ns, age_ns = now_ns - connection->unfinished_since_ns;
     if (connection->chunk == NULL || connection->unfinished_since_ns == 0 || age_ns < SLOW_AFTER_NS ||
-        !waits_for_client || connection->handler->pool != NULL)
+        connection->handler->pool != NULL)
         return -1;
     int64_t have = buffered_bytes(connection), frame = pb_receive_frame_bytes(connection);
     int64_t pace = have * 1000 / (age_ns / 1000000);
+    if (!connection->socket.receive.active && !connection->held)
+        return now_ns - connection->starved_since_ns >= SLOW_AFTER_NS && is_stuck(connection->pool, now_ns) ? pace : -1;
     return pace < SLOW_BYTES_PER_S || pace < frame / (FRAME_NS / 1000000000) ? pace : -1;
 }
 
@@ -85,22 +98,52 @@ static void close_slow(pb_connection *connection, int64_t pace)
     pb_connection_kill(connection);
 }
 
+/* It stays for now. */
+static void count_slow(slow_ones *slow, const slow_one *one)
+{
+    const pb_chunk *chunk = one->connection->chunk;
+    slow->bytes += chunk->capacity;
+    slow->has_overdraft = slow->has_overdraft || chunk->overdraft;
+    if (one->bytes_per_second < slow->bytes_per_second)
+        slow->bytes_per_second = one->bytes_per_second;
+}
+
+/* Put it where it belongs among the slowest; one that falls out at their end is counted. */
 static void judge(pb_connection *connection, slow_ones *slow)
 {
-    int64_t pace = slow_pace(connection);
-    if (pace < 0 || connection->chunk->capacity <= LITTLE_BYTES)
+    slow_one one = {connection, slow_pace(connection)};
+    if (one.bytes_per_second < 0 || connection->chunk->capacity <= LITTLE_BYTES)
         return; /* it gets on, or its end would help nobody */
-    int64_t bytes = connection->chunk->capacity;
-    if (pace <= slow->limit_bytes_per_second && slow->wanted_bytes > 0 && slow->closed < CLOSED_PER_SWEEP) {
-        slow->closed++;
-        slow->wanted_bytes -= bytes;
-        close_slow(connection, pace);
-        return;
+    if (one.bytes_per_second <= slow->limit_bytes_per_second) {
+        int at = slow->count;
+        while (at > 0 && slow->slowest[at - 1].bytes_per_second > one.bytes_per_second)
+            at--;
+        slow_one last = at < CLOSED_PER_SWEEP ? slow->slowest[CLOSED_PER_SWEEP - 1] : one;
+        bool was_full = slow->count == CLOSED_PER_SWEEP;
+        slow->count += was_full ? 0 : 1;
+        for (int i = slow->count - 1; i > at; i--)
+            slow->slowest[i] = slow->slowest[i - 1];
+        if (at < CLOSED_PER_SWEEP)
+            slow->slowest[at] = one;
+        if (!was_full)
+            return;
+        one = last;
     }
-    slow->bytes += bytes;
-    slow->has_overdraft = slow->has_overdraft || connection->chunk->overdraft;
-    if (pace < slow->bytes_per_second)
-        slow->bytes_per_second = pace;
+    count_slow(slow, &one);
+}
+
+/* Close the slowest until so much comes back, but the first one at least. */
+static void close_slowest(slow_ones *slow, int64_t wanted_bytes)
+{
+    for (int i = 0; i < slow->count; i++) {
+        const slow_one *one = &slow->slowest[i];
+        if (i > 0 && wanted_bytes <= 0) {
+            count_slow(slow, one);
+            continue;
+        }
+        wanted_bytes -= one->connection->chunk->capacity;
+        close_slow(one->connection, one->bytes_per_second);
+    }
 }
 
 static void look_at(pb_connection *connection, slow_ones *slow)
@@ -114,22 +157,26 @@ static void look_at(pb_connection *connection, slow_ones *slow)
         return;
     }
     judge(connection, slow);
-    if (connection->closing)
-        return;
     if (connection->socket.receive.active && has_idle_room(connection, idle_ns))
         pb_connection_io(connection)->ops->socket_cancel(reactor->loop, &connection->socket);
     else
         pb_pressure_spare(connection);
 }
 
+/* How much has to come back when connections starve although nothing unsent is held any more. */
+static int64_t wanted_bytes(pb_pool *pool)
+{
+    int64_t over_bytes = pb_pool_used_bytes(pool) - pb_pool_large_bytes(pool);
+    int64_t least_bytes = pool->budget_bytes / FREED_SHARE;
+    return over_bytes > least_bytes ? over_bytes : least_bytes;
+}
+
 void pb_pressure_sweep(pb_reactor *reactor)
 {
     pb_pool *pool = reactor->options.pool;
-    int64_t over_bytes = pb_pool_used_bytes(pool) - pb_pool_large_bytes(pool);
     int64_t round = reactor->now_ns / PB_POOL_ROUND_NS;
     bool is_first = reactor->swept_ns / PB_POOL_ROUND_NS < round; /* in this round */
     slow_ones slow = {.limit_bytes_per_second = is_first ? pb_pool_slowest(pool, reactor->now_ns) : -1,
-                      .wanted_bytes = over_bytes > 0 ? over_bytes : 1, /* at least the slowest goes */
                       .bytes_per_second = INT64_MAX};
     reactor->swept_ns = reactor->now_ns;
     pb_link *next;
@@ -137,6 +184,7 @@ void pb_pressure_sweep(pb_reactor *reactor)
         next = link->next;
         look_at(PB_CONTAINER(link, pb_connection, link), &slow);
     }
+    close_slowest(&slow, wanted_bytes(pool));
     if (slow.bytes == 0 || reactor->told_round == round || !pb_pool_has_starved(pool))
         return; /* a connection that starves for a moment costs nobody anything */
     reactor->told_round = round;

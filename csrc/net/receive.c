@@ -160,15 +160,19 @@ static uint32_t bound_room(const pb_connection *connection, uint32_t room, uint3
     return room < most ? room : most;
 }
 
-/* A chunk with room for `bytes` that starts with what is buffered and not yet parsed. False: starved. */
-static bool move_to_new_chunk(pb_connection *connection, uint32_t bytes, bool overdraft)
+/* A chunk with room for `bytes` that starts with what is buffered and not yet parsed, of a frame that is so large if it
+ * is known. False: starved. */
+static bool move_to_new_chunk(pb_connection *connection, uint32_t frame, uint32_t bytes, bool overdraft)
 {
     PB_ASSERT(bytes >= connection->end - connection->start);
-    pb_chunk *chunk = pb_pool_exchange(connection->pool, bytes, overdraft, connection->chunk);
+    bool large = bytes > PB_CHUNK_UNIT_BYTES || frame > PB_CHUNK_UNIT_BYTES;
+    pb_chunk *chunk = pb_pool_exchange(connection->pool, bytes, large, overdraft, connection->chunk);
     if (chunk == NULL) {
         starve(connection);
         return false;
     }
+    if (frame > 0 && !chunk->overdraft && pb_pool_has_starved(connection->pool))
+        atomic_store_explicit(&connection->pool->fed_ns, connection->reactor->now_ns, memory_order_relaxed);
     take_over(connection, chunk);
     return true;
 }
@@ -188,7 +192,7 @@ static uint32_t make_room(pb_connection *connection, bool overdraft)
     uint32_t have = connection->end - connection->start;
     uint32_t need = bytes_needed(connection, frame);
     bool fits = connection->chunk != NULL && connection->chunk->capacity - connection->start >= need;
-    if (!fits && !move_to_new_chunk(connection, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
+    if (!fits && !move_to_new_chunk(connection, frame, need > GREEDY_BYTES ? need : GREEDY_BYTES, overdraft))
         return 0;
     uint32_t room = connection->chunk->capacity - connection->end;
     if (frame > LARGE_FRAME_BYTES && frame - have < room)
@@ -412,7 +416,10 @@ void pb_connection_feed(pb_connection *connection)
     if (connection->closing || connection->held || connection->socket.receive.active)
         return;
     connection->polling = has_no_buffer(connection); /* it was readable when it found no memory */
-    if (connection->unfinished_since_ns != 0)        /* until now the client was kept waiting */
-        connection->unfinished_since_ns += connection->reactor->now_ns - connection->starved_since_ns;
+    int64_t since_ns = connection->starved_since_ns;
     start_receive(connection, true);
+    if (is_starved(connection))
+        connection->starved_since_ns = since_ns;
+    else if (connection->unfinished_since_ns != 0) /* until now the client was kept waiting */
+        connection->unfinished_since_ns += connection->reactor->now_ns - since_ns;
 }

@@ -200,15 +200,16 @@ TEST(a_listener_that_finds_no_descriptor_tells_it_once_and_recovers)
         CHECK(is_served(&first));
         CHECK_INT(setrlimit(RLIMIT_NOFILE, &limit), 0);
         for (int i = 0; i < CLIENTS; i++) {
-            clients[i] = first;
-            clients[i].fd = sockets[i];
+            mini_client_open(&clients[i], it.port);
+            CHECK_INT(dup2(sockets[i], clients[i].fd), clients[i].fd);
+            CHECK_INT(close(sockets[i]), 0);
             CHECK(is_served(&clients[i]));
         }
         CHECK_INT(notices_until(&it, "listener PLAINTEXT accepts connections again", PATIENCE_MS, text, sizeof text),
                   0);
         CHECK(text[0] != '\0');
         for (int i = 0; i < CLIENTS; i++)
-            CHECK_INT(close(sockets[i]), 0);
+            mini_client_close(&clients[i]);
         mini_client_close(&first);
         stop(&it);
     }
