@@ -108,7 +108,7 @@ def _descriptors(subject: Subject) -> Iterator[Finding]:
             place,
             f"it may have {most:,} open files" + ("" if used is None else f", and has {used:,}"),
             f"each connection takes one and each log {_OPEN_FILES_EACH} (about {wanted:,} with the logs here): "
-            "without, connections are refused and no segment is begun",
+            "without, connections are refused, partitions cannot be created, and some may be offline",
             "LimitNOFILE=1048576 in the unit, `* hard nofile 1048576` in /etc/security/limits.d/, or "
             "docker run --ulimit nofile=1048576",
         )

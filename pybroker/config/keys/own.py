@@ -201,7 +201,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "67108864",
         Importance.MEDIUM,
-        "Memory for the buffers of all connections together; at the bound reading from sockets waits.",
+        "Memory for the buffers of all connections together. At the bound reading from sockets waits, and clients that "
+        "hold it with requests they do not finish are disconnected, the slowest first.",
         Range(1 << 20),
         honoured=True,
     ),
