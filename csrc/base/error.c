@@ -23,6 +23,11 @@ bool pb_error_passes(int code)
     }
 }
 
+bool pb_error_is_full(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT;
+}
+
 /* -EMEDIUMTYPE is what opening a file answers that is none; see file_open in io/io.h. */
 static const char *reason_of(int code, char *buffer, size_t length)
 {

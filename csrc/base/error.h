@@ -23,6 +23,9 @@ typedef struct pb_failure {
  * Any other -errno of a file says that the disk, or the file, is not what it was. */
 bool pb_error_passes(int code);
 
+/* Is the disk full, or the user's quota of it used up? Deleting and cutting files works all the same. */
+bool pb_error_is_full(int code);
+
 /* Fill `failure` (may be NULL) with a code and a printf-style text; a negative code gets strerror appended. Returns
  * `code`. */
 int pb_fail(pb_failure *failure, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -269,7 +269,8 @@ int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
  * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
 int32_t pb_partition_resign(pb_partition *partition, int32_t error);
 /* End the handle. After resign, whose error those are told who have found the partition before. clean: sync, write
- * indexes, epochs and a producer snapshot. Blocking. */
+ * indexes, epochs and a producer snapshot. -ENOSPC and -EDQUOT: nothing that was written is lost, but the next opening
+ * has to check the log; any other failure may have cost records. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 /*
  * A clean stop of many: settle all in a log dir (after resign; a failure is that one's, which is closed unclean),

@@ -96,7 +96,8 @@ static int settle(pb_log *log, const pb_log_guard *guard, int64_t end_offset, pb
     rc = unlink_snapshots_above(log, end_offset, failure);
     if (rc == 0)
         rc = pb_log_flush_derived(log, guard, PB_SYNC_SEALED, failure);
-    if (rc == 0)
+    /* On a full disk the next upkeep does that, and until then the recovery point stays below. */
+    if (rc == 0 || pb_error_is_full(rc))
         rc = pb_replay_producers(log, guard, end_offset, failure);
     if (rc != 0)
         return rc;

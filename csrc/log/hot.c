@@ -217,6 +217,7 @@ int pb_hot_end_flush(pb_log *log, const pb_log_guard *guard, int rc)
     pthread_mutex_unlock(&log->flush_lock);
     if (rc != 0) {
         pb_log_lock(guard);
+        log->starved = log->failed ? log->starved : pb_error_is_full(rc);
         log->failed = true;
         pb_log_unlock(guard);
     }

@@ -336,6 +336,19 @@ static void report_old_magic(const pb_log *log, pb_log_recovery *report)
     }
 }
 
+/* Indexes that found no room are saved by the next upkeep, which looks for the oldest segment that it has to save, from
+ * the newest one backwards: those behind it are saved once more. */
+static void save_again_behind_unsaved(pb_log *log)
+{
+    bool unsaved = false;
+    for (uint32_t i = 0; i + 1 < log->segment_count; i++) {
+        pb_segment *segment = log->segments[i];
+        unsaved = unsaved || segment->indexes == PB_UNSAVED;
+        if (unsaved && segment->indexes == PB_SYNCED)
+            segment->indexes = PB_SAVED;
+    }
+}
+
 int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure)
 {
     pb_recovery r = {.log = log, .options = options, .report = report, .failure = failure};
@@ -357,6 +370,7 @@ int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *
     if (log->durable_end < log->start_offset)
         log->durable_end = log->start_offset;
     log->appended_end = log->written_end;
+    save_again_behind_unsaved(log);
     pb_log_count_sealed(log);
     pb_leader_epochs_truncate_end(&log->epochs, log->written_end);
     pb_leader_epochs_truncate_start(&log->epochs, log->start_offset);

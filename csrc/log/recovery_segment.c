@@ -110,7 +110,7 @@ static int store_index(pb_segment *segment, pb_file_kind kind, bool sync)
     return rc;
 }
 
-int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
+static int store_indexes(const pb_recovery *r, pb_segment *segment)
 {
     bool sync = segment->base_offset < r->trusted_offset;
     int rc = pb_segment_seal_time_index(segment);
@@ -125,6 +125,14 @@ int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
         rc = store_index(segment, PB_FILE_OFFSET_INDEX, sync);
     segment->indexes = rc != 0 ? PB_UNSAVED : sync ? PB_SYNCED : PB_SAVED;
     return rc;
+}
+
+int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
+{
+    int rc = store_indexes(r, segment);
+    /* A file that was written in part must not pass for a whole one: without its offset index nothing of a segment is
+     * trusted by the next opening. */
+    return pb_error_is_full(rc) ? pb_segment_unlink_index(segment, PB_FILE_OFFSET_INDEX) : rc;
 }
 
 void pb_recovery_reset_indexes(pb_recovery *r, pb_segment *segment)

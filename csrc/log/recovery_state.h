@@ -43,7 +43,8 @@ int pb_recovery_open_file(pb_recovery *r, pb_segment *segment);
 bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t end_offset);
 /* Write a rebuilt sealed segment's indexes; the active one's go out with the next upkeep. That syncs them too where the
  * segment is not below the recovery point, which does not pass it before: a start would wait for two syncs of each.
- * A failure is the caller's to put into words. */
+ * On a full disk they stay in memory, and the next upkeep tries again: the log can be read meanwhile. A failure is the
+ * caller's to put into words. */
 int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment);
 /* Forget a segment's indexes, so that a replay builds them. The files stay until those are written over them: where the
  * recovery point is the segment's very end, the next one may begin there before that, and then the files are relied on.

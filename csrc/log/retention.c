@@ -27,6 +27,14 @@ int pb_log_set_start_offset(pb_log *log, int64_t offset)
     return 0;
 }
 
+/* Other names may take a block of the directory, which a full disk does not have. Then the files go at once, and not
+ * after file.delete.delay.ms: readers keep those that they have open. */
+static int put_away(pb_log *log, int64_t base_offset)
+{
+    int rc = pb_log_rename_segment_files(log, base_offset);
+    return pb_error_is_full(rc) ? pb_log_unlink_segment_files(log, base_offset, "") : rc;
+}
+
 /* The first segment, when it lies wholly below the start offset and is not active; off the list, its reference passes
  * on. */
 static pb_segment *take_deletable(pb_log *log, const pb_log_guard *guard)
@@ -63,7 +71,7 @@ int pb_log_delete_segments(pb_log *log, const pb_log_guard *guard, int *deleted_
         removed->removed_ms = log->io->ops->wall_ms(log->io);
         pb_list_init(&removed->link);
         pb_list_push_back(&log->removed, &removed->link);
-        rc = pb_log_rename_segment_files(log, segment->base_offset);
+        rc = put_away(log, segment->base_offset);
         pb_segment_release(segment);
         if (rc != 0) {
             rc = pb_log_fail(log, failure, rc, "cannot rename the files of a deleted segment");

@@ -102,8 +102,9 @@ struct pb_log {
     pb_link queue;     /* appends that wait for a writer */
     pb_link in_flight; /* appends of the write under way */
     bool writing;
-    bool broken; /* a write failed: pb_log_repair is due */
-    bool failed; /* a sync or a truncation failed: only opening it again tells what is on the disk */
+    bool broken;  /* a write failed: pb_log_repair is due */
+    bool failed;  /* a sync or a truncation failed: only opening it again tells what is on the disk */
+    bool starved; /* with `failed`: the disk was full, and the ring has what the file has not */
     bool maintaining;
     bool directory_dirty;      /* a new segment's directory entry has not been synced */
     bool syncing;              /* a round is under way */

@@ -78,7 +78,8 @@ TEST(a_partition_that_is_cut_before_a_pass_is_cleaned_another_time)
 
 /* ---- failures half way ---- */
 
-static bool has_no_room; /* for another name or file, until the log is told to have failed */
+static bool has_no_room;   /* for another name, until the log is told to have failed */
+static bool has_no_handle; /* for a segment that is to be written to */
 
 static int full_rename(pb_io *io, const char *from, const char *to)
 {
@@ -88,8 +89,8 @@ static int full_rename(pb_io *io, const char *from, const char *to)
 
 static int full_open(pb_io *io, const char *path, int flags)
 {
-    bool is_checkpoint = strstr(path, "leader-epoch-checkpoint.tmp") != NULL;
-    return is_checkpoint && has_no_room ? -ENOSPC : usual_ops->file_open(io, path, flags);
+    bool goes_on = (flags & PB_OPEN_WRITE) != 0 && strstr(path, ".log") != NULL;
+    return goes_on && has_no_handle ? -EMFILE : usual_ops->file_open(io, path, flags);
 }
 
 /* With records to clean and to cut off, on a disk that will be full. */
@@ -105,7 +106,7 @@ static void serve_full(served *it)
     full.rename = full_rename;
     full.file_open = full_open;
     it->broker->io->ops = &full;
-    has_no_room = false;
+    has_no_room = has_no_handle = false;
     start_serving(it);
     mini_client_open(&client, it->port);
     for (int i = 0; i < 3; i++) {
@@ -140,12 +141,13 @@ TEST(a_swap_that_finds_no_room_half_way_is_told)
     end_told(&it);
 }
 
-TEST(a_cut_that_finds_no_room_half_way_is_told)
+TEST(a_cut_that_finds_no_file_handle_half_way_is_told)
 {
     served it;
     pb_native_failure failure = {0};
     serve_full(&it);
-    CHECK_INT(pb_partition_truncate(it.partition, 1, &failure), -ENOSPC);
+    has_no_handle = true;
+    CHECK_INT(pb_partition_truncate(it.partition, 1, &failure), -EMFILE);
     end_told(&it);
 }
 
