@@ -62,10 +62,12 @@ class OfflinePartitions:
         if offline is not None and offline.refusal is not None:
             offline.refusal.close()
 
-    def forget_topics(self, topic_ids: Collection[bytes]) -> None:
-        """Topics are deleted."""
-        for key in [key for key, each in self._partitions.items() if each.topic_id in topic_ids]:
+    def forget_topics(self, topic_ids: Collection[bytes]) -> list[tuple[TopicPartition, bytes]]:
+        """Topics are deleted. Which partitions of them were offline, with their topics' ids."""
+        gone = [(key, each.topic_id) for key, each in self._partitions.items() if each.topic_id in topic_ids]
+        for key, _ in gone:
             self.remove(key)
+        return gone
 
     def due(self) -> list[tuple[TopicPartition, bytes]]:
         """Those worth trying to open again, with their topics' ids."""

@@ -226,14 +226,21 @@ class ReplicaManager(ReplicaAccess):
     async def _delete_gone(self, change: _Change) -> None:
         gone = {topic_id for topic_id, topic in change.topics if topic is None}
         if gone:
-            self._offline.forget_topics(gone)
+            unopened = self._offline.forget_topics(gone)
             keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
-            await _all([self._delete(key) for key in keys])
+            await _all([self._delete(key) for key in keys] + [self._delete_unopened(*each) for each in unopened])
 
     async def _delete(self, key: TopicPartition) -> None:
         replica = self._replicas.pop(key, None)
         if replica is not None:
             await self._departures.begin_and_wait(key, self._set_aside(replica))
+
+    async def _delete_unopened(self, key: TopicPartition, topic_id: bytes) -> None:
+        try:
+            await self._departures.over(key[0])
+            await self._logs.delete_unopened(key, topic_id)
+        except OSError as error:
+            logger.error("the files of %s-%d, whose topic was deleted, cannot be removed: %s", *key, error)
 
     async def _set_aside(self, replica: Replica) -> None:
         await self._roles.leave(replica)
@@ -272,8 +279,11 @@ class ReplicaManager(ReplicaAccess):
         key = (topic.name, index)
         replica = self._replicas.get(key)
         if self._node_id not in registration.replicas:
+            was_offline = key in self._offline
             self._offline.remove(key)
             await self._delete(key)
+            if was_offline:
+                await self._delete_unopened(key, topic.id)
             return
         if replica is None:
             replica = await self._open(key, topic.id, registration, image)

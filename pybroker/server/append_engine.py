@@ -14,6 +14,7 @@ from pybroker.native.errors import NativeError
 from pybroker.profiles import Profile
 from pybroker.storage import ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
 
@@ -28,7 +29,7 @@ def start_append_engine(
 ) -> str:
     """Make ready what the engine needs, before any log is opened; the engine that logs will have. StorageError when
     `direct` was set explicitly and its directory for rings cannot be used; one that the hardware profile chose falls
-    back to paced. Blocking."""
+    back to paced, and so does any where a log dir is full. Blocking."""
     able = [each for each in directories if profile.append_engine == DIRECT and _has_direct_io(each.path)]
     parent = Path(config.get_str("pybroker.tail.ring.directory"))
     rings = tail_rings.ring_directory(parent, directories[0].directory_id)
@@ -42,7 +43,8 @@ def start_append_engine(
                 hot_bytes_per_second=config.get_int("pybroker.tail.ring.hot.bytes.per.second"),
             )
     except (NativeError, StorageError, OSError) as error:  # a full disk is no reason not to start
-        if config.get_str("pybroker.append.engine") == DIRECT:
+        is_asked_for = config.get_str("pybroker.append.engine") == DIRECT
+        if is_asked_for and (isinstance(error, StorageError) or not is_full(error)):
             raise StorageError(f"the append engine direct cannot be used: {error}") from error
         logger.warning("the append engine is paced, because direct cannot be used: %s", error)
         able = []

@@ -106,6 +106,11 @@ class Daemon:
         self._stack.callback(self.native.close)
 
     @property
+    def at_risk(self) -> list[TopicPartition]:
+        """Once stopped: the partitions whose newest records may be lost, though they were acknowledged."""
+        return [] if self.observed.logs is None else self.observed.logs.at_risk
+
+    @property
     def durability(self) -> str:
         """The broker's mode by default; topics may have another."""
         from pybroker.config.topic import TopicConfig

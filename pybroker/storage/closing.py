@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from pybroker.native.broker import NativeBroker
-from pybroker.native.errors import NativeError
+from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.partition_log import PartitionLog
 
@@ -29,7 +30,8 @@ async def close_in_order(
     broker: NativeBroker, executor: Executor, logs: Iterable[PartitionLog], resigned_error: int
 ) -> Failures:
     """Take logs away from clients, who are told `resigned_error`, and close them. Those that could not be closed in
-    order, and why: nothing is known of their newest bytes."""
+    order, and why: if the disk was full (`is_full`) nothing that was written is lost, else nothing is known of their
+    newest bytes."""
     by_directory: dict[LogDirectory, list[PartitionLog]] = {}
     for log in logs:
         by_directory.setdefault(log.directory, []).append(log)
@@ -57,7 +59,8 @@ class _Closing:
             return
         await self._each(self._logs, lambda log: log.native.settle())
         settled = [log for log in self._logs if log not in self.failures]
-        await self._sync(settled)
+        # What found no room for its indexes has its records to be synced as well.
+        await self._sync([log for log in self._logs if log not in self.failures or is_full(self.failures[log])])
         await self._each(self._logs, lambda log: log.native.close(clean=log not in self.failures))
         await self._sync(settled)
 
@@ -66,7 +69,7 @@ class _Closing:
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._broker.sync_log_dir, self._path)
         except NativeError as error:
-            self.failures.update((log, error) for log in logs if log not in self.failures)
+            self.failures.update((log, SyncFailed(error.code, error.text)) for log in logs)
 
     async def _each(self, logs: Sequence[PartitionLog], call: Callable[[PartitionLog], None]) -> None:
         """`call` it with each of them; who fails is noted."""

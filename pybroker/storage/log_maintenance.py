@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import NativePartition, PartitionState
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_config import retention_policy
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog
@@ -288,8 +289,14 @@ def _flush_ms(log: PartitionLog) -> int:
 
 def _delete(native: NativePartition, decision: RetentionDecision) -> int:
     assert decision.delete_before is not None
-    if decision.roll:
-        native.roll()
+    try:
+        if decision.roll:
+            native.roll()
+    except NativeError as error:
+        if not is_full(error):
+            raise
+        # The active segment goes later, when the others have made room for a new one.
+        return native.delete_before(native.segments()[-1].base_offset)
     return native.delete_before(decision.delete_before)
 
 

@@ -29,11 +29,13 @@ from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report, tail_rings
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.closing import close_in_order
+from pybroker.storage.directory_removal import DirectoryRemoval
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.gap_checkpoint import UNKNOWN
 from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
 from pybroker.storage.log_config import partition_config
-from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, remove_gently
+from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
 from pybroker.storage.log_slots import LogSlots
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -87,13 +89,13 @@ class LogManager:
         self.scanned_bytes = 0
         #: Of the producers that were found in the logs as they were opened; -1: none.
         self.largest_producer_id = -1
-        self._removals: set[asyncio.TimerHandle] = set()
-        self._removing: set[asyncio.Task[None]] = set()
-        #: One deleted directory at a time goes: others want threads too, and the disk.
-        self._remover = asyncio.Lock()
-        self._closing = False
+        self._removal = DirectoryRemoval(self.executor, broker.drain_file)
         #: Logs that have been open since the start: no stop in order says anything of them any more.
         self._used: set[TopicPartition] = set()
+        #: After `close`: the partitions whose newest records may be lost, though they were acknowledged.
+        self.at_risk: list[TopicPartition] = []
+        #: Where a log was given up that could not be brought out of its tail ring.
+        self._abandoned: set[LogDirectory] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
         #: Whose last checkpoints could not be written.
@@ -372,6 +374,8 @@ class LogManager:
             await log.close(error=ErrorCode.KAFKA_STORAGE_ERROR, clean=False)
         except NativeError as error:
             logger.warning("%s: closing it failed: %s", log, error)
+            if not is_full(error):
+                self._abandoned.add(log.directory)
 
     def _open(
         self,
@@ -413,12 +417,40 @@ class LogManager:
             await log.close(error=0, clean=False)
         except NativeError as error:
             logger.warning("%s: closing it for deletion failed: %s", log, error)
-        renamed = await asyncio.get_running_loop().run_in_executor(
-            self.executor, log.directory.set_aside, log.key, log.path, DELETED_SUFFIX
-        )
-        log.directory.forget(log.key)
-        logger.info("%s deleted; its files in %s go in %d ms", log, renamed, log.config.get_int("file.delete.delay.ms"))
-        self.remove_later(renamed, log.config.get_int("file.delete.delay.ms"))
+        await self._delete_files(log.directory, log.key, log.path, log.config.get_int("file.delete.delay.ms"))
+
+    async def delete_unopened(self, key: TopicPartition, topic_id: bytes) -> None:
+        """The same for a log of that topic that could not be opened, where its log dir is in service: nobody would miss
+        it, and it may be what fills the disk. OSError."""
+        directory = self._unopened.get(key)
+        path = None if directory is None else directory.partitions.get(key)
+        if directory is None or path is None or directory.failure is not None:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+            found_id = await loop.run_in_executor(self.executor, partition_metadata.read, path)
+        except StorageError as error:
+            logger.warning("%s is left alone, though its topic was deleted: %s", path, error)
+            return
+        if found_id == topic_id:
+            await self._delete_files(directory, key, path, self.config.get_int("log.segment.delete.delay.ms"))
+            del self._unopened[key]
+
+    async def _delete_files(self, directory: LogDirectory, key: TopicPartition, path: Path, delay_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            renamed = await loop.run_in_executor(self.executor, directory.set_aside, key, path, DELETED_SUFFIX)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # Another name may take a block of the directory; removing files takes none.
+            await self.remove(path)
+            await loop.run_in_executor(self.executor, directory.cleaner_checkpoint.forget, key)
+            logger.info("%s-%d deleted with its files, as there is no room to rename %s", *key, path)
+        else:
+            logger.info("%s-%d deleted; its files in %s go in %d ms", *key, renamed, delay_ms)
+            self.remove_later(renamed, delay_ms)
+        directory.forget(key)
 
     def _forget(self, log: PartitionLog) -> None:
         del self.logs[log.key], self._by_tag[log.tag]
@@ -426,27 +458,11 @@ class LogManager:
 
     def remove_later(self, path: Path, delay_ms: int | None = None) -> None:
         """Remove a directory that was set aside, after a while."""
-        loop = asyncio.get_running_loop()
-        delay_s = (self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms) / 1000
-
-        def begin() -> None:
-            self._removals.discard(handle)
-            task = loop.create_task(self._remove_in_turn(path), name="removal of a partition's directory")
-            self._removing.add(task)
-            task.add_done_callback(self._removing.discard)
-
-        handle = loop.call_later(delay_s, begin)
-        self._removals.add(handle)
+        self._removal.later(path, self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms)
 
     async def remove(self, path: Path) -> None:
         """Remove a directory that was set aside, now; what is left when the broker stops goes at the next start."""
-        await asyncio.get_running_loop().run_in_executor(
-            self.executor, remove_gently, path, self._broker.drain_file, lambda: self._closing
-        )
-
-    async def _remove_in_turn(self, path: Path) -> None:
-        async with self._remover:
-            await self.remove(path)
+        await self._removal.now(path)
 
     def configure(self, log: PartitionLog, config: TopicConfig) -> None:
         """Let a log follow its topic's new configuration."""
@@ -518,13 +534,10 @@ class LogManager:
         """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
 
         A dir gets its mark when every log in it was closed in order, now or, if it was not opened since, the last time:
-        the next start trusts what it finds there. Clients that still ask are told `resigned_error`.
+        the next start trusts what it finds there. Clients that still ask are told `resigned_error`. `at_risk` names
+        those logs afterwards whose newest records may not be in their files.
         """
-        self._closing = True
-        for handle in self._removals:
-            handle.cancel()
-        for task in self._removing:
-            task.cancel()
+        self._removal.cancel()
         self.purge.cancel()
         logs = list(self.logs.values())
         before = self.states(logs)
@@ -532,12 +545,25 @@ class LogManager:
         # Closing syncs everything, so the recovery points are the log ends; the logs are gone by then.
         synced = {key: state._replace(recovery_point=state.log_end_offset) for key, state in before.items()}
         placed = {log.key: (log.directory, synced[log.key]) for log in logs if log.key in synced}
+        unfinished: defaultdict[LogDirectory, list[NativeError]] = defaultdict(list)
         for log, error in (await close_in_order(self._broker, self.executor, logs, resigned_error)).items():
-            logger.error("%s could not be closed in order: %s", log, error)
             failed.add(log.directory)
+            if is_full(error):
+                unfinished[log.directory].append(error)
+            else:
+                logger.error("%s could not be closed in order: %s", log, error)
+                self.at_risk.append(log.key)
+                self._abandoned.add(log.directory)
             # Only what was known to be synced before.
             if log.key in before:
                 placed[log.key] = (log.directory, before[log.key])
+        for directory, errors in unfinished.items():
+            logger.warning(
+                "%s is full: %d logs have all their records, but no room for what is derived from them, such as: %s",
+                directory.path,
+                len(errors),
+                errors[0],
+            )
         failed.update(self._unopened.values())
         failed.update(each for each in self.directories if not _is_closed(each, placed))
         self.logs.clear()
@@ -556,8 +582,8 @@ class LogManager:
             await self._write_checkpoints(placed)
         for directory in self.live:
             if directory in failed or directory in self._unwritten:
-                logger.error("%s is not marked as closed in order, so the next start checks its logs", directory.path)
-                if directory not in failed:
+                logger.warning("%s is not marked as closed in order, so the next start checks its logs", directory.path)
+                if directory not in self._abandoned:
                     await self._forget_rings(directory)
                 continue
             epoch = broker_epoch if broker_epoch >= 0 else directory.previous_broker_epoch
@@ -567,11 +593,14 @@ class LogManager:
                 self.failures.report_directory(directory, "marking it as closed in order", error)
 
     async def _forget_rings(self, directory: LogDirectory) -> None:
-        """Every log in there is closed in order, so no ring has anything of it: the next start must not miss them."""
+        """The next start must not miss rings that nothing is in."""
+        forget = partial(tail_rings.forget_empty, directory.path, directory.directory_id)
         try:
-            await asyncio.get_running_loop().run_in_executor(self.executor, tail_rings.forget, directory.path)
+            await asyncio.get_running_loop().run_in_executor(self.executor, forget)
         except OSError as error:
             self.failures.report_directory(directory, "noting that it has no tail rings", error)
+        except StorageError as error:
+            logger.error("%s", error)
 
 
 def _is_closed(directory: LogDirectory, closed: Collection[TopicPartition]) -> bool:

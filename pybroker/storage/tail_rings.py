@@ -94,6 +94,16 @@ def forget(log_dir: Path) -> None:
         fsync_directory(log_dir)
 
 
+def forget_empty(log_dir: Path, directory_id: bytes) -> None:
+    """After the logs of a dir are closed: the next start looks for no rings, unless one has what is in no file.
+    StorageError when the dir's note of its rings makes no sense."""
+    session = RingSession.read(log_dir)
+    if session is None or any(not left.is_empty for left in left_rings(log_dir, directory_id)):
+        return
+    if not any(damaged_rings(session)):
+        forget(log_dir)
+
+
 def ring_directory(parent: Path, directory_id: bytes) -> Path:
     """Where a broker, whose first log dir has this id, keeps its rings: no other broker does."""
     return parent / f"{_DIRECTORY_PREFIX}{uuid_to_text(directory_id)}"

@@ -1,6 +1,7 @@
 """`pybroker serve`: run a broker until SIGTERM or SIGINT; SIGHUP reloads logging.
 
-Exit status: 0 after a clean stop, 1 when the broker cannot start or go on, 2 for a configuration that is not accepted.
+Exit status: 0 after a clean stop, 1 when the broker cannot start or go on or when its stop may have cost acknowledged
+records, 2 for a configuration that is not accepted.
 One line on standard output says that it serves; everything else goes to standard error.
 """
 
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 _EXIT_FAILED = 1
 _EXIT_BAD_CONFIG = 2
 _NS_PER_MS = 1_000_000
+_NAMES_PER_LINE = 50
 _COLLECTOR_THRESHOLDS = (10_000, 10, 100)
 
 
@@ -130,8 +132,22 @@ async def _run(config: BrokerConfig, profile: Profile, reload_logging: Callable[
     # Also of one that was still starting: it may have got through all the same.
     await daemon.stop()
     logger.info("closed in %d ms", (time.monotonic_ns() - started_ns) // _NS_PER_MS)
+    _say_at_risk(daemon)
     # A signal that comes while it closes, or just before, does not make a clean stop of a failure.
-    return _EXIT_FAILED if daemon.failed.done() else 0
+    return _EXIT_FAILED if daemon.failed.done() or daemon.at_risk else 0
+
+
+def _say_at_risk(daemon: Daemon) -> None:
+    names = [f"{topic}-{partition}" for topic, partition in sorted(daemon.at_risk)]
+    for start in range(0, len(names), _NAMES_PER_LINE):
+        some = ", ".join(names[start : start + _NAMES_PER_LINE])
+        logger.error(
+            "records that were acknowledged last may be lost in %d of %d partitions that could not be written to the "
+            "disk whole: %s. The next start tells what is missing",
+            min(_NAMES_PER_LINE, len(names) - start),
+            len(names),
+            some,
+        )
 
 
 def _say_ready(daemon: Daemon, profile: Profile) -> None:
