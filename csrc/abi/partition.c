@@ -52,6 +52,7 @@ static pb_log_config log_config(const pb_partition_config *config)
         .producer_expiration_ms = config->producer_expiration_ms,
         .flush_messages = config->flush_messages,
         .flush_ms = config->flush_ms,
+        .reserve_bytes = config->reserve_bytes,
         .preallocate = config->preallocate != 0,
         .compact = config->compact != 0,
     };
@@ -234,6 +235,15 @@ int32_t pb_partition_configure(pb_partition *partition, const pb_partition_confi
     pb_partition_rules rules = rules_of(config);
     pb_partition_configure_log(partition, &for_log, &rules);
     return 0;
+}
+
+void pb_partitions_set_below_reserve(pb_partition *const *partitions, int32_t count, int32_t below)
+{
+    for (int32_t i = 0; i < count; i++) {
+        pthread_mutex_lock(&partitions[i]->lock);
+        partitions[i]->below_reserve = below != 0;
+        pthread_mutex_unlock(&partitions[i]->lock);
+    }
 }
 
 int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure)

@@ -199,6 +199,7 @@ typedef struct pb_partition_config {
     int64_t flush_ms;
     int64_t timestamp_before_max_ms;
     int64_t timestamp_after_max_ms;
+    int64_t reserve_bytes; /* blocks that are taken ahead of need leave so much of the disk free */
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
     int32_t timestamp_type;    /* 0 CreateTime, 1 LogAppendTime */
@@ -286,6 +287,9 @@ int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t t
  * small files nothing. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
 int32_t pb_broker_drain_file(pb_broker *broker, const char *path);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
+/* Whether less of the disk that these lie on is free than its reserve. Then Produce is answered KAFKA_STORAGE_ERROR, but
+ * for internal topics; what followers and pb_partition_append append goes on. */
+void pb_partitions_set_below_reserve(pb_partition *const *partitions, int32_t count, int32_t below);
 /* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
  * upkeep of the log is under way. */
 int32_t pb_partition_repair(pb_partition *partition, pb_native_failure *failure);

@@ -173,8 +173,9 @@ typedef struct pb_io_ops {
     int (*file_allocate)(pb_io *io, int file, int64_t position, int64_t length); /* keeps the size */
     int (*file_release_ahead)(pb_io *io, int file); /* blocks behind the end, which a crash has left */
     int64_t (*file_size)(pb_io *io, int file);
-    int64_t (*file_modified_ms)(pb_io *io, int file);  /* wall clock of the last write or truncation */
-    int64_t (*path_size)(pb_io *io, const char *path); /* of the file that has this name now */
+    int64_t (*file_modified_ms)(pb_io *io, int file);        /* wall clock of the last write or truncation */
+    int64_t (*path_size)(pb_io *io, const char *path);       /* of the file that has this name now */
+    int64_t (*path_free_bytes)(pb_io *io, const char *path); /* of its file system, for others than root */
     int (*file_writeback)(pb_io *io, int file, int64_t position, int64_t length); /* start it, do not wait */
     int (*file_drop)(pb_io *io, int file, int64_t position, int64_t length);      /* forget clean pages */
     int (*file_resident)(pb_io *io, int file, int64_t position,

@@ -42,6 +42,13 @@ static int64_t free_bytes(int file)
     return fstatvfs(file, &found) < 0 ? 0 : (int64_t)(found.f_bfree * found.f_frsize);
 }
 
+int64_t pb_posix_path_free_bytes(pb_io *io, const char *path)
+{
+    (void)io;
+    struct statvfs found;
+    return statvfs(path, &found) < 0 ? -(int64_t)errno : (int64_t)(found.f_bavail * found.f_frsize);
+}
+
 /* *taken_bytes: what became free, and is not there. */
 static int drain_counted(pb_io *io, int file, int64_t size, int64_t piece_bytes, int64_t *taken_bytes)
 {

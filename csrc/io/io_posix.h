@@ -115,6 +115,7 @@ int pb_posix_file_release_ahead(pb_io *io, int file);
 int64_t pb_posix_file_size(pb_io *io, int file);
 int64_t pb_posix_file_modified_ms(pb_io *io, int file);
 int64_t pb_posix_path_size(pb_io *io, const char *path);
+int64_t pb_posix_path_free_bytes(pb_io *io, const char *path);
 int pb_posix_file_writeback(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length);
 int pb_posix_file_resident(pb_io *io, int file, int64_t position, int64_t length);
@@ -172,28 +173,29 @@ int pb_posix_socket_make(const pb_address *address, int flags);
 const struct sockaddr *pb_posix_sockaddr(const pb_address *address);
 
 /* The shared part of a backend's table. */
-#define PB_POSIX_OPS                                                                                                 \
-    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                   \
-    .file_open = pb_posix_file_open, .file_reopen_direct = pb_posix_file_reopen_direct,                              \
-    .file_make_unnamed = pb_posix_file_make_unnamed, .file_name = pb_posix_file_name,                                \
-    .file_close = pb_posix_file_close, .file_read = pb_posix_file_read, .file_write = pb_posix_file_write,           \
-    .file_write_durable = pb_posix_file_write_durable, .file_sync = pb_posix_file_sync,                              \
-    .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate,                                \
-    .file_flush_device = pb_posix_file_flush_device, .file_release_ahead = pb_posix_file_release_ahead,              \
-    .file_size = pb_posix_file_size, .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size, \
-    .file_writeback = pb_posix_file_writeback, .file_drop = pb_posix_file_drop,                                      \
-    .file_resident = pb_posix_file_resident, .rename = pb_posix_rename, .unlink = pb_posix_unlink,                   \
-    .drain_bytes = PB_DRAIN_BYTES, .path_drain = pb_posix_path_drain, .directory_make = pb_posix_directory_make,     \
-    .directory_remove = pb_posix_directory_remove, .filesystem_open = pb_posix_filesystem_open,                      \
-    .filesystem_sync = pb_posix_filesystem_sync, .filesystem_holds = pb_posix_filesystem_holds,                      \
-    .directory_sync = pb_posix_directory_sync, .directory_list = pb_posix_directory_list,                            \
-    .store_directory = pb_posix_store_directory, .store_create = pb_posix_store_create,                              \
-    .store_close = pb_posix_store_close, .store_stands = pb_posix_store_stands, .boot_id = pb_posix_boot_id,         \
-    .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start, .thread_wake = pb_posix_thread_wake,             \
-    .thread_sleep_until = pb_posix_thread_sleep_until, .thread_join = pb_posix_thread_join, .nap = pb_posix_nap,     \
-    .thread_read_mode = pb_posix_thread_read_mode, .file_bring_in = pb_posix_file_bring_in,                          \
-    .thread_yield_disk = pb_posix_thread_yield_disk, .thread_go_first = pb_posix_thread_go_first,                    \
-    .thread_cpu_ns = pb_posix_thread_cpu_ns, .socket_listen = pb_posix_socket_listen,                                \
-    .socket_peer = pb_posix_socket_peer, .address_find = pb_posix_address_find
+#define PB_POSIX_OPS                                                                                                   \
+    .monotonic_ns = pb_posix_monotonic_ns, .wall_ms = pb_posix_wall_ms, .random = pb_posix_random,                     \
+    .file_open = pb_posix_file_open, .file_reopen_direct = pb_posix_file_reopen_direct,                                \
+    .file_make_unnamed = pb_posix_file_make_unnamed, .file_name = pb_posix_file_name,                                  \
+    .file_close = pb_posix_file_close, .file_read = pb_posix_file_read, .file_write = pb_posix_file_write,             \
+    .file_write_durable = pb_posix_file_write_durable, .file_sync = pb_posix_file_sync,                                \
+    .file_truncate = pb_posix_file_truncate, .file_allocate = pb_posix_file_allocate,                                  \
+    .file_flush_device = pb_posix_file_flush_device, .file_release_ahead = pb_posix_file_release_ahead,                \
+    .file_size = pb_posix_file_size, .file_modified_ms = pb_posix_file_modified_ms, .path_size = pb_posix_path_size,   \
+    .path_free_bytes = pb_posix_path_free_bytes, .file_writeback = pb_posix_file_writeback,                            \
+    .file_drop = pb_posix_file_drop, .file_resident = pb_posix_file_resident, .rename = pb_posix_rename,               \
+    .unlink = pb_posix_unlink, .drain_bytes = PB_DRAIN_BYTES, .path_drain = pb_posix_path_drain,                       \
+    .directory_make = pb_posix_directory_make, .directory_remove = pb_posix_directory_remove,                          \
+    .filesystem_open = pb_posix_filesystem_open, .filesystem_sync = pb_posix_filesystem_sync,                          \
+    .filesystem_holds = pb_posix_filesystem_holds, .directory_sync = pb_posix_directory_sync,                          \
+    .directory_list = pb_posix_directory_list, .store_directory = pb_posix_store_directory,                            \
+    .store_create = pb_posix_store_create, .store_close = pb_posix_store_close, .store_stands = pb_posix_store_stands, \
+    .boot_id = pb_posix_boot_id, .zeros = pb_posix_zeros, .thread_start = pb_posix_thread_start,                       \
+    .thread_wake = pb_posix_thread_wake, .thread_sleep_until = pb_posix_thread_sleep_until,                            \
+    .thread_join = pb_posix_thread_join, .nap = pb_posix_nap, .thread_read_mode = pb_posix_thread_read_mode,           \
+    .file_bring_in = pb_posix_file_bring_in, .thread_yield_disk = pb_posix_thread_yield_disk,                          \
+    .thread_go_first = pb_posix_thread_go_first, .thread_cpu_ns = pb_posix_thread_cpu_ns,                              \
+    .socket_listen = pb_posix_socket_listen, .socket_peer = pb_posix_socket_peer,                                      \
+    .address_find = pb_posix_address_find
 
 #endif

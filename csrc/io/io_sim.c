@@ -474,6 +474,7 @@ static const pb_io_ops sim_ops = {
     .file_size = sim_file_size,
     .file_modified_ms = sim_file_modified_ms,
     .path_size = sim_path_size,
+    .path_free_bytes = sim_path_free_bytes,
     .file_writeback = sim_file_range,
     .file_drop = sim_file_drop,
     .file_resident = sim_file_resident,

@@ -152,6 +152,7 @@ int sim_file_bring_in(pb_io *io, int handle, int64_t position, int64_t length);
 int64_t sim_file_size(pb_io *io, int handle);
 int64_t sim_file_modified_ms(pb_io *io, int handle);
 int64_t sim_path_size(pb_io *io, const char *path);
+int64_t sim_path_free_bytes(pb_io *io, const char *path);
 #define SIM_DRAIN_BYTES 256
 int sim_path_drain(pb_io *io, const char *path, int64_t piece_bytes, int64_t *taken_bytes);
 int sim_rename(pb_io *io, const char *from, const char *to);

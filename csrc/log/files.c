@@ -10,15 +10,27 @@
 #include "base/assert.h"
 #include "io/descriptors.h"
 #include "log/state.h"
+#include "log/tail_ring.h"
 
 enum {
     SMALL_FILE_MAX_BYTES = 64 << 20,
     ALLOCATE_BYTES = 64 << 20,
+    ROOM_PART = 4, /* of what is left above the reserve, no more than this part goes to one log at a time */
 };
 
 int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what)
 {
     return pb_fail(failure, code, "%s in %s", what, log->directory);
+}
+
+int64_t pb_log_room_ahead(const pb_log *log, int64_t reserve_bytes, int64_t wanted_bytes)
+{
+    PB_ASSERT(reserve_bytes >= 0 && wanted_bytes >= 0);
+    int64_t free_bytes = log->io->ops->path_free_bytes(log->io, log->directory);
+    if (free_bytes < 0) /* whoever takes them finds out */
+        return wanted_bytes;
+    int64_t room = free_bytes > reserve_bytes ? pb_block_floor((free_bytes - reserve_bytes) / ROOM_PART) : 0;
+    return room < wanted_bytes ? room : wanted_bytes;
 }
 
 void pb_log_make_spare(pb_log *log, int64_t active_base, int64_t allocate_bytes)

@@ -112,13 +112,14 @@ int pb_hot_allocate_to(const pb_log *log, pb_hot *hot, int64_t end)
 }
 
 /* Blocks ahead of what may be taken into the ring, where the file was not made with them (upkeep.c). A disk that is
- * full keeps the writer waiting, and then cools. */
+ * full keeps the writer waiting, and then cools; near its reserve each write takes what it needs. */
 static int allocate_ahead(const pb_log *log, pb_hot *hot)
 {
     int64_t allocated = atomic_load(&hot->allocated_end);
     if (allocated >= atomic_load(&hot->bound) || allocated - pb_tail_ring_end(hot->ring) >= AHEAD_BYTES)
         return 0;
-    return pb_hot_allocate_to(log, hot, allocated + allocation_bytes(hot, allocated));
+    int64_t length = pb_log_room_ahead(log, atomic_load(&hot->reserve_bytes), allocation_bytes(hot, allocated));
+    return length > 0 ? pb_hot_allocate_to(log, hot, allocated + length) : 0;
 }
 
 void pb_hot_flushed(pb_hot *hot, int64_t end, bool durable)
@@ -271,10 +272,13 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     int64_t block = pb_block_floor(size_bytes);
     pb_log_lock(guard);
     atomic_store(&hot->bound, pb_block_floor(log->config.segment_bytes + PB_DIRECT_BLOCK_BYTES - 1));
+    atomic_store(&hot->reserve_bytes, log->config.reserve_bytes);
     pb_log_unlock(guard);
-    int64_t length = allocation_bytes(hot, block);
+    int64_t length = pb_log_room_ahead(log, atomic_load(&hot->reserve_bytes), allocation_bytes(hot, block));
     if (length < made_bytes - block)
         length = made_bytes - block;
+    if (length <= 0)
+        return -ENOSPC;
     int file = pb_segment_open_direct(segment, PB_OPEN_WRITE);
     if (file < 0)
         return file;

@@ -43,6 +43,7 @@ typedef struct pb_hot {
     int64_t zeroing_bytes;         /* so many */
     atomic_bool zeros_awaited;     /* by somebody who cannot go on before they are written; read anywhere */
     int64_t zeroed_position;       /* the blocks from here up to zeroed_end are written, if only with zeros */
+    _Atomic int64_t reserve_bytes; /* so much of the disk stays free of blocks ahead of need */
     _Atomic int64_t bound;         /* the segment ends at or before it, rounded up to a block */
     _Atomic int64_t allocated_end; /* the file has blocks up to here, */
     _Atomic int64_t zeroed_end;

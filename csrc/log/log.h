@@ -42,6 +42,7 @@ typedef struct pb_log_config {
     int64_t producer_expiration_ms;
     int64_t flush_messages; /* records between syncs; INT64_MAX = leave it to the operating system */
     int64_t flush_ms;
+    int64_t reserve_bytes; /* of the disk: blocks taken ahead of need leave so much of it free */
     bool preallocate;
     bool compact; /* cleaning may leave gaps between batches */
 } pb_log_config;

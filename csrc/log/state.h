@@ -193,6 +193,9 @@ int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_by
  * it. Once for each base; what cannot be made ahead is made by the roll. Blocking, a background thread, no lock. */
 void pb_log_make_spare(pb_log *log, int64_t active_base, int64_t allocate_bytes);
 void pb_log_drop_spare(pb_log *log);
+/* How many of `wanted_bytes` of blocks may be taken ahead of need, in whole blocks, when `reserve_bytes` of the disk
+ * are for others: the less is left, the fewer. Looks at the file system, no lock. */
+int64_t pb_log_room_ahead(const pb_log *log, int64_t reserve_bytes, int64_t wanted_bytes);
 /* A made segment becomes active; takes its roll off the list. [lock] */
 void pb_log_publish_segment(pb_log *log, pb_segment *segment);
 /* Queue the change to a segment that begins at `base_offset`, with the snapshot of now. [lock] */

@@ -223,6 +223,11 @@ static int64_t spare_bytes(const pb_log *log)
 /* The log may have become cold meanwhile. */
 static void make_spare(pb_log *log, const pb_log_guard *guard, int64_t active_base, int64_t allocate_bytes, bool hot)
 {
+    pb_log_lock(guard);
+    int64_t reserve_bytes = log->config.preallocate ? 0 : log->config.reserve_bytes;
+    pb_log_unlock(guard);
+    if (allocate_bytes > 0 && reserve_bytes > 0)
+        allocate_bytes = pb_log_room_ahead(log, reserve_bytes, allocate_bytes);
     pb_log_make_spare(log, active_base, allocate_bytes);
     pb_log_lock(guard);
     bool drop = hot && log->hot == NULL;

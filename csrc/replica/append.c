@@ -25,6 +25,7 @@ int pb_partition_admit(pb_partition *partition, pb_partition_rules *rules, int32
     if (result == 0 && partition->broken)
         result = PB_KAFKA_KAFKA_STORAGE_ERROR;
     *rules = partition->rules;
+    rules->below_reserve = partition->below_reserve;
     *leader_epoch = partition->leader_epoch;
     pthread_mutex_unlock(&partition->lock);
     return result;

@@ -50,6 +50,7 @@ typedef struct pb_partition_rules {
     bool leader_throttled;   /* followers that are not in sync are sent no more than the broker's quota */
     bool follower_throttled; /* while it lags it fetches no more than the broker's quota */
     bool durable_acks;       /* nothing is acknowledged or read that a power cut could take back */
+    bool below_reserve;      /* the partition's, filled in by pb_partition_admit */
 } pb_partition_rules;
 
 /*
@@ -160,6 +161,7 @@ struct pb_partition {
     pb_partition_rules rules;
     int32_t leader_epoch;
     bool serving;
+    bool below_reserve;     /* what is left of the disk is not for producers */
     pb_following following; /* active only while not serving */
     int refusal;            /* while not serving: what clients are told; 0 = unknown topic or partition */
     bool writing;

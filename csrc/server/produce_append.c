@@ -207,6 +207,9 @@ static void produce_partition(produce_slot *slot)
         pb_produce_refuse(slot, result, NULL);
     else if (rules.internal && !is_admin(request))
         pb_produce_refuse(slot, PB_KAFKA_INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics");
+    else if (rules.below_reserve && !rules.internal)
+        pb_produce_refuse(slot, PB_KAFKA_KAFKA_STORAGE_ERROR,
+                          "the disk has less room left than pybroker.log.dir.reserve.bytes");
     else if (slot->data->records.length <= 0)
         pb_produce_refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
     else

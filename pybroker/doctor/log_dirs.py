@@ -11,6 +11,7 @@ from pybroker.doctor import processes
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
 from pybroker.profiles.sizes import format_bytes
+from pybroker.storage.directory_space import reserve_of
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
 from pybroker.storage.meta_properties import MetaProperties
@@ -101,11 +102,17 @@ def _room(subject: Subject) -> Iterator[Finding]:
         seen.add(path.stat().st_dev)
         status = os.statvfs(path)
         total_bytes, free_bytes = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+        reserve_bytes = reserve_of(subject.config.get_int("pybroker.log.dir.reserve.bytes"), total_bytes)
         left = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} are free on {_mount_point(path)}"
         remedy = "shorten retention (retention.ms, retention.bytes), delete topics, add a log dir, or enlarge the disk"
         if free_bytes < _FULL_BYTES:
             why = "nothing can be appended: producers are told KAFKA_STORAGE_ERROR until there is room"
             yield Finding(Severity.ERROR, "disk-full", str(path), f"the disk is full: {left}", why, remedy)
+        elif free_bytes < reserve_bytes:
+            what = f"less is free than the reserve of {format_bytes(reserve_bytes)}: {left}"
+            why = "producers are told KAFKA_STORAGE_ERROR until half as much more than the reserve is free"
+            lower = "; a lower pybroker.log.dir.reserve.bytes gives them what is left"
+            yield Finding(Severity.ERROR, "disk-below-reserve", str(path), what, why, remedy + lower)
         elif free_bytes < _FEW_SHARE * total_bytes:
             why = "when it is full, nothing can be appended"
             yield Finding(

@@ -67,6 +67,8 @@ class PartitionConfig(Value):
     """This broker is one of `leader.replication.throttled.replicas`."""
     follower_throttled: int = 0
     """This broker is one of `follower.replication.throttled.replicas`."""
+    reserve_bytes: int = 0
+    """Blocks that are taken ahead of need leave so much of the disk free."""
 
 
 class PartitionRecovery(NamedTuple):
@@ -552,3 +554,9 @@ def partition_states(partitions: Sequence[NativePartition]) -> list[PartitionSta
     out = ffi.new("pb_partition_state[]", len(partitions))
     lib.pb_partitions_state(handles, len(partitions), out)
     return [PartitionState._make(each) for each in _STATE.iter_unpack(ffi.buffer(out))]
+
+
+def set_below_reserve(partitions: Sequence[NativePartition], below: bool) -> None:
+    """Let Produce for these be answered KAFKA_STORAGE_ERROR, but for internal topics, or no more."""
+    handles = ffi.new("pb_partition *[]", [each.handle for each in partitions])
+    lib.pb_partitions_set_below_reserve(handles, len(partitions), below)

@@ -55,6 +55,7 @@ from pybroker.server.registry import load_apis, served_ranges, told_ranges
 from pybroker.server.replica_selector import RackSelector
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
+from pybroker.storage.free_space import FreeSpaceWatch
 from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
@@ -173,6 +174,7 @@ class Daemon:
         watch.start()
         self._stack.push_async_callback(watch.stop)
         await replicas.settled()
+        self._space.start()
         maintenance = LogMaintenance(logs)
         maintenance.start()
         self._stack.push_async_callback(maintenance.stop)
@@ -253,6 +255,9 @@ class Daemon:
         if not logs.live:
             reasons = "; ".join(f"{path}: {why}" for path, why in logs.failures.offline.items())
             raise StorageError(f"none of log.dirs can be used: {reasons}")
+        self._space = FreeSpaceWatch(logs)
+        self._stack.push_async_callback(self._space.stop)
+        await self._space.look()
         self.append_engine = self.observed.append_engine = await asyncio.to_thread(
             start_append_engine, self.native, self.profile, self.config, logs.live
         )

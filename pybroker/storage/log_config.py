@@ -29,8 +29,10 @@ _MOST_BYTES_PER_SECOND = 2.0**63
 _DURABILITIES = {"none": DURABILITY_NONE, "interval": DURABILITY_INTERVAL, "acks": DURABILITY_ACKS}
 
 
-def partition_config(key: TopicPartition, config: TopicConfig, broker: BrokerConfig) -> PartitionConfig:
-    """The settings of one partition, whose topic has this configuration."""
+def partition_config(
+    key: TopicPartition, config: TopicConfig, broker: BrokerConfig, reserve_bytes: int = 0
+) -> PartitionConfig:
+    """The settings of one partition, whose topic has this configuration. So much of its disk is kept free."""
     compression = config.get_str("compression.type")
     return PartitionConfig(
         segment_bytes=config.segment_bytes,
@@ -57,6 +59,7 @@ def partition_config(key: TopicPartition, config: TopicConfig, broker: BrokerCon
         follower_throttled=is_throttled(
             config.get_list("follower.replication.throttled.replicas"), key[1], broker.node_id
         ),
+        reserve_bytes=reserve_bytes,
     )
 
 

@@ -23,6 +23,7 @@ from pybroker.storage import clean_shutdown, offset_checkpoint, partition_metada
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
+from pybroker.storage.directory_space import DirectorySpace
 from pybroker.storage.errors import StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN, GapCheckpoint
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -69,6 +70,8 @@ class LogDirectory:
         self.failure: str | None = None
         #: Whether flushes can be real, as found out at the start; None when nothing here promises durability.
         self.flush: Conclusion | None = None
+        #: How much is free there, and how much has to be.
+        self.space = DirectorySpace()
         #: Device and inode, by which a dir is known that is not what it was.
         self.identity: tuple[int, int] | None = None
         #: What checkpoints say of partitions that are not open: as at the start, or when they were closed.

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from pybroker.native.errors import NativeError, SyncFailed
 from pybroker.observability.event_log import event
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.partition_log import PartitionLog
 
@@ -104,7 +105,7 @@ class LogFailures:
         elif outcome is Consequence.PARTITION:
             self.fail_log(log, f"{what} failed: {error}")
         elif error.errno != errno.EBUSY:
-            logger.error("%s: %s failed: %s", log, what, error)
+            logger.log(_level(log.directory, error), "%s: %s failed: %s", log, what, error)
 
     def fail_log(self, log: PartitionLog, why: str) -> None:
         """Put a partition out of service."""
@@ -120,7 +121,7 @@ class LogFailures:
         if outcome is Consequence.DIRECTORY or (outcome is Consequence.PARTITION and _is_gone(directory)):
             self.fail(directory, f"{what} failed: {error}")
         elif directory.failure is None:
-            logger.error("log dir %s: %s failed: %s", directory.path, what, error)
+            logger.log(_level(directory, error), "log dir %s: %s failed: %s", directory.path, what, error)
 
     def fail(self, directory: LogDirectory, why: str) -> None:
         """Put a log dir out of service."""
@@ -135,6 +136,11 @@ class LogFailures:
         )
         for handler in self._handlers:
             handler.on_directory_failed(directory)
+
+
+def _level(directory: LogDirectory, error: NativeError | OSError) -> int:
+    """That a disk is full has been said once, when it went below its reserve."""
+    return logging.DEBUG if directory.space.is_low and is_full(error) else logging.ERROR
 
 
 def _is_gone(directory: LogDirectory) -> bool:

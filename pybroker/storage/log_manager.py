@@ -22,7 +22,7 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.metrics import read_stats
-from pybroker.native.partition import NativePartition, PartitionState, partition_states
+from pybroker.native.partition import NativePartition, PartitionState, partition_states, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import uuid_to_text
@@ -177,6 +177,8 @@ class LogManager:
         self._log_counts[log.directory] -= 1
         self._log_counts[directory] += 1
         log.directory, log.path = directory, path
+        self.configure(log, log.config)
+        set_below_reserve([log.native], directory.space.is_low)
         directory.partitions[log.key] = path
         directory.topic_ids.note(log.key, log.topic_id)
         clean_offset = source.cleaner_checkpoint.get(log.key)
@@ -269,6 +271,7 @@ class LogManager:
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         log.marked_bytes = -native.recovery.scanned_bytes
+        set_below_reserve([native], directory.space.is_low)
         directory.partitions[key] = path
         directory.topic_ids.note(key, topic_id)
         directory.gap_checkpoint.note(key, native.recovery.gap_offset)
@@ -397,7 +400,7 @@ class LogManager:
             topic_id,
             key[1],
             str(path),
-            partition_config(key, config, self.config),
+            partition_config(key, config, self.config, directory.space.reserve_bytes),
             leader_epoch=leader_epoch,
             clean=self._is_clean(key, directory),
             # The checkpoints may still know an earlier topic of that name.
@@ -470,7 +473,7 @@ class LogManager:
         if log.interrupt is not None and not config.compact:
             # Retention has the log from now on, and would take segments from under a pass of the cleaner.
             log.interrupt()
-        log.native.configure(partition_config(log.key, config, self.config))
+        log.native.configure(partition_config(log.key, config, self.config, log.directory.space.reserve_bytes))
 
     def by_tag(self, tag: int) -> PartitionLog | None:
         """The log that an OFFLINE event names; None when it is gone."""

@@ -237,6 +237,18 @@ DIRECTORY_ONLINE = Metric(
 )
 DIRECTORY_BYTES = Metric("pybroker_log_dir_size_bytes", "gauge", "Bytes of the logs there.", _DIRECTORY)
 DIRECTORY_FREE_BYTES = Metric("pybroker_log_dir_free_bytes", "gauge", "Free on its file system.", _DIRECTORY)
+DIRECTORY_RESERVE_BYTES = Metric(
+    "pybroker_log_dir_reserve_bytes",
+    "gauge",
+    "What has to be free on its file system, or producers are refused: pybroker.log.dir.reserve.bytes.",
+    _DIRECTORY,
+)
+DIRECTORY_BELOW_RESERVE = Metric(
+    "pybroker_log_dir_below_reserve",
+    "gauge",
+    "1 while producers are refused, because less than the reserve is free.",
+    _DIRECTORY,
+)
 DIRECTORY_FLUSH_DOUBTFUL = Metric(
     "pybroker_log_dir_flush_doubtful",
     "gauge",

@@ -73,8 +73,15 @@ class Health:
             "phase": self._observed.phase,
             "control_loop_ms": None if loop_s is None else round(loop_s * 1000, 3),
             "data_plane_ms": None if isinstance(plane, str) else plane,
+            "log_dirs_below_reserve": self._low(),
         }
         return checks, reasons
+
+    def _low(self) -> list[str]:
+        """Where producers are refused, because the disk is nearly full. Consumers are served, and what helps is not
+        to start the broker anew: it says nothing of being alive or ready."""
+        logs = self._observed.logs
+        return [] if logs is None else [str(each.path) for each in logs.live if each.space.is_low]
 
     async def _loop_delay(self) -> float | None:
         """How long the broker's loop takes to come round, in seconds; None: too long."""

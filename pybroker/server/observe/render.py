@@ -169,6 +169,9 @@ def _add_durability(
     out.add(c.DIRECTORY_BYTES, [(text, _size_bytes(snapshot, each)) for text, each in directories if each.is_online])
     free = [(text, free_bytes[each.path]) for text, each in directories if each.path in free_bytes]
     out.add(c.DIRECTORY_FREE_BYTES, free)
+    online = [(text, each) for text, each in directories if each.is_online]
+    out.add(c.DIRECTORY_RESERVE_BYTES, [(text, each.reserve_bytes) for text, each in online])
+    out.add(c.DIRECTORY_BELOW_RESERVE, [(text, int(each.is_below_reserve)) for text, each in online])
     doubts = [
         (labels(directory=str(each.path), finding=each.flush_finding), int(each.is_flush_doubtful))
         for each in snapshot.directories

@@ -46,6 +46,8 @@ class DirectoryView(NamedTuple):
     is_flush_doubtful: bool
     partitions: list[TopicPartition]
     partition_paths: list[Path]
+    reserve_bytes: int = 0
+    is_below_reserve: bool = False
 
 
 class ClusterView(NamedTuple):
@@ -166,6 +168,8 @@ def _add_logs(made: Snapshot, logs: LogManager) -> None:
             None if each.flush is None else each.flush.name,
             each.flush is not None and each.flush.name in SUSPICIOUS,
             *inside[id(each)],
+            each.space.reserve_bytes,
+            each.space.is_low,
         )
         for each in logs.directories
     ]
