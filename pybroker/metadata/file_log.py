@@ -257,7 +257,7 @@ class FileMetadataLog:
         partition_metadata.write(self.directory, METADATA_TOPIC_ID)
 
     def _release_reserve(self) -> None:
-        """On a full disk what a killed broker had set aside is the room in which this one starts."""
+        """On a full disk what the last broker had set aside is the room in which this one starts."""
         if self._active_base_offset is None:
             return
         descriptor = open_regular(segment_path(self.directory, self._active_base_offset), os.O_WRONLY)
@@ -304,9 +304,10 @@ class FileMetadataLog:
         self._reserved_end = 0
         self._reserve()
 
-    def _close_segment(self) -> None:
+    def _close_segment(self, *, keep_reserve: bool = False) -> None:
         if self._descriptor >= 0:
-            release(self._descriptor)
+            if not keep_reserve:
+                release(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -422,4 +423,5 @@ class FileMetadataLog:
         if self._writer is not None:
             await asyncio.wait([self._writer])
         self._executor.shutdown()
-        self._close_segment()
+        # The next start needs it, if others have filled the disk by then.
+        self._close_segment(keep_reserve=True)

@@ -49,9 +49,10 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        with naming(path):
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

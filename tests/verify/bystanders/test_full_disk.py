@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.small_disk import mounted_disk
+from pybroker.testing.small_disk import Sender, fill_up, mounted_disk
 
 DISK = "32m"
-VALUE_BYTES = 10_000
 OVERRIDES = {
     "offsets.topic.num.partitions": "2",
     "log.initial.task.delay.ms": "50",
@@ -35,59 +32,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a small disk needs root, to mount")
     with mounted_disk(tmp_path / "small", DISK) as path:
         yield path
-
-
-class Sender:
-    """Sends random values and keeps those that were acknowledged, by offset."""
-
-    def __init__(self, bootstrap: str, topic: str = "t") -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self.acknowledged: dict[int, bytes] = {}
-
-    def send(self, count: int) -> Counter[int]:
-        """How often each error code was the answer (0: acknowledged)."""
-        codes: Counter[int] = Counter()
-
-        def delivered(error: Any, message: Any) -> None:
-            codes[0 if error is None else error.code()] += 1
-            if error is None:
-                self.acknowledged[message.offset()] = message.value()
-
-        producer = Producer({"bootstrap.servers": self._bootstrap, "retries": 0, "log_level": 0, "linger.ms": 1})
-        for _ in range(count):
-            producer.produce(self._topic, os.urandom(VALUE_BYTES), on_delivery=delivered)
-            if len(producer) > 500:
-                producer.poll(0.05)
-        assert producer.flush(20) == 0
-        return codes
-
-    def check(self) -> None:
-        """Whatever was acknowledged, from the log start offset on, is there."""
-        config = {"bootstrap.servers": self._bootstrap, "group.id": "check", "enable.auto.commit": False}
-        consumer = Consumer({**config, "log_level": 0})
-        start, end = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=10)
-        assert end > max(self.acknowledged)
-        consumer.assign([TopicPartition(self._topic, 0, start)])
-        found: dict[int, bytes] = {}
-        deadline = time.monotonic() + 20
-        while max(found, default=start - 1) < end - 1:
-            assert time.monotonic() < deadline, f"read to {max(found, default=start)}, the end is {end}"
-            messages = consumer.consume(100, timeout=0.2)
-            found.update({message.offset(): message.value() for message in messages})
-        consumer.close()
-        wrong = [offset for offset, value in self.acknowledged.items() if offset >= start and found[offset] != value]
-        assert not wrong
-
-
-def fill_up(path: Path) -> None:
-    """Take what is left to the last block."""
-    try:
-        with open(path / "ballast", "ab", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-    except OSError:
-        return
 
 
 def test_a_full_disk_costs_no_acknowledged_record_and_no_broker(
