@@ -574,4 +574,47 @@ TEST(a_partition_closes_under_a_reader_that_does_not_read)
     }
 }
 
+/* ---- a disk with less room than its reserve ---- */
+
+static int16_t produce_record(mini_client *client, uint64_t number)
+{
+    pb_produce_response produced;
+    size_t length = mini_batch(batch, sizeof batch, 1, 100 + (int)number);
+    mini_client_send_produce(client, 9, 1, "t", 0, batch, length);
+    mini_client_receive_produce(client, 9, &produced);
+    return produced.responses[0].partition_responses[0].error_code;
+}
+
+TEST(below_the_reserve_producers_are_refused_and_nobody_else)
+{
+    for (int b = 0; b < 2; b++) {
+        served it;
+        mini_client client;
+        pb_event event;
+        serve(&it, backends[b], 1);
+        mini_client_open(&client, it.port);
+        CHECK_INT(produce_record(&client, 0), 0);
+        pb_partitions_set_below_reserve(&it.partition, 1, 1);
+        CHECK_INT(produce_record(&client, 1), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        CHECK_INT(pb_partition_configure(it.partition, &it.config), 0); /* it stays so with other settings */
+        CHECK_INT(produce_record(&client, 1), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        /* Coordinators append, and markers end transactions. */
+        size_t length = mini_batch(batch, sizeof batch, 1, 100);
+        CHECK_INT(pb_partition_append(it.partition, batch, length, 5), 0);
+        while (!take_event(&it, &event))
+            usleep(1000);
+        CHECK_INT(event.kind, PB_EVENT_APPENDED);
+        CHECK_INT(event.error, 0);
+        pb_partition_state state;
+        pb_partitions_state(&it.partition, 1, &state);
+        CHECK_INT(state.high_watermark, 2);
+        pb_partitions_set_below_reserve(&it.partition, 1, 0);
+        CHECK_INT(produce_record(&client, 1), 0);
+        pb_partitions_state(&it.partition, 1, &state);
+        CHECK_INT(state.high_watermark, 3);
+        mini_client_close(&client);
+        stop(&it);
+    }
+}
+
 CHECK_MAIN()

@@ -460,4 +460,51 @@ TEST(a_hot_log_that_cannot_be_emptied_is_not_held)
     close_losing(&h);
 }
 
+/* ---- near the reserve ---- */
+
+static int64_t left_bytes; /* on the disk */
+static int64_t most_bytes; /* that were taken at once */
+
+static int64_t tell_left(pb_io *io, const char *path)
+{
+    (void)io;
+    (void)path;
+    return left_bytes;
+}
+
+static int take_from_left(pb_io *io, int file, int64_t position, int64_t length)
+{
+    most_bytes = length > most_bytes ? length : most_bytes;
+    left_bytes -= length;
+    return fixture_ops->file_allocate(io, file, position, length);
+}
+
+TEST(blocks_ahead_leave_the_reserve_alone)
+{
+    enum { RESERVE_BYTES = 8 << 20 };
+    static hot_fixture h;
+    pb_io_ops ops;
+    hot_open(&h, 512 << 10);
+    ops = *h.f.io->ops;
+    ops.path_free_bytes = tell_left;
+    ops.file_allocate = take_from_left;
+    h.f.io->ops = &ops;
+    h.f.log->config.reserve_bytes = RESERVE_BYTES;
+    left_bytes = RESERVE_BYTES; /* nothing is left for it: it stays as it is */
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), -ENOSPC);
+    CHECK_INT(most_bytes, 0);
+    left_bytes = RESERVE_BYTES + (4 << 20);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    CHECK_INT(most_bytes, 1 << 20);
+    /* What comes then takes the blocks that it needs, and no more. */
+    for (int i = 0; i < 100; i++) {
+        hot_append(&h, 100000);
+        CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    }
+    CHECK_INT(most_bytes, 1 << 20);
+    CHECK(RESERVE_BYTES - left_bytes < 100 * 100000);
+    hot_read_all(&h);
+    hot_free(&h);
+}
+
 CHECK_MAIN()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,21 @@ class Failing(Daemon):
 
 import pybroker.server.daemon
 pybroker.server.daemon.Daemon = Failing
+command(sys.argv[1:])
+"""
+# One that could not bring everything to the disk.
+AT_RISK = """
+import sys
+from pybroker.cli.commands.serve import command
+from pybroker.server.daemon import Daemon
+
+class Losing(Daemon):
+    async def stop(self):
+        await super().stop()
+        self.observed.logs.at_risk.extend(("t", number) for number in range(60))
+
+import pybroker.server.daemon
+pybroker.server.daemon.Daemon = Losing
 command(sys.argv[1:])
 """
 COMMAND = [sys.executable, "-m", "pybroker", "serve"]
@@ -195,3 +211,17 @@ def test_a_metadata_log_that_cannot_grow_is_told_in_a_line(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "the metadata log cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_stop_that_may_have_cost_records_says_which_and_ends_with_status_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AT_RISK, *overrides(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("pybroker ready")
+        process.terminate()
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    last = errors.splitlines()[-2:]
+    assert "may be lost in 50 of 60 partitions" in last[0] and "may be lost in 10 of 60 partitions" in last[1]
+    named = {f"t-{number}" for number in range(60) if re.search(rf"\bt-{number}\b", " ".join(last))}
+    assert len(named) == 60

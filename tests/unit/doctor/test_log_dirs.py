@@ -279,3 +279,13 @@ def _flip(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0x40
     path.write_bytes(data)
+
+
+def test_a_disk_with_less_room_than_its_reserve(examined: Examine, new_dir: Path) -> None:
+    measured = os.statvfs(new_dir)
+    free_bytes = measured.f_bavail * measured.f_frsize
+    reserve = "pybroker.log.dir.reserve.bytes="
+    assert "disk-below-reserve" not in examined(f"log.dirs={new_dir}", reserve + str(free_bytes // 2))
+    found = examined(f"log.dirs={new_dir}", reserve + str(1 << 60))["disk-below-reserve"]
+    assert found.severity.is_fault and "KAFKA_STORAGE_ERROR" in found.why
+    assert "disk-below-reserve" not in examined(f"log.dirs={new_dir}", reserve + "0")

@@ -796,3 +796,21 @@ def test_appends_under_way_fail_at_the_end(tmp_path: Path) -> None:
                 await waiting
 
     asyncio.run(run())
+
+
+def test_deleting_a_topic_deletes_the_files_of_partitions_that_are_offline(tmp_path: Path) -> None:
+    segment = tmp_path / "t-0" / f"{0:020d}.log"
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+        segment.unlink()
+        segment.mkdir()
+        async with setup(tmp_path) as made:
+            await made.create()
+            assert made.replicas.offline_count == 1
+            await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            assert made.replicas.offline_count == 0
+            assert not (tmp_path / "t-0").exists()
+
+    asyncio.run(run())

@@ -218,6 +218,21 @@ def test_health_and_readiness(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_log_dir_below_its_reserve_is_told_and_is_no_reason_to_start_the_broker_anew(tmp_path: Path) -> None:
+    async def run(reserve_bytes: int, is_low: bool) -> None:
+        config = observed_config(tmp_path, pybroker_log_dir_reserve_bytes=str(reserve_bytes))
+        async with running(config) as daemon:
+            for path in ("/health", "/ready"):
+                status, found = await get_json(daemon, path)
+                assert (status, found["log_dirs_below_reserve"]) == (200, [str(tmp_path)] if is_low else [])
+            values = await scrape(daemon)
+            assert values["pybroker_log_dir_below_reserve", str(tmp_path)] == is_low
+            assert values["pybroker_log_dir_reserve_bytes", str(tmp_path)] == reserve_bytes
+
+    asyncio.run(run(1 << 60, True))
+    asyncio.run(run(0, False))
+
+
 def test_a_control_loop_that_stands_still_is_told_by_another_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
