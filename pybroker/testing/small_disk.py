@@ -94,7 +94,7 @@ class Sender:
         deadline = time.monotonic() + 20
         while max(found, default=start - 1) < end - 1:
             assert time.monotonic() < deadline, f"read to {max(found, default=start)}, the end is {end}"
-            messages = consumer.consume(100, timeout=0.2)
+            messages: list[Any] = consumer.consume(100, timeout=0.2)
             found.update({message.offset(): message.value() for message in messages})
         consumer.close()
         wrong = [offset for offset, value in self.acknowledged.items() if offset >= start and found[offset] != value]
