@@ -81,5 +81,5 @@ def test_rings_of_another_format_go_to_the_version_that_wrote_them(tmp_path: Pat
 )
 def test_a_damaged_mark_says_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_bytes(text.encode("latin-1"))
-    with pytest.raises(StorageError, match=rf"{FILE_NAME} is damaged.*remove the file"):
+    with pytest.raises(StorageError, match=rf"{FILE_NAME} is damaged.*move the file away"):
         check_format(tmp_path)
