@@ -1,7 +1,7 @@
 """Why the broker did what it did: the newest events, kept in memory for `pybroker events`.
 
 An event is a line of the log that was given `event(...)`; the line's text says it to people, the fields to programs.
-Any thread; old events make room for new ones.
+Any thread; for a new event the oldest one of the kind that has most makes room.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from pybroker.observability.log_bounds import bounded_fields, message_of
@@ -73,7 +74,9 @@ class EventLog(logging.Handler):
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
         super().__init__()
-        self._events: deque[Event] = deque(maxlen=capacity)
+        self._capacity = capacity
+        #: By kind, the oldest first.
+        self._events: dict[str, deque[Event]] = {kind: deque() for kind in KINDS}
         self._numbers = itertools.count(1)
         self._counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
 
@@ -85,7 +88,10 @@ class EventLog(logging.Handler):
         kind, fields = found
         self._counts[kind] += 1
         text, kept = message_of(record), bounded_fields(fields)
-        self._events.append(Event(next(self._numbers), record.created, kind, text, kept))
+        self._events[kind].append(Event(next(self._numbers), record.created, kind, text, kept))
+        if sum(map(len, self._events.values())) > self._capacity:
+            # One that clients cause over and over must not push out the others.
+            max(self._events.values(), key=len).popleft()
 
     def counts(self) -> dict[str, int]:
         """Events since the start, by kind, those no longer kept included."""
@@ -95,7 +101,9 @@ class EventLog(logging.Handler):
     def newest(self, limit: int, *, kind: str | None = None, after: int = 0) -> list[Event]:
         """Up to `limit`, oldest first, that came after the event with number `after`."""
         with self._locked():
-            found = [each for each in self._events if each.number > after and kind in (None, each.kind)]
+            kinds = self._events.values() if kind is None else (self._events[kind],)
+            found = [each for events in kinds for each in events if each.number > after]
+        found.sort(key=attrgetter("number"))
         return found[-limit:] if limit > 0 else []
 
     def _locked(self) -> Any:

@@ -47,3 +47,18 @@ def test_old_events_make_room_for_new_ones(logger: logging.Logger) -> None:
         logger.info("%d", number, extra=event("roll"))
     assert [each.text for each in events.newest(100)] == ["7", "8", "9"]
     assert events.counts()["roll"] == 10
+
+
+def test_a_flood_of_one_kind_pushes_out_no_other(logger: logging.Logger) -> None:
+    """A client can begin a group a thousand times a second."""
+    events = EventLog(capacity=10)
+    logger.addHandler(events)
+    logger.info("gone", extra=event("offline"))
+    for number in range(1_000):
+        logger.info("%d", number, extra=event("rebalance", group="g" * 32_767))
+    logger.info("rolled", extra=event("roll"))
+    found = events.newest(100)
+    assert [each.kind for each in found] == ["offline", *["rebalance"] * 8, "roll"]
+    assert [each.text for each in found[1:9]] == [str(number) for number in range(992, 1_000)]
+    assert all(len(str(each.fields)) < 1_200 for each in found), "what is kept is bounded as the log is"
+    assert [each.number for each in found] == sorted(each.number for each in found)
