@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pybroker.coordinator.group import records
 from pybroker.coordinator.group.group import ClassicGroup, complete_sync
 from pybroker.coordinator.group.member import ClassicGroupMember, JoinReply
-from pybroker.coordinator.group.memory import pending_bytes, protocols_bytes
+from pybroker.coordinator.group.memory import MEMBER_BYTES, pending_bytes, protocols_bytes
 from pybroker.coordinator.group.rebalance import (
     join_response,
     maybe_complete_join,
@@ -65,7 +65,7 @@ def join(state: ShardState, request: Join) -> Outcome:
     if group is None:
         if request.member_id:
             return request.refuse(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        if not state.memory.has_room(pending_bytes(request.client_id)):
+        if not state.memory.has_room(_first_bytes(request)):
             return request.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         group = ClassicGroup(request.group_id, GroupState.EMPTY, state.clock.wall_ms())
         state.put_group(group)
@@ -83,6 +83,13 @@ def join(state: ShardState, request: Join) -> Outcome:
         assert not outcome.records, "the first join of a group stores nothing by itself"
         return Outcome([stored], _drop_unstored_group(state, group))
     return outcome
+
+
+def _first_bytes(request: Join) -> int:
+    """What the first request of a new member leaves behind. Where there is no room for it, no group is made either."""
+    if request.group_instance_id is None and request.api_version >= _MEMBER_ID_REQUIRED_VERSION:
+        return pending_bytes(request.client_id)
+    return MEMBER_BYTES + protocols_bytes(request.protocols)
 
 
 def _has_room(state: ShardState, group: ClassicGroup, member_id: str) -> bool:

@@ -39,6 +39,7 @@ def test_waiting_joins_are_bounded_over_all_groups() -> None:
     assert len(replies) - len(refused) == 9, "75 MiB, as the last quarter is for small requests"
     assert held(machine) <= 75 * MIB
     assert machine.state.memory.refused_count == len(refused)
+    assert len(machine.state.groups) == 9, "and no group is made for one that is refused"
     # Others still get in, and those that are in stay.
     assert machine.join("small", api_version=3).response is None
     machine.advance(3_000)
