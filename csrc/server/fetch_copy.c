@@ -67,9 +67,10 @@ static int copy_as(fetch_state *fetch, const pb_log_slice *slice, void *copy, in
  * gets what is no batch cannot go on behind it. Its CRC is the client's to check, as what leaves by sendfile is. */
 static bool begins_with_batch(const uint8_t *copy, int64_t length)
 {
-    pb_batch_header header;
-    return pb_batch_parse(copy, (size_t)length, &header) == 0 && header.size_bytes > 0 &&
-           header.magic == PB_BATCH_MAGIC;
+    if (length < PB_BATCH_HEADER_BYTES || copy[PB_BATCH_MAGIC_POSITION] != PB_BATCH_MAGIC)
+        return false;
+    int64_t size_bytes = PB_BATCH_LOG_OVERHEAD_BYTES + (int64_t)(int32_t)pb_be32_load(copy + 8);
+    return size_bytes >= PB_BATCH_HEADER_BYTES && size_bytes <= length;
 }
 
 /* The item has got its records, of which `copy` has `length` bytes, or none because of `result`: let go of its slice. A
