@@ -14,7 +14,7 @@ from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigError, ConfigValue
 from pybroker.config.listeners import Listener
 from pybroker.config.notices import GENERATED_ID, Notice, NoticeKind, notices_of, told_at_start
-from pybroker.config.properties import read_properties
+from pybroker.config.properties import looks_like_utf8, read_properties
 from pybroker.config.rules import check_broker, resolve_listeners
 from pybroker.config.values import ConfigValues
 
@@ -66,8 +66,8 @@ class BrokerConfig(ConfigValues):
 
         Raises ConfigError. Things that are odd but no error are in `warnings`.
         """
-        static, origins, repeated = read_static(path, overrides)
-        warnings = told_at_start([*repeated, *notices_of(static, origins)])
+        static, origins, notices = read_static(path, overrides)
+        warnings = told_at_start([*notices, *notices_of(static, origins)])
         link_node_id(static, origins)
         try:
             return cls(static=static, origins=origins, warnings=tuple(warnings))
@@ -142,18 +142,25 @@ class BrokerConfig(ConfigValues):
 def read_static(
     path: Path | str | None, overrides: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str], list[Notice]]:
-    """The settings of file and command line, the place of each, and a notice for each that was set again.
+    """The settings of file and command line, the place of each, and notices: of settings that were given twice, or
+    whose bytes seem to be meant as UTF-8.
 
     Raises ConfigError for a file or an override that cannot be read.
     """
     static: dict[str, str] = {}
     origins: dict[str, str] = {}
-    repeated = []
+    notices = []
     for item in read_properties(Path(path)) if path is not None else ():
         where = f"{path}:{item.line}"
         if item.key in static:
             text = f"{item.key} is set again; the last value counts"
-            repeated.append(Notice(NoticeKind.REPEATED, item.key, where, text))
+            notices.append(Notice(NoticeKind.REPEATED, item.key, where, text))
+        if looks_like_utf8(item.value):
+            text = (
+                f"{item.key} is read as {item.value[:100]!r}: bytes are ISO 8859-1 to Java, and so here; "
+                "write other characters as \\uXXXX, or begin the file with a byte order mark"
+            )
+            notices.append(Notice(NoticeKind.ENCODING, item.key, where, text))
         static[item.key] = item.value
         origins[item.key] = where
     for text in overrides:
@@ -162,7 +169,7 @@ def read_static(
             raise ConfigError(f"{_OVERRIDE} {text!r} is not key=value; write for example {_OVERRIDE} num.partitions=3")
         static[key.strip()] = value.strip()
         origins[key.strip()] = _OVERRIDE
-    return static, origins, repeated
+    return static, origins, notices
 
 
 def link_node_id(static: dict[str, str], origins: dict[str, str]) -> None:

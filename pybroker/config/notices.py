@@ -33,9 +33,10 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """What a notice is about. The first four want something done, the others are worth knowing."""
+    """What a notice is about. The first five want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
+    ENCODING = "encoding"
     UNKNOWN = "unknown"
     RETIRED = "retired"
     PLUGIN = "plugin"
@@ -46,7 +47,13 @@ class NoticeKind(enum.Enum):
     @property
     def is_warning(self) -> bool:
         """Whether the file should be changed."""
-        return self in (NoticeKind.REPEATED, NoticeKind.UNKNOWN, NoticeKind.RETIRED, NoticeKind.PLUGIN)
+        return self in (
+            NoticeKind.REPEATED,
+            NoticeKind.ENCODING,
+            NoticeKind.UNKNOWN,
+            NoticeKind.RETIRED,
+            NoticeKind.PLUGIN,
+        )
 
 
 class Notice(Value):

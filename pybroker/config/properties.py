@@ -63,6 +63,14 @@ def _decode(data: bytes, where: str) -> str:
         ) from None
 
 
+def looks_like_utf8(value: str) -> bool:
+    """Whether a value that was read as ISO 8859-1 seems to have been written as UTF-8."""
+    try:
+        return not value.isascii() and bool(value.encode("iso-8859-1").decode("utf-8"))
+    except UnicodeError:
+        return False
+
+
 def parse_properties(text: str, source: str) -> list[Property]:
     """The properties in `text`; `source` is the name that errors carry. Raises ConfigError on a malformed escape."""
     found = []

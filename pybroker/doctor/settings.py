@@ -15,6 +15,7 @@ _WARNINGS = {
     NoticeKind.UNKNOWN.value: ("unknown-setting", "what was meant by it does not happen"),
     NoticeKind.RETIRED.value: ("retired-setting", "it is of an older Apache Kafka: what it did does not happen"),
     NoticeKind.PLUGIN.value: ("plugin-setting", "a Java class was to act on it, and none is loaded"),
+    NoticeKind.ENCODING.value: ("setting-encoding", "the value is another one than the editor shows"),
     NoticeKind.REPEATED.value: ("repeated-setting", "whoever reads the first line is misled"),
 }
 

@@ -142,9 +142,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "-1",
         Importance.MEDIUM,
-        "While less than this is free on the file system of a log dir, producers are answered KAFKA_STORAGE_ERROR for "
-        "the partitions there; fetches, retention, deletions, replication and internal topics go on. They are served "
-        "again when half as much more is free. -1 takes 1 % of the file system, at most 1 GiB; 0 keeps nothing.",
+        "Producers are refused while less than this is free on a log dir's file system, until half as much more is "
+        "free. -1 takes 1 % of the file system, at most 1 GiB; 0 keeps nothing.",
         Range(-1),
         honoured=True,
     ),

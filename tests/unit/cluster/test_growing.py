@@ -93,7 +93,7 @@ def make(
         **{key.replace("_", "."): value for key, value in settings.items()},
     }
     path = tmp_path / "server.properties"
-    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="iso-8859-1")
     return path, BrokerConfig.load(path)
 
 

@@ -111,3 +111,15 @@ def test_keys_for_classes_that_are_not_loaded() -> None:
 def test_nothing_is_told_of_what_is_served() -> None:
     assert told(num_partitions="1", log_dirs="/a", node_id="1") == {}
     assert notices_of({"authorizer.class.name": ""}, {"authorizer.class.name": "here"}) == []
+
+
+def test_value_that_an_editor_saved_as_utf_8_is_told_of(tmp_path: Path) -> None:
+    """Its log dirs would be other ones than the person sees, and empty."""
+    path = tmp_path / "server.properties"
+    path.write_bytes("broker.rack=Z\u00fcrich\nlog.dirs=/d\u00e4ta\n".encode())
+    config = BrokerConfig.load(path)
+    assert config.log_dirs == (Path("/d\u00c3\u00a4ta"),)
+    warnings = [line for line in config.warnings if "ISO 8859-1" in line]
+    assert [line.split(": ")[0] for line in warnings] == [f"{path}:1", f"{path}:2"]
+    path.write_bytes("broker.rack=Z\u00fcrich\n".encode("iso-8859-1"))
+    assert not any("ISO 8859-1" in line for line in BrokerConfig.load(path).warnings)
