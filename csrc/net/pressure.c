@@ -16,6 +16,7 @@
 #define SLOW_BYTES_PER_S (256 * 1024)
 #define FRAME_NS 5000000000LL
 #define CLOSED_PER_SWEEP 64
+#define TOLD_EVERY_NS 1000000000LL
 #define FREED_SHARE 8 /* such a part of the budget is freed in a round */
 
 typedef struct slow_one {
@@ -86,15 +87,28 @@ static int64_t slow_pace(const pb_connection *connection)
     return pace < SLOW_BYTES_PER_S || pace < frame / (FRAME_NS / 1000000000) ? pace : -1;
 }
 
-static void close_slow(pb_connection *connection, int64_t pace)
+/* Of many that are closed one is told of, and how many others were. */
+static void tell_closed(pb_connection *connection, int64_t pace)
 {
-    char what[200];
+    pb_reactor *reactor = connection->reactor;
+    reactor->slow_untold++;
+    if (reactor->slow_told_ns != 0 && reactor->now_ns - reactor->slow_told_ns < TOLD_EVERY_NS)
+        return;
+    char what[256];
     snprintf(what, sizeof what,
              "it has sent %u bytes of a request of %u, at %lld bytes per second, and others wait for the memory "
-             "(pybroker.buffer.budget.bytes)",
-             buffered_bytes(connection), pb_receive_frame_bytes(connection), (long long)pace);
-    pb_counter_add(&connection->reactor->counters.slow_closed, 1);
+             "(pybroker.buffer.budget.bytes); %lld such connections were closed since the last such message",
+             buffered_bytes(connection), pb_receive_frame_bytes(connection), (long long)pace,
+             (long long)reactor->slow_untold);
+    reactor->slow_told_ns = reactor->now_ns;
+    reactor->slow_untold = 0;
     connection->handler->malformed(connection, what);
+}
+
+static void close_slow(pb_connection *connection, int64_t pace)
+{
+    pb_counter_add(&connection->reactor->counters.slow_closed, 1);
+    tell_closed(connection, pace);
     pb_connection_kill(connection);
 }
 

@@ -64,18 +64,20 @@ struct pb_reactor {
     pb_mailbox inbox;
     pb_node *tasks; /* taken from the inbox and not yet run, oldest first */
     pb_timers timers;
-    pb_link connections; /* all of them */
-    pb_link flush;       /* have something to send */
-    pb_link starved;     /* wait for buffer memory */
-    pb_timer sweep;      /* idle and slow connections */
-    pb_task press;       /* sweep now: some reactor's connections lack memory */
-    atomic_bool pressed; /* it has been posted */
-    int64_t swept_ns;    /* when it looked at its connections last */
-    int64_t told_round;  /* of the pool, in which it has told of its slow connections last */
-    pb_timer feed;       /* set while somebody is starved */
-    bool again;          /* something is left for the next turn: do not sleep before it */
-    int64_t now_ns;      /* at the start of this turn */
-    int64_t woken_ns;    /* when this turn's work began; 0: it has not yet */
+    pb_link connections;  /* all of them */
+    pb_link flush;        /* have something to send */
+    pb_link starved;      /* wait for buffer memory */
+    pb_timer sweep;       /* idle and slow connections */
+    pb_task press;        /* sweep now: some reactor's connections lack memory */
+    atomic_bool pressed;  /* it has been posted */
+    int64_t swept_ns;     /* when it looked at its connections last */
+    int64_t told_round;   /* of the pool, in which it has told of its slow connections last */
+    int64_t slow_told_ns; /* when one that was closed was told of last, */
+    int64_t slow_untold;  /* and how many were closed since */
+    pb_timer feed;        /* set while somebody is starved */
+    bool again;           /* something is left for the next turn: do not sleep before it */
+    int64_t now_ns;       /* at the start of this turn */
+    int64_t woken_ns;     /* when this turn's work began; 0: it has not yet */
     int64_t wall_ms;
     int spin_credit; /* > 0: spinning has paid off lately */
     int spin_probe;

@@ -3,6 +3,7 @@
  * allocated.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,41 +44,51 @@ static bool over_limit(pb_broker *broker)
            atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed);
 }
 
-/* Close a connection that was accepted and finds no place. It is told once, until another one finds a place. */
-static void refuse(pb_listener *listener, int fd, bool has_descriptor)
+/* Close a connection that was accepted and finds no place. `why` is told once, until another one finds a place. */
+static void refuse(pb_listener *listener, int fd, const char *why)
 {
     pb_broker *broker = listener->broker;
     pb_socket refused = {.fd = fd};
     broker->io->ops->socket_close(broker->reactors[0].reactor.loop, &refused);
     atomic_fetch_add(&broker->connections_refused, 1);
-    if (listener->refuses)
-        return;
+    if (!listener->refuses)
+        pb_events_notice(&broker->events, "refusing connections: %s", why);
     listener->refuses = true;
-    if (has_descriptor)
-        pb_events_notice(&broker->events, "refusing connections: max.connections=%d are open",
-                         atomic_load_explicit(&broker->settings.max_connections, memory_order_relaxed));
-    else
-        pb_events_notice(&broker->events,
-                         "refusing connections: %lld are open, and the rest of the %d file descriptors is for logs; "
-                         "raise the limit (LimitNOFILE in the unit, ulimit -n) and restart the broker",
-                         (long long)atomic_load(&broker->connections), pb_descriptors_limit_told());
+}
+
+static void refuse_over_limit(pb_listener *listener, int fd)
+{
+    char why[64];
+    snprintf(why, sizeof why, "max.connections=%d are open",
+             atomic_load_explicit(&listener->broker->settings.max_connections, memory_order_relaxed));
+    refuse(listener, fd, why);
+}
+
+static void refuse_without_descriptor(pb_listener *listener, int fd)
+{
+    char why[192];
+    snprintf(why, sizeof why,
+             "%lld are open, and the rest of the %d file descriptors is for logs; raise the limit (LimitNOFILE in the "
+             "unit, ulimit -n) and restart the broker",
+             (long long)atomic_load(&listener->broker->connections), pb_descriptors_limit_told());
+    refuse(listener, fd, why);
 }
 
 static void hand_over(pb_listener *listener, int fd)
 {
     pb_broker *broker = listener->broker;
     if (over_limit(broker)) {
-        refuse(listener, fd, true);
+        refuse_over_limit(listener, fd);
         return;
     }
     if (!pb_descriptors_take_connection()) {
-        refuse(listener, fd, false);
+        refuse_without_descriptor(listener, fd);
         return;
     }
     handover *given = calloc(1, sizeof *given);
     if (given == NULL) {
         pb_descriptors_give_connection();
-        refuse(listener, fd, true);
+        refuse(listener, fd, "there is no memory for another one");
         return;
     }
     listener->refuses = false;

@@ -78,7 +78,10 @@ def _offline(subject: Subject) -> Iterator[Finding]:
     if offline:
         more = f" and {len(offline) - 5} more" if len(offline) > 5 else ""
         what = f"{len(offline)} partitions have no leader: {', '.join(offline[:5])}{more}"
-        remedy = "bring the log dir or broker back that has them; `pybroker topics describe` shows which replicas"
+        remedy = (
+            "bring the log dir or broker back that has them; `pybroker topics describe` shows which replicas. With too "
+            "few file descriptors (open-files) raise the limit: the broker's log says so"
+        )
         yield Finding(Severity.ERROR, "offline-partitions", format_address(*address), what, _OFFLINE_WHY, remedy)
     for each in dirs.results:
         if each.error_code != 0:

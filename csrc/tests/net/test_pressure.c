@@ -88,8 +88,9 @@ TEST(bytes_that_were_sent_and_stay_unfinished_cost_the_slowest)
         }
         for (int k = 0; k < 10; k++)
             CHECK(ask(&server, client, 200 * KIB) < 1000 * MS);
-        CHECK(server.complaints > 0);
-        CHECK_INT(pb_counter_read(&server.reactor.counters.slow_closed), server.complaints);
+        int64_t closed = pb_counter_read(&server.reactor.counters.slow_closed);
+        CHECK(closed > 5);
+        CHECK(server.complaints > 0 && server.complaints < closed); /* of most nobody is told one by one */
         CHECK(!echo_is_closed(&server, client));
         echo_stop(&server);
     }
@@ -110,6 +111,7 @@ TEST(the_slowest_goes_first_and_no_more_than_it_takes)
     int client = pb_sim_connect(server.io, server.port);
     CHECK(ask(&server, client, 1000) < 300 * MS);
     CHECK_INT(server.complaints, 1);
+    CHECK_INT(pb_counter_read(&server.reactor.counters.slow_closed), 1);
     for (int i = 0; i < SLOW; i++)
         CHECK_INT(echo_is_closed(&server, crowd[i]), i == SLOWEST);
     echo_stop(&server);
