@@ -1,4 +1,4 @@
-"""What the commands of `pybroker log stray` and `pybroker metadata accept` share."""
+"""Shared by the commands of `pybroker log stray`: locks, and the topics of a metadata log."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class UnknownPartition(Value):
 
 
 class Remains(Value):
-    """What is left. `replayed` is None where there is no metadata log at all; `applied` is how far the log dirs say
+    """All that is left. `replayed` is None where there is no metadata log at all; `applied` is how far the log dirs say
     that it went."""
 
     node_id: int

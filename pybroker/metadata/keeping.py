@@ -1,5 +1,5 @@
-"""What `pybroker log repair --metadata skip` keeps of a metadata log behind damage: whatever can be replayed without
-the records that are lost.
+"""`Keeper`: keeps of a metadata log behind damage all that can be replayed without the records that are lost, for
+`pybroker log repair --metadata skip`.
 
 Blocks on reading the snapshot. Fails with `MetadataError` and `OSError`.
 """

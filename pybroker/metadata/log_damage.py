@@ -1,4 +1,4 @@
-"""What is wrong with the files of a metadata log that does not end where it should, and what to do about it.
+"""Damage to a metadata log that does not end where it should, and the ways out of it.
 
 A crash leaves the last write unfinished: bytes behind the last whole batch, with no batch behind them. All else is
 damage, and nobody may go on from it in silence: what comes behind would be cut off with it, and the partitions of the

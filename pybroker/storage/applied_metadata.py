@@ -2,8 +2,8 @@
 
 A metadata log that ends before that has lost records. Without this file nobody could tell, and the partitions of the
 topics in them would be taken for those of deleted ones. The file is written before a change of topics takes effect in
-the dir, so no directory is there that a change behind the recorded offset made. What it says was durable in the
-metadata log before. It names the dir as meta.properties does, so each of the two tells of damage to the other.
+the dir, so no directory is there that a change behind the recorded offset made. All below that offset was durable in
+the metadata log before. It names the dir as meta.properties does, so each of the two tells of damage to the other.
 
 JSON with a checksum; Apache Kafka takes no notice of it. Blocks. Fails with `StorageError` and `OSError`.
 """
@@ -60,8 +60,8 @@ class AppliedMetadata(Value):
 
 
 def recorded_identity(log_dir: Path) -> MetaProperties | None:
-    """What the file says that meta.properties has to say; None where it does not. StorageError when it makes no
-    sense."""
+    """The identity that meta.properties has to have; None where the file does not say it. StorageError when the file
+    makes no sense."""
     content = _read(log_dir)
     if content is None or "directory.id" not in content:
         return None

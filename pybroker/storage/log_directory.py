@@ -115,7 +115,7 @@ class LogDirectory:
         self.loaded = True
 
     def topic_id(self, partition: TopicPartition, path: Path, wanted: bytes) -> bytes | None:
-        """Of which topic the directory of a partition is; None: nothing says. `wanted` is what the metadata have under
+        """The topic of a partition's directory; None: nothing says. `wanted` is the one that the metadata have under
         that name: a directory that was opened as that one last cannot be of an earlier one. Blocks. StorageError when
         what says it is damaged."""
         known = self.topic_ids.get(partition)

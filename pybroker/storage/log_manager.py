@@ -25,7 +25,6 @@ from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition, PartitionState, partition_states, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
-from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata, recovery_report, tail_rings
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.closing import close_in_order
@@ -33,7 +32,7 @@ from pybroker.storage.directory_removal import DirectoryRemoval
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.full_disk import is_full
 from pybroker.storage.gap_checkpoint import UNKNOWN
-from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
+from pybroker.storage.interrupted_moves import deleted_partition, settle_moves, why_lost
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
@@ -46,8 +45,6 @@ from pybroker.storage.strays import tell_kept
 logger = logging.getLogger(__name__)
 
 _MIN_THREADS = 4
-#: Ids below it stand for states of an assignment, not for dirs (KIP-858).
-_RESERVED_DIRECTORY_IDS = 100
 _PROGRESS_INTERVAL_S = 2.0
 
 
@@ -327,28 +324,10 @@ class LogManager:
     def _check_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> None:
         """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here: an empty one in its place
         would be served, and be in the way when that dir comes back. What is `left` of it stays then."""
-        why = self._why_lost(key, directory_id, left)
+        why = why_lost(key, directory_id, left, self.failures.offline, self.directories)
         if why is not None:
             self._lost.add(key)
             raise DirectoryOffline(why)
-
-    def _why_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> str | None:
-        if self.failures.offline:
-            where = ", ".join(str(path) for path in self.failures.offline)
-            return f"no log dir in service has it, and it may lie in one that is not: {where}"
-        is_real = int.from_bytes(directory_id, "big") >= _RESERVED_DIRECTORY_IDS
-        if is_real and all(each.directory_id != directory_id for each in self.directories):
-            return (
-                f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
-                "of log.dirs is that one: mount it and start again, or delete the topic"
-            )
-        if left is not None and left[0].directory_id == directory_id and len(self.directories) > 1:
-            # The dir that it was to move to is in service, with another disk.
-            return (
-                "its move to another log dir was under way, and none has it: mount the disk that it was to move to and "
-                f"start again. If that is lost, {left[1]} is the log as it was then: rename it to {key[0]}-{key[1]}"
-            )
-        return None
 
     def _choose(self, directory_id: bytes) -> LogDirectory:
         """The log dir for a new partition. DirectoryOffline when there is none."""

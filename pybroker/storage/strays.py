@@ -25,7 +25,7 @@ from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
-#: As brokers name them, pybroker and Apache Kafka. Of long topics the name has only the beginning.
+#: As brokers name them, pybroker and Apache Kafka. A name has only the beginning of a long topic.
 _STRAY_NAME = re.compile(rf"(?P<topic>.+)-(?P<index>\d{{1,10}})\.[A-Za-z0-9_-]+{STRAY_SUFFIX}")
 
 #: A log line names no more.

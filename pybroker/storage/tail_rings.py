@@ -250,7 +250,7 @@ def mend_topic_ids(log_dir: Path, directory_id: bytes) -> None:
 
 
 def _problem_of_id(path: Path, *, is_the_rings: bool) -> str | None:
-    """What is wrong with a partition.metadata that does not say what a ring says; None: a newer topic has the
+    """The fault of a partition.metadata that does not say what a ring says; None: a newer topic has the
     directory. `is_the_rings`: the directory was opened as the ring's topic last."""
     try:
         found = partition_metadata.read(path)

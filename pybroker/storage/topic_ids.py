@@ -64,7 +64,7 @@ class TopicIds:
             self._ids = {key: topic_id for key, topic_id in found.items() if key in present}
 
     def get(self, partition: TopicPartition) -> bytes | None:
-        """What the partition's directory was opened as last; None: nothing says."""
+        """The topic that the partition's directory was opened as last; None: nothing says."""
         return self._ids.get(partition)
 
     def note(self, partition: TopicPartition, topic_id: bytes) -> None:

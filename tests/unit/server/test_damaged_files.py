@@ -22,7 +22,7 @@ from pybroker.storage.errors import StorageError
 from pybroker.testing import file_damage as damage
 
 TOPIC = "t"
-#: What only the file has. The tests of lost records and of lost metadata look at these.
+#: Files whose content is nowhere else. The tests of lost records and of lost metadata look at these.
 NOT_DERIVED = ("segment", "metadata segment", "format")
 #: Damage to them is told when they are read: the others are for Apache Kafka, or say nothing that is missed.
 TOLD = (

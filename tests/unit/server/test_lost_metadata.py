@@ -210,7 +210,7 @@ def test_topics_are_made_anew_from_what_their_directories_say(tmp_path: Path) ->
 
 
 def test_one_deleted_topic_is_set_aside_still(tmp_path: Path) -> None:
-    """What the metadata do not have, though they go as far as before, is of a topic that was deleted."""
+    """Its topic was deleted: the metadata do not have it, though they go as far as before."""
     root = filled(tmp_path)
     shutil.copytree(root / "alpha-0", root / "zeta-0")
     asyncio.run(ends(root))
