@@ -15,6 +15,8 @@
 #define READ_ATTEMPTS 4 /* the log may be truncated between look-up and read */
 #define KAFKA_CODE_BASE 100000
 
+_Static_assert(PB_CLOSE_UNFINISHED == PB_LOG_UNFINISHED, "the boundary's value is the log's");
+
 static pb_broker *broker_of(pb_partition *partition)
 {
     return partition->owner;

@@ -269,8 +269,10 @@ int32_t pb_partition_lead(pb_partition *partition, int32_t leader_epoch);
 /* Take it away from clients: requests for it are answered `error` (UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR,
  * ...) or, for 0, as unknown. Waits for its write in flight. Blocking. */
 int32_t pb_partition_resign(pb_partition *partition, int32_t error);
+/* See pb_partition_close. */
+#define PB_CLOSE_UNFINISHED 2147483645
 /* End the handle. After resign, whose error those are told who have found the partition before. clean: sync, write
- * indexes, epochs and a producer snapshot. -ENOSPC and -EDQUOT: nothing that was written is lost, but the next opening
+ * indexes, epochs and a producer snapshot. PB_CLOSE_UNFINISHED: nothing that was written is lost, but the next opening
  * has to check the log; any other failure may have cost records. Blocking. */
 int32_t pb_partition_close(pb_partition *partition, int32_t clean, pb_native_failure *failure);
 /*
@@ -287,8 +289,8 @@ int32_t pb_broker_sync_log_dir(pb_broker *broker, const char *log_dir, int32_t t
  * small files nothing. -EBUSY: somebody has it open. Blocking, up to a second for each GiB and more on slow disks. */
 int32_t pb_broker_drain_file(pb_broker *broker, const char *path);
 int32_t pb_partition_configure(pb_partition *partition, const pb_partition_config *config);
-/* Whether less of the disk that these lie on is free than its reserve. Then Produce is answered KAFKA_STORAGE_ERROR, but
- * for internal topics; what followers and pb_partition_append append goes on. */
+/* Whether less of the disk that these lie on is free than its reserve. Then Produce is answered KAFKA_STORAGE_ERROR,
+ * but for internal topics; what followers and pb_partition_append append goes on. */
 void pb_partitions_set_below_reserve(pb_partition *const *partitions, int32_t count, int32_t below);
 /* After an OFFLINE event: cut the log to what was written whole, and accept appends again. Blocking. -EBUSY: other
  * upkeep of the log is under way. */

@@ -132,34 +132,33 @@ static int leave_ring(pb_log *log, pb_failure *failure)
 {
     /* The same goes for what a log that has failed still has in its ring. */
     int rc = log->failed ? 0 : pb_log_cool_held(log, NULL, failure);
-    if (log->hot != NULL && log->failed && log->starved)
-        rc = pb_ring_pool_has(log->rings, log->hot->ring)
-                 ? pb_log_fail(log, failure, -ENOSPC, "the newest batches stay in the tail ring")
-                 : pb_log_fail(log, failure, -EIO, "the newest batches found no room, and their tail ring is gone,");
+    if (log->hot != NULL && log->failed && log->starved && pb_ring_pool_has(log->rings, log->hot->ring)) {
+        (void)pb_log_fail(log, failure, -ENOSPC, "the newest batches stay in the tail ring");
+        rc = PB_LOG_UNFINISHED;
+    } else if (log->hot != NULL && log->failed && log->starved) {
+        rc = pb_log_fail(log, failure, -EIO, "the newest batches found no room, and their tail ring is gone,");
+    }
     pb_log_abandon_ring(log);
     return rc;
 }
 
-/* What was written has to find room, which the kernel had promised: any failure may have cost it. */
-static int sync_written(pb_log *log, pb_failure *failure)
-{
-    int rc = pb_log_sync(log, NULL, failure);
-    return pb_error_is_full(rc) ? pb_log_fail(log, failure, -EIO, "there was no room for what had been written") : rc;
-}
-
-/* A queued roll without a batch has made no file. Where there is no room for what is derived from the batches, the
- * next opening derives it: the rest is done all the same. */
+/* A queued roll without a batch has made no file. Whatever of this fails, the next opening makes up for it: all that
+ * can be done is done. */
 static int finish_files(pb_log *log, pb_flush_syncs syncs, pb_failure *failure)
 {
     /* Nobody needs the mark now; should it come back, it is true. */
     int rc = log->marked_offset >= 0 ? pb_log_unlink_file(log, PB_MARK_FILE) : 0;
     rc = rc == -ENOENT ? 0 : rc;
     rc = rc == 0 ? close_derived(log, syncs, failure) : pb_log_fail(log, failure, rc, "cannot remove the mark");
-    if (rc != 0 && !pb_error_is_full(rc))
-        return rc;
     const pb_segment *active = pb_log_active(log);
     int cut = log->io->ops->file_truncate(log->io, active->file, active->size_bytes);
-    return cut == 0 ? rc : pb_log_fail(log, failure, cut, "cannot cut the active segment to its length");
+    if (rc == 0 && cut != 0)
+        rc = pb_log_fail(log, failure, cut, "cannot cut the active segment to its length");
+    bool syncs_names = syncs != PB_SYNC_LATER && log->directory_dirty;
+    int synced = syncs_names ? log->io->ops->directory_sync(log->io, log->directory) : 0;
+    if (rc == 0 && synced != 0)
+        rc = pb_log_fail(log, failure, synced, "cannot sync the directory");
+    return rc == 0 ? 0 : PB_LOG_UNFINISHED;
 }
 
 int pb_log_settle(pb_log *log, pb_failure *failure)
@@ -172,7 +171,7 @@ int pb_log_settle(pb_log *log, pb_failure *failure)
     if (rc == 0 && (log->broken || log->failed))
         rc = pb_log_repair(log, NULL, failure);
     if (rc == 0 && was_hot)
-        rc = sync_written(log, failure);
+        rc = pb_log_sync(log, NULL, failure);
     if (rc == 0)
         rc = finish_files(log, PB_SYNC_LATER, failure);
     log->settled = rc == 0;
@@ -202,13 +201,8 @@ static int sync_and_close(pb_log *log, pb_failure *failure)
 {
     int rc = log->broken || log->failed ? pb_log_repair(log, NULL, failure) : 0;
     if (rc == 0)
-        rc = sync_written(log, failure);
-    if (rc == 0)
-        rc = finish_files(log, PB_SYNC_ALL, failure);
-    if ((rc != 0 && !pb_error_is_full(rc)) || !log->directory_dirty)
-        return rc;
-    int synced = log->io->ops->directory_sync(log->io, log->directory);
-    return synced == 0 ? rc : pb_log_fail(log, failure, synced, "cannot sync the directory");
+        rc = pb_log_sync(log, NULL, failure);
+    return rc == 0 ? finish_files(log, PB_SYNC_ALL, failure) : rc;
 }
 
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure)

@@ -190,10 +190,13 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
  * was synced, the log closed, and the file system synced once more. Then, or after a failure, it is good for nothing
  * but pb_log_close. Failures are those of pb_log_close. [quiet] Nothing may be pinned or queued. Blocking. */
 int pb_log_settle(pb_log *log, pb_failure *failure);
+/* See pb_log_close. */
+#define PB_LOG_UNFINISHED (INT32_MAX - 2)
 /* Flush indexes, epochs and, when `clean`, data and a producer snapshot; then free. [quiet] Nothing may be pinned or
  * queued. `clean` of one that is settled says that its file system has been synced since; nothing is synced then.
- * -ENOSPC and -EDQUOT: every batch is in its file or in the tail ring, which survives the process, but there was no
- * room to finish what the next opening can finish. Any other failure may have cost batches. */
+ * PB_LOG_UNFINISHED, with the reason in `failure`: every batch is in its file, and durable, or in the tail ring, which
+ * survives the process; what is derived from them is not, and the next opening has to check the log. Any other failure
+ * may have cost batches. */
 int pb_log_close(pb_log *log, bool clean, pb_failure *failure);
 void pb_log_configure(pb_log *log, const pb_log_config *config); /* [lock] */
 

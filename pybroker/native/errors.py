@@ -28,6 +28,11 @@ class SyncFailed(NativeError):
     """A sync failed: nobody knows what of the synced bytes is on the disk, and no later sync will tell."""
 
 
+class CloseUnfinished(NativeError):
+    """A log was closed with all that was written in its file or its tail ring, but not with all that is derived from
+    it: nothing is lost, and the next start has to check the log."""
+
+
 def describe(code: int) -> str:
     """Words for a code that came without."""
     if code == -errno.EMEDIUMTYPE:

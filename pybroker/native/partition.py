@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
 from pybroker.native.broker import NativeBroker
-from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.native.errors import CloseUnfinished, NativeError, SyncFailed
 from pybroker.values import Value
 
 if TYPE_CHECKING:
@@ -372,13 +372,14 @@ class NativePartition:
         """After `resign`: write all that a clean `close` does, but sync nothing. `sync_log_dir` of the broker, `close`
         with `clean` if that succeeded, and `sync_log_dir` again do what is missing. Blocking."""
         failure = new_failure()
-        check(lib.pb_partition_settle(self.handle, failure), failure)
+        _check_close(lib.pb_partition_settle(self.handle, failure), failure)
 
     def close(self, *, clean: bool) -> None:
-        """End the handle, after `resign`; `clean` syncs everything and writes a producer snapshot. Blocking."""
+        """End the handle, after `resign`; `clean` syncs everything and writes a producer snapshot. CloseUnfinished when
+        a failure has cost no record. Blocking."""
         failure = new_failure()
         handle, self.handle = self.handle, ffi.NULL
-        check(lib.pb_partition_close(handle, clean, failure), failure)
+        _check_close(lib.pb_partition_close(handle, clean, failure), failure)
 
     def configure(self, config: PartitionConfig) -> None:
         """Replace the settings."""
@@ -544,6 +545,15 @@ class NativePartition:
     def state(self) -> PartitionState:
         """Ends and sizes."""
         return partition_states((self,))[0]
+
+
+def _check_close(code: int, failure: Any) -> None:
+    try:
+        check(code, failure)
+    except NativeError as error:
+        if code == lib.PB_CLOSE_UNFINISHED:
+            raise CloseUnfinished(code, error.text) from None
+        raise
 
 
 def partition_states(partitions: Sequence[NativePartition]) -> list[PartitionState]:

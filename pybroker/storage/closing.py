@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from pybroker.native.broker import NativeBroker
-from pybroker.native.errors import NativeError, SyncFailed
-from pybroker.storage.full_disk import is_full
+from pybroker.native.errors import CloseUnfinished, NativeError, SyncFailed
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.partition_log import PartitionLog
 
@@ -30,8 +29,8 @@ async def close_in_order(
     broker: NativeBroker, executor: Executor, logs: Iterable[PartitionLog], resigned_error: int
 ) -> Failures:
     """Take logs away from clients, who are told `resigned_error`, and close them. Those that could not be closed in
-    order, and why: if the disk was full (`is_full`) nothing that was written is lost, else nothing is known of their
-    newest bytes."""
+    order, and why: with CloseUnfinished nothing that was written is lost, else nothing is known of their newest
+    bytes."""
     by_directory: dict[LogDirectory, list[PartitionLog]] = {}
     for log in logs:
         by_directory.setdefault(log.directory, []).append(log)
@@ -59,8 +58,9 @@ class _Closing:
             return
         await self._each(self._logs, lambda log: log.native.settle())
         settled = [log for log in self._logs if log not in self.failures]
-        # What found no room for its indexes has its records to be synced as well.
-        await self._sync([log for log in self._logs if log not in self.failures or is_full(self.failures[log])])
+        # What could not write its indexes has records to be synced as well.
+        safe = (log for log in self._logs if isinstance(self.failures.get(log), CloseUnfinished | None))
+        await self._sync(list(safe))
         await self._each(self._logs, lambda log: log.native.close(clean=log not in self.failures))
         await self._sync(settled)
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
-from pybroker.native.errors import NativeError
+from pybroker.native.errors import CloseUnfinished, NativeError
 from pybroker.native.metrics import read_stats
 from pybroker.native.partition import NativePartition, PartitionState, partition_states, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
@@ -356,7 +356,7 @@ class LogManager:
             await log.close(error=ErrorCode.KAFKA_STORAGE_ERROR, clean=False)
         except NativeError as error:
             logger.warning("%s: closing it failed: %s", log, error)
-            if not is_full(error):
+            if not isinstance(error, CloseUnfinished):
                 self._abandoned.add(log.directory)
 
     def _open(
@@ -530,7 +530,7 @@ class LogManager:
         unfinished: defaultdict[LogDirectory, list[NativeError]] = defaultdict(list)
         for log, error in (await close_in_order(self._broker, self.executor, logs, resigned_error)).items():
             failed.add(log.directory)
-            if is_full(error):
+            if isinstance(error, CloseUnfinished):
                 unfinished[log.directory].append(error)
             else:
                 logger.error("%s could not be closed in order: %s", log, error)
@@ -541,7 +541,7 @@ class LogManager:
                 placed[log.key] = (log.directory, before[log.key])
         for directory, errors in unfinished.items():
             logger.warning(
-                "%s is full: %d logs have all their records, but no room for what is derived from them, such as: %s",
+                "%s: %d logs have all their records, but not all that is derived from them. The first failure: %s",
                 directory.path,
                 len(errors),
                 errors[0],

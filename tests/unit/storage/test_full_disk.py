@@ -13,7 +13,8 @@ import pytest
 from log_setup import TOPIC_ID, Setup, setup
 from ring_files import write_ring, write_session
 
-from pybroker.native.errors import NativeError, SyncFailed
+from pybroker.native.bindings import lib
+from pybroker.native.errors import CloseUnfinished, NativeError, SyncFailed
 from pybroker.native.partition import NativePartition, Segment
 from pybroker.storage import clean_shutdown, closing, log_maintenance, tail_rings
 from pybroker.storage.full_disk import is_full
@@ -22,6 +23,7 @@ from pybroker.storage.retention import RetentionDecision
 
 FULL = NativeError(-errno.ENOSPC)
 BROKEN = NativeError(-errno.EIO)
+UNFINISHED = CloseUnfinished(lib.PB_CLOSE_UNFINISHED, "no room for an index")
 
 
 def test_only_a_lack_of_room_is_one() -> None:
@@ -43,7 +45,7 @@ def failing(call: Callable[..., None], error: NativeError, victim: NativePartiti
 
 
 @pytest.mark.parametrize("count", [2, closing.TOGETHER])
-@pytest.mark.parametrize("error", [FULL, BROKEN])
+@pytest.mark.parametrize("error", [UNFINISHED, BROKEN])
 def test_a_stop_names_what_may_be_lost_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rings: Path, count: int, error: NativeError
 ) -> None:
@@ -65,10 +67,10 @@ def test_a_stop_names_what_may_be_lost_and_no_more(
         return made.manager.at_risk
 
     at_risk = asyncio.run(run())
-    assert at_risk == ([] if error is FULL else [("t", 1)])
+    assert at_risk == ([] if error is UNFINISHED else [("t", 1)])
     assert clean_shutdown.read(tmp_path / "d") is None
     # Where nothing is lost the next start must not miss rings.
-    assert (tail_rings.RingSession.read(tmp_path / "d") is None) is (error is FULL)
+    assert (tail_rings.RingSession.read(tmp_path / "d") is None) is (error is UNFINISHED)
 
 
 def test_many_logs_whose_file_system_cannot_be_synced_are_all_at_risk(tmp_path: Path) -> None:
@@ -113,6 +115,24 @@ def test_a_damaged_ring_is_looked_for_at_the_next_start(tmp_path: Path, rings: P
     (rings / "1.ring").write_bytes(content)
     tail_rings.forget_empty(tmp_path, bytes(16))
     assert tail_rings.RingSession.read(tmp_path) is not None
+
+
+def test_a_derived_file_that_cannot_be_written_is_no_loss(tmp_path: Path) -> None:
+    """Whatever the reason; here a directory is in its place."""
+
+    async def run() -> list[tuple[str, int]]:
+        made = Setup(tmp_path, ("d",))
+        await made.manager.load()
+        log = await made.open()
+        await made.append(log)
+        (log.path / f"{0:020d}.index").mkdir()
+        await made.close()
+        made.native.stop()
+        made.native.close()
+        return made.manager.at_risk
+
+    assert asyncio.run(run()) == []
+    assert clean_shutdown.read(tmp_path / "d") is None
 
 
 # ---- deletions -----------------------------------------------------------------------------------------------------
