@@ -275,6 +275,7 @@ void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_part
             .fetched_bytes = atomic_load_explicit(&partition->fetched_bytes, memory_order_relaxed),
             .cut_offset = pb_log_cut_offset(partition->log),
             .cut_count = pb_log_truncation_count(partition->log),
+            .cut_generation = pb_log_cut_generation(partition->log),
         };
         int64_t age_ns;
         pb_partition_exposure(partition, &out[i].exposed_bytes, &age_ns);

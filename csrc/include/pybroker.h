@@ -315,6 +315,7 @@ typedef struct pb_partition_state {
     int64_t exposed_ms; /* the oldest of them has been written for this long */
     int64_t cut_offset; /* the least end it was cut to since it was opened or last cleaned; INT64_MAX: none */
     int64_t cut_count;  /* as long as it stays what it is, what was written does: no cut has begun or ended */
+    int64_t cut_generation; /* another one after each cut, across restarts too; 0: it was never cut */
 } pb_partition_state;
 /* Fill out[i] for partitions[i]. */
 void pb_partitions_state(pb_partition *const *partitions, int32_t count, pb_partition_state *out);

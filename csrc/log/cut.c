@@ -71,6 +71,8 @@ static void take_back(pb_log *log, int64_t end_offset)
     if (log->durable_end > end_offset)
         log->durable_end = end_offset;
     log->cut_count++;
+    /* Together with the ends: whoever reads them from before the cut reads the generation from before it. */
+    log->cut_generation = log->noted_generation;
     if (log->cut_offset > end_offset)
         log->cut_offset = end_offset;
     pb_leader_epochs_truncate_end(&log->epochs, end_offset);
@@ -341,15 +343,18 @@ static int begin_anew(pb_log *log, const pb_log_guard *guard, const cut_place *p
     return 0;
 }
 
-/* From now on files may be shorter than who reads them was told. A mark that is above `offset` goes: after a power cut
- * any of the segments between may be gone. */
+/* From now on files may be shorter than who reads them was told, and than recorded ends say. A mark that is above
+ * `offset` goes: after a power cut any of the segments between may be gone. */
 static int begin_cut(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_failure *failure)
 {
     pb_log_lock(guard);
     log->cut_count++;
     log->truncation_count++;
     pb_log_unlock(guard);
-    int rc = log->marked_offset > offset ? pb_log_drop_mark(log) : 0;
+    int rc = pb_log_note_cut(log, guard, offset);
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot write " PB_CUT_FILE);
+    rc = log->marked_offset > offset ? pb_log_drop_mark(log) : 0;
     return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot remove the mark");
 }
 

@@ -21,6 +21,8 @@ typedef struct directory_files {
     directory_file *files;
     uint32_t count;
     uint32_t capacity;
+    bool has_cut_note;
+    bool has_ring_note;
 } directory_files;
 
 static const char *const STATE_SUFFIX[] = {"", ".deleted", ".cleaned", ".swap"};
@@ -30,6 +32,8 @@ static int files_visit(void *context, const char *name, bool is_directory)
     directory_files *list = context;
     directory_file file = {.state = NAME_GONE};
     const char *extra;
+    list->has_cut_note = list->has_cut_note || (!is_directory && strcmp(name, PB_CUT_FILE) == 0);
+    list->has_ring_note = list->has_ring_note || (!is_directory && strcmp(name, PB_RING_FILE) == 0);
     if (!pb_segment_parse_name(name, &file.base_offset, &file.kind, &extra))
         return 0;
     /* Without its segment the log would begin later, or go on behind a hole: opening the segment fails instead. */
@@ -213,6 +217,8 @@ int pb_directory_load(pb_log *log, pb_offsets *segments, pb_offsets *snapshots, 
 {
     directory_files list = {0};
     int rc = log->io->ops->directory_list(log->io, log->directory, files_visit, &list);
+    log->has_cut_note = list.has_cut_note;
+    log->has_ring_note = list.has_ring_note;
     if (rc == 0)
         rc = files_clean(log, &list);
     if (rc == 0)

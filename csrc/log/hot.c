@@ -264,10 +264,20 @@ bool pb_log_has_ring_file(pb_log *log, const pb_log_guard *guard)
 
 /* ---- cold -> hot ---- */
 
+/* Let the ring speak of a segment. Its seal is broken meanwhile, and a note must name no ring that nobody replays. */
+static int begin_ring(pb_log *log, pb_tail_ring *ring, int64_t segment_base, int64_t position)
+{
+    int rc = pb_log_forget_ring_note(log);
+    if (rc != 0)
+        return rc;
+    pb_tail_ring_begin(ring, &log->ring_identity, segment_base, position);
+    return pb_log_note_ring(log, ring);
+}
+
 /* Point `hot` to a segment of which `size_bytes` are in its file, which has `made_bytes` of blocks. The last block,
  * when it is not full, comes into the ring. */
-static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *hot, pb_segment *segment,
-                         int64_t size_bytes, int64_t made_bytes)
+static int enter_segment(pb_log *log, const pb_log_guard *guard, pb_hot *hot, pb_segment *segment, int64_t size_bytes,
+                         int64_t made_bytes)
 {
     int64_t block = pb_block_floor(size_bytes);
     pb_log_lock(guard);
@@ -288,11 +298,12 @@ static int enter_segment(const pb_log *log, const pb_log_guard *guard, pb_hot *h
     if (rc == 0 && block < size_bytes)
         rc = pb_io_read_all(log->io, segment->file, pb_tail_ring_at(hot->ring, block), (size_t)(size_bytes - block),
                             block);
+    if (rc == 0)
+        rc = begin_ring(log, hot->ring, segment->base_offset, size_bytes);
     if (rc != 0) {
         log->io->ops->file_close(log->io, file);
         return rc;
     }
-    pb_tail_ring_begin(hot->ring, &log->ring_identity, segment->base_offset, size_bytes);
     pb_segment_retain(segment);
     hot->segment = segment;
     hot->flushed_end = size_bytes;
@@ -396,6 +407,8 @@ static void end_hot(pb_log *log, const pb_log_guard *guard)
     log->hot = NULL;
     pb_log_unlock(guard);
     PB_ASSERT(hot->segment == NULL);
+    /* Before another log gets the ring. A note that stays is removed by the next opening. */
+    (void)pb_log_forget_ring_note(log);
     pb_ring_pool_give(log->rings, hot->ring);
     free(hot);
     pb_log_drop_spare(log); /* a cold log has no use for its blocks */

@@ -59,6 +59,16 @@ static int make_directory(const pb_log *log, pb_failure *failure)
     return rc == 0 ? 0 : pb_fail(failure, rc, "cannot make the log directory %s", log->directory);
 }
 
+/* Those that lie in the directory: of the last cut, and of a ring, which has been brought in before. */
+static int take_notes(pb_log *log, pb_failure *failure)
+{
+    int rc = log->has_cut_note ? pb_log_load_cut_note(log) : 0;
+    if (rc != 0)
+        return pb_log_fail(log, failure, rc, "cannot read " PB_CUT_FILE);
+    rc = log->has_ring_note ? pb_log_forget_ring_note(log) : 0;
+    return rc == 0 ? 0 : pb_log_fail(log, failure, rc, "cannot remove " PB_RING_FILE);
+}
+
 int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *recovery, pb_failure *failure)
 {
     memset(recovery, 0, sizeof(*recovery));
@@ -76,7 +86,7 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
     log->engine_state.segment_base = -1;
     log->spare_file = -1;
     log->spare_base = -1;
-    log->cut_offset = INT64_MAX;
+    log->cut_offset = log->noted_cut = INT64_MAX;
     pb_list_init(&log->queue);
     pb_list_init(&log->in_flight);
     pb_list_init(&log->rolls);
@@ -99,6 +109,8 @@ int pb_log_open(const pb_log_options *options, pb_log **out, pb_log_recovery *re
         rc = pb_log_check_topic_id(log, options->topic_id, failure);
     if (rc == 0)
         rc = pb_log_recover(log, options, recovery, failure);
+    if (rc == 0)
+        rc = take_notes(log, failure);
     if (rc != 0) {
         log_free(log);
         return rc;
@@ -253,6 +265,11 @@ int64_t pb_log_durable_end(const pb_log *log)
 int64_t pb_log_cut_offset(const pb_log *log)
 {
     return log->cut_offset;
+}
+
+int64_t pb_log_cut_generation(const pb_log *log)
+{
+    return log->cut_generation;
 }
 
 uint32_t pb_log_truncation_count(const pb_log *log)

@@ -209,6 +209,9 @@ int64_t pb_log_durable_end(const pb_log *log);  /* [lock] */
 /* The least end it was cut to since it was opened or last cleaned: whatever was clean, what lies above has come since.
  * INT64_MAX: it was not cut. [lock] */
 int64_t pb_log_cut_offset(const pb_log *log);
+/* Another one after each cut, across restarts too; 0: it was never cut. Ends that were recorded with another one do not
+ * count where the cut went below them. [lock] */
+int64_t pb_log_cut_generation(const pb_log *log);
 /* Grows when a cut or repair ends, and a cut also when it begins: as long as it stays what it is, what was written
  * does. [lock] */
 uint32_t pb_log_cut_count(const pb_log *log);

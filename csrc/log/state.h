@@ -96,8 +96,11 @@ struct pb_log {
     int64_t appended_end;
     int64_t written_end;
     int64_t durable_end;
-    int64_t begun_offset; /* it was empty when it last began, there; 0: not since it was opened */
-    int64_t cut_offset;   /* see pb_log_cut_offset */
+    int64_t begun_offset;     /* it was empty when it last began, there; 0: not since it was opened */
+    int64_t cut_offset;       /* see pb_log_cut_offset */
+    int64_t noted_generation; /* of the note in the directory; the log's own once the cut is done */
+    int64_t cut_generation;   /* see pb_log_cut_generation */
+    int64_t noted_cut;        /* the least end it was cut to since it was opened; INT64_MAX: it was not cut */
 
     pb_link queue;     /* appends that wait for a writer */
     pb_link in_flight; /* appends of the write under way */
@@ -106,9 +109,11 @@ struct pb_log {
     bool failed;  /* a sync or a truncation failed: only opening it again tells what is on the disk */
     bool starved; /* with `failed`: the disk was full, and the ring has what the file has not */
     bool maintaining;
-    bool directory_dirty;      /* a new segment's directory entry has not been synced */
-    bool syncing;              /* a round is under way */
-    bool settled;              /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
+    bool directory_dirty; /* a new segment's directory entry has not been synced */
+    bool syncing;         /* a round is under way */
+    bool settled;         /* pb_log_settle has brought it into its files: it can be closed, and nothing else */
+    bool has_cut_note;    /* in the directory, when the log was opened */
+    bool has_ring_note;
     bool epochs_aside;         /* with `settled`: a new leader-epoch-checkpoint waits beside its place */
     uint32_t cut_count;        /* truncations, as they begin and end, and repairs: what overlaps one proves nothing */
     uint32_t truncation_count; /* of these the truncations alone: a repair leaves what was ever in a file for good */
@@ -248,6 +253,14 @@ int pb_log_unlink_file(pb_log *log, const char *name);
 int pb_log_parent(const pb_log *log, char *path);
 /* partition.metadata: compare the topic id, or write it when the file is missing. */
 int pb_log_check_topic_id(pb_log *log, const uint8_t *topic_id, pb_failure *failure);
+/* The note of the last cut, see log/cut_note.c: load it at open; write a new one, durably, before a cut to `offset`.
+ * 0 or -errno. */
+int pb_log_load_cut_note(pb_log *log);
+int pb_log_note_cut(pb_log *log, const pb_log_guard *guard, int64_t offset);
+/* The note of a hot log's ring, see log/ring_note.c. It is there only while the ring is sealed, and whenever the ring
+ * has bytes that the file has not. 0 or -errno. */
+int pb_log_note_ring(pb_log *log, const pb_tail_ring *ring);
+int pb_log_forget_ring_note(pb_log *log);
 /* Everything on disk that open needs: segments, start and ends, epochs, producers. */
 int pb_log_recover(pb_log *log, const pb_log_options *options, pb_log_recovery *report, pb_failure *failure);
 /* pb_fail with the log's directory in it: "<what> in <directory>". */
@@ -255,5 +268,7 @@ int pb_log_fail(pb_log *log, pb_failure *failure, int code, const char *what);
 
 #define PB_EPOCH_CHECKPOINT "leader-epoch-checkpoint"
 #define PB_MARK_FILE ".pybroker_mark"
+#define PB_CUT_FILE ".pybroker_cut"
+#define PB_RING_FILE ".pybroker_ring"
 
 #endif

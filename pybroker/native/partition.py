@@ -160,6 +160,8 @@ class PartitionState(NamedTuple):
     cut_offset: int = NEVER_CUT
     #: As long as it stays what it is, what was written does: no cut has begun or ended.
     cut_count: int = 0
+    #: Another one after each cut, across restarts too; 0: it was never cut.
+    cut_generation: int = 0
 
 
 class PartitionPosition(NamedTuple):
@@ -256,7 +258,7 @@ CLEAN_MAPPING: int = lib.PB_CLEAN_MAPPING
 CLEAN_REWRITING: int = lib.PB_CLEAN_REWRITING
 
 _RECOVERY = struct.Struct("<qqiiqqq10qii")
-_STATE = struct.Struct("<7qi4x7q")
+_STATE = struct.Struct("<7qi4x8q")
 _SEGMENT = struct.Struct("<7q")
 _PRODUCER = struct.Struct("<3q3i4x")
 _FOLLOWER = struct.Struct("<2i4q")

@@ -475,4 +475,75 @@ TEST(a_log_that_was_cut_while_it_was_copied_does_not_move)
     fixture_remove(directory);
 }
 
+/* What the note of the last cut says. */
+static void read_note(const fixture *f, long long *generation, long long *offset)
+{
+    size_t length;
+    char *text = (char *)file_load(f, PB_CUT_FILE, &length);
+    CHECK(text != NULL && length > 0 && length < 64);
+    char copy[64] = {0};
+    memcpy(copy, text, length);
+    free(text);
+    char *end;
+    CHECK_INT(strtoll(copy, &end, 10), 0);
+    *generation = strtoll(end, &end, 10);
+    *offset = strtoll(end, &end, 10);
+    CHECK(*end == '\n');
+}
+
+static int64_t generation_at_sync;
+
+/* Files may be cut from the moment in which the first of them goes: the note is there by then. */
+static int unlinking(pb_io *io, const char *path)
+{
+    const char *ending = strstr(path, ".log");
+    if (cut_one != NULL && ending != NULL && ending[4] == '\0') {
+        long long generation, offset;
+        read_note(cut_one, &generation, &offset);
+        CHECK(generation > 0 && offset == CUT_OFFSET);
+        CHECK_INT(pb_log_cut_generation(cut_one->log), 0);
+        generation_at_sync = generation;
+    }
+    return fixture_ops->unlink(io, path);
+}
+
+TEST(a_cut_is_noted_before_anything_goes)
+{
+    static pb_io_ops watching;
+    fixture f;
+    begin(&f);
+    CHECK(!file_exists(&f, PB_CUT_FILE));
+    CHECK_INT(pb_log_cut_generation(f.log), 0);
+    /* A repair is no cut: what was written whole stays. */
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, INT64_MAX, NULL), 0);
+    CHECK(!file_exists(&f, PB_CUT_FILE));
+    watching = *fixture_ops;
+    watching.unlink = unlinking;
+    f.io->ops = &watching;
+    generation_at_sync = 0;
+    cut_one = &f;
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET, NULL), 0);
+    cut_one = NULL;
+    f.io->ops = fixture_ops;
+    CHECK(generation_at_sync > 0);
+    /* The ends and the generation change together, once the cut is done. */
+    CHECK_INT(pb_log_cut_generation(f.log), generation_at_sync);
+    /* Each cut has a later one, over restarts too, and the note keeps the least offset since the log was opened. */
+    long long before, generation, offset;
+    read_note(&f, &before, &offset);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET - 20, NULL), 0);
+    CHECK(log_append(&f, (batch_spec){.record_count = 9, .timestamp = 1, .keyed = true}) >= 0);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET - 18, NULL), 0);
+    read_note(&f, &generation, &offset);
+    CHECK(generation > before && offset == CUT_OFFSET - 20);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    CHECK_INT(pb_log_cut_generation(f.log), generation);
+    CHECK_INT(pb_log_restart(f.log, &f.guard, 500, 500, NULL), 0);
+    read_note(&f, &before, &offset);
+    CHECK(before > generation && offset == -1);
+    CHECK_INT(pb_log_cut_generation(f.log), before);
+    fixture_free(&f);
+}
+
 CHECK_MAIN()

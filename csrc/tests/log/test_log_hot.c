@@ -181,6 +181,51 @@ TEST(a_hot_log_goes_over_to_a_file_that_was_made_ahead)
     hot_free(&h);
 }
 
+/* The ring that the note of a hot log names; NULL: there is no note. To be freed. */
+static char *noted_ring(const hot_fixture *h)
+{
+    if (!file_exists(&h->f, PB_RING_FILE))
+        return NULL;
+    size_t length;
+    char *text = (char *)file_load(&h->f, PB_RING_FILE, &length);
+    CHECK(length > 0 && text[length - 1] == '\n');
+    text[length - 1] = '\0';
+    const char *name = strrchr(text, ' ');
+    CHECK(name != NULL);
+    char *copy = strdup(name + 1);
+    free(text);
+    return copy;
+}
+
+TEST(a_note_names_the_ring_for_as_long_as_the_log_is_hot)
+{
+    hot_fixture h;
+    hot_open(&h, RING_BYTES);
+    hot_append(&h, 100);
+    CHECK(noted_ring(&h) == NULL);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    char *name = noted_ring(&h);
+    CHECK(name != NULL);
+    char path[PB_LOG_PATH_BYTES];
+    CHECK(snprintf(path, sizeof(path), "%s/%s", h.rings, name) < (int)sizeof(path));
+    CHECK_INT(access(path, F_OK), 0);
+    free(name);
+    hot_append(&h, 100);
+    CHECK_INT(pb_log_cool(h.f.log, &h.f.guard), 0);
+    CHECK(noted_ring(&h) == NULL);
+    /* One that a kill has left goes when the log has been opened with what its ring had. */
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    size_t length;
+    uint8_t *text = file_load(&h.f, PB_RING_FILE, &length);
+    fixture_close(&h.f, true);
+    CHECK(noted_ring(&h) == NULL);
+    file_store(&h.f, PB_RING_FILE, text, length);
+    free(text);
+    fixture_open(&h.f);
+    CHECK(noted_ring(&h) == NULL);
+    hot_free(&h);
+}
+
 TEST(a_batch_larger_than_the_ring_makes_the_log_cold)
 {
     static hot_fixture h;
