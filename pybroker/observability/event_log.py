@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = {
     "throttle": "a connection had to wait for buffer memory, or a client is over its quota",
     "offline": "a partition or a log dir went out of service",
     "low_space": "a log dir has less free than its reserve, or has enough again",
+    "loss": "a log has lost records since it was last open",
     "fencing": "the controllers fence or unfence this broker, or it registers with them",
     "isr": "the in-sync replicas of a partition led here changed",
 }

@@ -210,6 +210,9 @@ class ReplicaAccess:
         offset = high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        segments = log.native.segments()
+        if any(each.end_offset <= offset for each in segments[:-1]):
+            await self._logs.ends.before_deletion([(log, offset)])
         try:
             deleted_count = await log.run(log.native.delete_before, offset)
         except NativeError as error:

@@ -26,6 +26,7 @@ from pybroker.replication import log_repair, statistics
 from pybroker.replication.departures import Departures
 from pybroker.replication.follower_news import tell
 from pybroker.replication.log_repair import LogRepair
+from pybroker.replication.lost_replicas import LostReplicas
 from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica import Replica
 from pybroker.replication.replica_access import ReplicaAccess
@@ -34,6 +35,7 @@ from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import NoDescriptors, OpeningStopped, StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import Consequence, consequence
+from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
@@ -76,6 +78,7 @@ class ReplicaManager(ReplicaAccess):
         self._repair = LogRepair(logs, self._open_again, self._go_on)
         self._reopening: asyncio.TimerHandle | None = None
         self._departures = Departures()
+        self._lost = LostReplicas(node_id, logs.ends)
         logs.failures.subscribe(self)
         self._followers: list[MetadataPublisher] = []
         self._reopening_listeners: list[Callable[[list[TopicPartition]], None]] = []
@@ -290,6 +293,9 @@ class ReplicaManager(ReplicaAccess):
             if replica is None:
                 return
         if self._may_lead:
+            if not self._lost.may_be(replica, registration):
+                self._take_offline(key, replica)
+                return
             await self._roles.apply(replica, registration)
             if replica.leads or replica.follows:
                 self._offline.remove(key)
@@ -330,7 +336,7 @@ class ReplicaManager(ReplicaAccess):
                 *key,
                 "that succeeds" if passes else "the broker is started again",
                 error,
-                extra=event("offline", partition=f"{key[0]}-{key[1]}"),
+                extra=event("loss" if isinstance(error, LostRecords) else "offline", partition=f"{key[0]}-{key[1]}"),
             )
         self._offline.add(key, topic_id, is_tried_again=passes, is_new=is_new)
         if passes:

@@ -403,7 +403,9 @@ async def _assign_directory(
 
 
 def _previous_broker_epoch(logs: LogManager) -> int:
-    """Of the last life, if it came to an end in order in all log dirs."""
+    """Of the last life, if it came to an end in order in all log dirs, and no log has lost records since (KIP-966)."""
+    if logs.ends.losses.count > 0:
+        return NO_BROKER_EPOCH
     epochs = {each.previous_broker_epoch if each.clean else NO_BROKER_EPOCH for each in logs.live}
     return epochs.pop() if len(epochs) == 1 else NO_BROKER_EPOCH
 

@@ -6,7 +6,7 @@ What is left when the broker stops goes at the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -16,10 +16,14 @@ from pybroker.storage.log_directory import remove_gently
 class DirectoryRemoval:
     """`cancel` before the executor is shut down."""
 
-    def __init__(self, executor: Executor, drain: Callable[[str], None]) -> None:
-        """`drain` gives most blocks of a file back that is about to go, slowly. It blocks."""
+    def __init__(
+        self, executor: Executor, drain: Callable[[str], None], before: Callable[[Path], Awaitable[None]]
+    ) -> None:
+        """`drain` gives most blocks of a file back that is about to go, slowly. It blocks. `before` is called with each
+        directory that goes after a while."""
         self._executor = executor
         self._drain = drain
+        self._before = before
         self._waiting: set[asyncio.TimerHandle] = set()
         self._removing: set[asyncio.Task[None]] = set()
         #: One directory at a time goes: others want threads too, and the disk.
@@ -46,6 +50,7 @@ class DirectoryRemoval:
         self._waiting.add(handle)
 
     async def _in_turn(self, path: Path) -> None:
+        await self._before(path)
         async with self._turn:
             await self.now(path)
 

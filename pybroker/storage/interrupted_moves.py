@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import partition_metadata
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory, remove_tree
@@ -19,8 +17,6 @@ from pybroker.storage.offset_checkpoint import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: Ids below it stand for states of an assignment, not for dirs (KIP-858).
-_RESERVED_DIRECTORY_IDS = 100
 _DELETED_NAME = re.compile(rf"([A-Za-z0-9._-]{{1,249}})-(\d{{1,10}})\.[A-Za-z0-9_-]+{DELETED_SUFFIX}")
 
 
@@ -86,30 +82,3 @@ def _adopt_checkpoints(directories: Sequence[LogDirectory]) -> None:
                     target.adopt_checkpoints(key, source)
             except (StorageError, OSError) as error:
                 logger.warning("%s-%d is opened without the checkpoints of %s: %s", *key, source.path, error)
-
-
-def why_lost(
-    key: TopicPartition,
-    directory_id: bytes,
-    left: tuple[LogDirectory, Path] | None,
-    offline: Collection[Path],
-    directories: Sequence[LogDirectory],
-) -> str | None:
-    """Why a log that lies in none of `directories` may lie elsewhere; None: it lies nowhere. `left` is what a move has
-    left of it, `offline` are the log dirs that are not in service, `directory_id` is where the metadata have it."""
-    if offline:
-        where = ", ".join(str(path) for path in offline)
-        return f"no log dir in service has it, and it may lie in one that is not: {where}"
-    is_real = int.from_bytes(directory_id, "big") >= _RESERVED_DIRECTORY_IDS
-    if is_real and all(each.directory_id != directory_id for each in directories):
-        return (
-            f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
-            "of log.dirs is that one: mount it and start again, or delete the topic"
-        )
-    if left is not None and left[0].directory_id == directory_id and len(directories) > 1:
-        # The dir that it was to move to is in service, with another disk.
-        return (
-            "its move to another log dir was under way, and none has it: mount the disk that it was to move to and "
-            f"start again. If that is lost, {left[1]} is the log as it was then: rename it to {key[0]}-{key[1]}"
-        )
-    return None

@@ -353,6 +353,11 @@ class LogCleaner:
             log.release()
 
         try:
+            await self._manager.ends.before_cleaning(log)
+        except BaseException:
+            ended()
+            raise
+        try:
             result = await completed(asyncio.get_running_loop().run_in_executor(executor, work), ended)
         except NativeError as error:
             self._note_failure(log, error)

@@ -12,8 +12,9 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pybroker.native.errors import NativeError
 from pybroker.native.partition import PartitionState
@@ -26,6 +27,7 @@ from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
 from pybroker.storage.directory_space import DirectorySpace
 from pybroker.storage.errors import StorageError
 from pybroker.storage.gap_checkpoint import UNKNOWN, GapCheckpoint
+from pybroker.storage.log_ends import LogEnds, RecordedEnds
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.topic_ids import TopicIds, topic_id_of
 
@@ -55,6 +57,9 @@ class LogDirectory:
         self.cleaner_checkpoint = CleanerCheckpoint(path)
         self.gap_checkpoint = GapCheckpoint(path)
         self.topic_ids = TopicIds(path)
+        #: How far logs reached, and which segments they had.
+        self.ends = LogEnds(path)
+        self._open_ends: Mapping[TopicPartition, RecordedEnds] = {}
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
         #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
@@ -87,6 +92,7 @@ class LogDirectory:
         self._load_applied()
         epoch = clean_shutdown.read(self.path)
         self.clean = epoch is not None
+        self.ends.load(epoch)
         if epoch is not None:
             self.previous_broker_epoch = epoch
             # Of a life before the last one, if Apache Kafka had that.
@@ -175,6 +181,7 @@ class LogDirectory:
         self.partitions.pop(partition, None)
         self.gap_checkpoint.forget(partition)
         self.topic_ids.forget(partition)
+        self.ends.forget(partition)
         for offsets in self._not_open.values():
             offsets.pop(partition, None)
 
@@ -197,11 +204,22 @@ class LogDirectory:
             any(self._written.get(name, {}).get(partition, 0) > offset for name, offset in offsets.items())
             or self.gap_checkpoint.get(partition) > state.log_end_offset
             or (self.cleaner_checkpoint.get(partition) or 0) > state.cut_offset
+            or self._is_cut_since(partition, state)
         )
 
-    def write_checkpoints(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Write what changed since the last time. `states` are of the open partitions in this dir; of those that lie
-        here and could not be opened the file goes on saying what it did. Blocks."""
+    def _is_cut_since(self, partition: TopicPartition, state: PartitionState) -> bool:
+        """Whether the log was cut after its ends were recorded."""
+        saved = self.ends.last_saved(partition)
+        return saved is not None and saved.generation != state.cut_generation
+
+    def write_checkpoints(
+        self,
+        states: Mapping[TopicPartition, PartitionState],
+        ends: Mapping[TopicPartition, RecordedEnds] = MappingProxyType({}),
+    ) -> None:
+        """Write what changed since the last time. `states` are of the open partitions in this dir, and `ends` what is
+        to be recorded of them; of those that lie here and could not be opened the files go on saying what they did.
+        Blocks."""
         written = {
             offset_checkpoint.RECOVERY_POINT: {key: each.recovery_point for key, each in states.items()},
             offset_checkpoint.HIGH_WATERMARK: {key: each.high_watermark for key, each in states.items()},
@@ -210,17 +228,26 @@ class LogDirectory:
             },
         }
         for name, offsets in written.items():
-            self._write(name, offsets, states)
+            self._add_closed(name, offsets, states)
+        self._open_ends = ends
+        # First, so that it names the recovery points before and after them.
+        self.ends.save(ends, offset_checkpoint.content(written[offset_checkpoint.RECOVERY_POINT]))
+        for name, offsets in written.items():
+            self._write(name, offsets)
         for key, each in states.items():
             self.gap_checkpoint.cap(key, each.log_end_offset)
         self.gap_checkpoint.save()
         self.topic_ids.save()
         self.cleaner_checkpoint.lower({key: each.cut_offset for key, each in states.items()})
 
-    def _write(self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]) -> None:
+    def _add_closed(
+        self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]
+    ) -> None:
         for key, offset in list(self._not_open[name].items()):
             if key in self.partitions and key not in states:
                 offsets[key] = offset
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         if self._written.get(name) != offsets:
             offset_checkpoint.write(self.path / name, offsets)
             self._written[name] = offsets
@@ -244,11 +271,20 @@ class LogDirectory:
         gap_offset = other.gap_checkpoint.get(partition)
         if gap_offset != UNKNOWN and self.gap_checkpoint.get(partition) == UNKNOWN:
             self.gap_checkpoint.note(partition, gap_offset)
+        ends = other.ends.get(partition) if other.ends.is_ours and self.ends.is_ours else None
+        if ends is not None and self.ends.get(partition) is None:
+            self.ends.put(partition, ends)
+
+    def is_closed(self, closed: Container[TopicPartition]) -> bool:
+        """Whether all logs in here are `closed`, or those that are not were in order when the broker started."""
+        return self.clean or (self.loaded and all(key in closed for key in self.partitions))
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Everything in here is synced, and nothing of it in a tail ring: the last thing written. Blocks."""
         tail_rings.forget(self.path)
         self.gap_checkpoint.remove()
+        self.ends.save(self._open_ends, None, broker_epoch)
+        self.ends.forget_written()
         clean_shutdown.write(self.path, broker_epoch)
 
     def set_aside(self, partition: TopicPartition, path: Path, suffix: str) -> Path:

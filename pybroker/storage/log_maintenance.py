@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from operator import itemgetter
 
@@ -33,6 +34,7 @@ _UNMARKED_BYTES = 1 << 30
 #: A mark costs some syncs: less is sooner read than marked.
 _WORTH_A_MARK_BYTES = 16 << 20
 _MARK_TICK_S = 1.0
+_WRITTEN_TICK_S = 0.5
 
 
 class LogMaintenance:
@@ -66,6 +68,7 @@ class LogMaintenance:
             loop.create_task(self._flush_regularly(), name="flush"),
             loop.create_task(self._mark_regularly(), name="marks"),
             loop.create_task(self._save_gap_offsets(), name="gap offsets"),
+            loop.create_task(self._note_written_regularly(), name="written ends"),
         ]
 
     async def stop(self) -> None:
@@ -86,6 +89,22 @@ class LogMaintenance:
     async def _checkpoint(self) -> None:
         await self._manager.write_checkpoints()
 
+    async def _note_written_regularly(self) -> None:
+        """While logs are written to. It takes a hundredth of the time at most, however many logs there are."""
+        noted_bytes, tick_s = -1, _WRITTEN_TICK_S
+        while True:
+            await asyncio.sleep(tick_s)
+            written_bytes = self._manager.written_bytes
+            if written_bytes == noted_bytes:
+                continue
+            started_s = time.monotonic()
+            try:
+                await self._manager.write_written()
+            except Exception:
+                logger.exception("noting how far logs are written failed; it is tried again")
+            noted_bytes = written_bytes
+            tick_s = max(_WRITTEN_TICK_S, 100 * (time.monotonic() - started_s))
+
     async def _save_gap_offsets(self) -> None:
         """A power cut in a log's first minute is told from cleaning as well."""
         while True:
@@ -104,20 +123,28 @@ class LogMaintenance:
         """Delete what retention lets go in some logs."""
         for logs in _chunks(among):
             states = self._manager.states(logs)
-            for log in logs:
+            decisions = [
+                (log, self._decide(log, states[log.key]))
+                for log in logs
+                if not log.closing and states[log.key].size_bytes > 0
+            ]
+            due = [(log, each, each.delete_before) for log, each in decisions if each.delete_before is not None]
+            await self._manager.ends.before_deletion((log, offset) for log, _, offset in due)
+            for log, decision, _ in due:
                 # Each of them may be closed while another is seen to.
-                if not log.closing and states[log.key].size_bytes > 0:
-                    await self._retain(log, states[log.key])
+                if not log.closing:
+                    await self._delete(log, decision)
             await asyncio.sleep(0)
 
-    async def _retain(self, log: PartitionLog, state: PartitionState) -> None:
+    def _decide(self, log: PartitionLog, state: PartitionState) -> RetentionDecision:
         policy = retention_policy(log.config)
-        decision = decide(
-            log.native.segments(), policy, self._clock.wall_ms(), state.high_watermark, state.log_start_offset
-        )
+        segments = log.native.segments()
+        self._manager.ends.note_segments(log, state, segments)
+        decision = decide(segments, policy, self._clock.wall_ms(), state.high_watermark, state.log_start_offset)
         self._tell_of_future(log, decision.future_timestamp_ms)
-        if decision.delete_before is None:
-            return
+        return decision
+
+    async def _delete(self, log: PartitionLog, decision: RetentionDecision) -> None:
         try:
             deleted_count = await log.run(_delete, log.native, decision)
         except NativeError as error:

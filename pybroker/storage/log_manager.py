@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import CloseUnfinished, NativeError
 from pybroker.native.metrics import read_stats
-from pybroker.native.partition import NativePartition, PartitionState, partition_states, set_below_reserve
+from pybroker.native.partition import NativePartition, PartitionState, set_below_reserve
 from pybroker.native.refusal import NativeRefusal
 from pybroker.protocol.errors import ErrorCode
 from pybroker.storage import partition_metadata, recovery_report, tail_rings
@@ -32,11 +32,15 @@ from pybroker.storage.directory_removal import DirectoryRemoval
 from pybroker.storage.errors import DirectoryOffline, OpeningStopped, StorageError
 from pybroker.storage.full_disk import is_full
 from pybroker.storage.gap_checkpoint import UNKNOWN
-from pybroker.storage.interrupted_moves import deleted_partition, settle_moves, why_lost
+from pybroker.storage.interrupted_moves import deleted_partition, settle_moves
+from pybroker.storage.log_checkpoints import LogCheckpoints
 from pybroker.storage.log_config import partition_config
 from pybroker.storage.log_directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from pybroker.storage.log_ends import RecordedEnds
 from pybroker.storage.log_failures import Consequence, LogFailures, consequence
+from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_slots import LogSlots
+from pybroker.storage.missing_logs import left_of, why_elsewhere
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.segment_purge import SegmentPurge
@@ -56,7 +60,7 @@ class Clock(Protocol):
     def wall_ms(self) -> int: ...
 
 
-class LogManager:
+class LogManager(LogCheckpoints):
     """Life: `load`, `open` and `delete` as metadata says, `close` at the end. `logs` has every open log."""
 
     def __init__(
@@ -69,24 +73,22 @@ class LogManager:
     ) -> None:
         """`failures` knows of log dirs that are not among `directories` because they could not be used at the start."""
         assert directories
-        self.failures = failures or LogFailures()
+        thread_count = config.get_int("num.recovery.threads.per.data.dir") * len(directories)
+        executor = ThreadPoolExecutor(max(_MIN_THREADS, thread_count), thread_name_prefix="log")
+        super().__init__(directories, executor, failures or LogFailures())
         self.config = config
         self.clock = clock
-        self.directories = tuple(directories)
-        self.logs: dict[TopicPartition, PartitionLog] = {}
         self.slots = LogSlots(self.logs)
         self._broker = broker
         self._by_tag: dict[int, PartitionLog] = {}
         self._tags = itertools.count(1)
         self._log_counts = dict.fromkeys(self.directories, 0)
-        thread_count = config.get_int("num.recovery.threads.per.data.dir") * len(self.directories)
-        self.executor = ThreadPoolExecutor(max(_MIN_THREADS, thread_count), thread_name_prefix="log")
         self.purge = SegmentPurge(self.executor, clock.wall_ms, self.failures.report)
         #: What recovery has read since the start.
         self.scanned_bytes = 0
         #: Of the producers that were found in the logs as they were opened; -1: none.
         self.largest_producer_id = -1
-        self._removal = DirectoryRemoval(self.executor, broker.drain_file)
+        self._removal = DirectoryRemoval(self.executor, broker.drain_file, self._before_removal)
         #: Logs that have been open since the start: no stop in order says anything of them any more.
         self._used: set[TopicPartition] = set()
         #: After `close`: the partitions whose newest records may be lost, though they were acknowledged.
@@ -95,8 +97,6 @@ class LogManager:
         self._abandoned: set[LogDirectory] = set()
         #: Where the logs lie that could not be opened.
         self._unopened: dict[TopicPartition, LogDirectory] = {}
-        #: Whose last checkpoints could not be written.
-        self._unwritten: set[LogDirectory] = set()
         #: Renamed to be deleted before the start, and of partitions that lie nowhere.
         self._left_behind: defaultdict[TopicPartition, list[tuple[LogDirectory, Path]]] = defaultdict(list)
         #: Of those that somebody misses.
@@ -105,16 +105,9 @@ class LogManager:
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}
         #: A compacted log was opened, and its gap offset may not be on the disk.
         self.gap_noted = asyncio.Event()
-        #: The files are written by one at a time, in the order in which the states were read.
-        self._checkpointing = asyncio.Lock()
         self._stopping = False
 
     # ---- start -----------------------------------------------------------------------------------------------------
-
-    @property
-    def live(self) -> list[LogDirectory]:
-        """The log dirs that are in service."""
-        return [each for each in self.directories if each.failure is None]
 
     @property
     def written_bytes(self) -> int:
@@ -146,6 +139,9 @@ class LogManager:
                         "the other out of log.dirs"
                     )
                 places[key] = path
+                for other in self.live:
+                    if other is not directory:
+                        other.ends.forget(key)  # it has moved
             if directory.partitions and not directory.clean:
                 logger.warning(
                     "%s was not closed in order: its logs are checked from their recovery points", directory.path
@@ -223,6 +219,9 @@ class LogManager:
                     continue
                 directory.forget(key)
                 logger.warning("%s is of no topic in the metadata; it was renamed to %s", path, renamed.name)
+            for key in directory.ends.closed():
+                if not is_ours(key) and key not in self.logs and key not in self._unopened:
+                    directory.ends.forget(key)
         for key in [key for key in self._left_behind if key not in self._lost]:
             for _, path in self._left_behind.pop(key):
                 self.remove_later(path)
@@ -246,16 +245,22 @@ class LogManager:
     ) -> PartitionLog:
         """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
         are fewest. One that is not new and lies nowhere is not made while a log dir is out of service: it may lie
-        there. Of one that is replicated only what the last checkpoint calls committed is known to be. StorageError,
-        NativeError or OSError when that is impossible."""
+        there. Of one that is replicated only what the last checkpoint calls committed is known to be, and one that has
+        lost records is opened all the same. StorageError, LostRecords among them, NativeError or OSError when that is
+        impossible."""
         assert key not in self.logs
         with self.slots.opening():
-            directory, path, existed = await self._place(key, topic_id, directory_id, is_new)
+            directory, path, existed = await self._place(key, topic_id, directory_id, is_new, is_replicated)
+            if not existed:
+                await self._forget_gone(key)
             self._log_counts[directory] += 1
             tag = next(self._tags)
+            recorded = self.ends.recorded(directory, key, topic_id) if not is_new or existed else None
             try:
                 opening = partial(self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed)
-                native = await asyncio.get_running_loop().run_in_executor(self.executor, opening, is_replicated)
+                native, state = await asyncio.get_running_loop().run_in_executor(
+                    self.executor, opening, is_replicated, recorded
+                )
             except OpeningStopped:
                 self._log_counts[directory] -= 1
                 raise
@@ -264,11 +269,14 @@ class LogManager:
                 self._unopened[key] = directory
                 if isinstance(error, NativeError | OSError) and consequence(error) is Consequence.DIRECTORY:
                     self.failures.fail(directory, f"opening {path} failed: {error}")
+                if isinstance(error, LostRecords):
+                    self.ends.losses.report(error.loss, is_replicated=False)
                 raise
         self._unopened.pop(key, None)
         log = PartitionLog(key, topic_id, tag, directory, path, config, native, self.executor)
         log.marked_bytes = -native.recovery.scanned_bytes
         set_below_reserve([native], directory.space.is_low)
+        self.ends.begin(log, recorded, state)
         directory.partitions[key] = path
         directory.topic_ids.note(key, topic_id)
         directory.gap_checkpoint.note(key, native.recovery.gap_offset)
@@ -278,8 +286,8 @@ class LogManager:
         self.scanned_bytes += native.recovery.scanned_bytes
         self.largest_producer_id = max(self.largest_producer_id, native.recovery.largest_producer_id)
         if existed:
-            durable_end = 0 if self._is_clean(key, directory) else directory.recovery_point(key)
-            recovery_report.tell(path, native.recovery, native.state.log_end_offset, durable_end)
+            durable_end = 0 if recorded is not None else directory.recovery_point(key)
+            recovery_report.tell(path, native.recovery, state.log_end_offset, durable_end)
         self._used.add(key)
         return log
 
@@ -288,7 +296,7 @@ class LogManager:
         return directory.clean and key not in self._used
 
     async def _place(
-        self, key: TopicPartition, topic_id: bytes, directory_id: bytes, is_new: bool
+        self, key: TopicPartition, topic_id: bytes, directory_id: bytes, is_new: bool, is_replicated: bool
     ) -> tuple[LogDirectory, Path, bool]:
         """(log dir, directory of the partition, whether it is there already)."""
         loop = asyncio.get_running_loop()
@@ -305,26 +313,20 @@ class LogManager:
             directory.forget(key)
             logger.warning("%s is of an earlier topic of that name; it was renamed to %s", path, renamed.name)
         if not is_new:
-            left = await loop.run_in_executor(self.executor, self._left_of, key, topic_id)
+            left = await loop.run_in_executor(self.executor, left_of, self._left_behind.get(key, ()), topic_id)
             self._check_lost(key, directory_id, left)
+            gone = self.ends.find_gone(self.live, key, topic_id, is_deleted=left is not None)
+            if gone is not None:
+                if not is_replicated:
+                    raise self.ends.lost(gone[1])
+                return gone[0], gone[1].path, False
         chosen = self._choose(directory_id)
         return chosen, chosen.path / f"{key[0]}-{key[1]}", False
-
-    def _left_of(self, key: TopicPartition, topic_id: bytes) -> tuple[LogDirectory, Path] | None:
-        """A log that was renamed to be deleted, and lies nowhere else. Blocks."""
-        for directory, path in self._left_behind.get(key, ()):
-            try:
-                is_its = partition_metadata.read(path) == topic_id
-            except StorageError:
-                is_its = True
-            if is_its:
-                return directory, path
-        return None
 
     def _check_lost(self, key: TopicPartition, directory_id: bytes, left: tuple[LogDirectory, Path] | None) -> None:
         """DirectoryOffline for a log that lies nowhere and may lie in a dir that is not here: an empty one in its place
         would be served, and be in the way when that dir comes back. What is `left` of it stays then."""
-        why = why_lost(key, directory_id, left, self.failures.offline, self.directories)
+        why = why_elsewhere(key, directory_id, left, self.directories, self.failures.offline)
         if why is not None:
             self._lost.add(key)
             raise DirectoryOffline(why)
@@ -351,7 +353,9 @@ class LogManager:
             return
         self._forget(log)
         self._unopened[log.key] = log.directory
-        log.directory.remember(log.key, log.native.state)
+        state = log.native.state
+        log.directory.remember(log.key, state)
+        log.directory.ends.put(log.key, self.ends.of_failed(log, state))
         try:
             await log.close(error=ErrorCode.KAFKA_STORAGE_ERROR, clean=False)
         except NativeError as error:
@@ -370,9 +374,14 @@ class LogManager:
         tag: int,
         existed: bool,
         is_replicated: bool,
-    ) -> NativePartition:
+        recorded: RecordedEnds | None,
+    ) -> tuple[NativePartition, PartitionState]:
         if self._stopping:
             raise OpeningStopped(f"{path} was not opened: the broker stops")
+        if self.ends.check_before(key, path, recorded, is_replicated) and existed:
+            # What is left of it stays beside the log, which the other replicas bring anew.
+            directory.set_aside(key, path, STRAY_SUFFIX)
+            existed = False
         native = NativePartition(
             self._broker,
             key[0],
@@ -389,8 +398,14 @@ class LogManager:
             gap_offset=directory.gap_checkpoint.get(key) if existed else UNKNOWN,
             tag=tag,
         )
-        directory.cleaner_checkpoint.check(key, native.state.log_end_offset)
-        return native
+        state = native.state
+        directory.cleaner_checkpoint.check(key, state.log_end_offset)
+        try:
+            self.ends.check_after(key, path, recorded, state, is_replicated)
+        except LostRecords:
+            native.close(clean=False)
+            raise
+        return native, state
 
     async def delete(self, log: PartitionLog) -> None:
         """Close the log of a deleted topic, rename its directory, and remove that after file.delete.delay.ms."""
@@ -442,6 +457,12 @@ class LogManager:
         """Remove a directory that was set aside, after a while."""
         self._removal.later(path, self.config.get_int("log.segment.delete.delay.ms") if delay_ms is None else delay_ms)
 
+    async def _before_removal(self, path: Path) -> None:
+        """Before the sign that a log was deleted goes."""
+        key = deleted_partition(path.name)
+        if key is not None:
+            await self._forget_gone(key)
+
     async def remove(self, path: Path) -> None:
         """Remove a directory that was set aside, now; what is left when the broker stops goes at the next start."""
         await self._removal.now(path)
@@ -460,58 +481,6 @@ class LogManager:
 
     # ---- checkpoints and the end -----------------------------------------------------------------------------------
 
-    def states(self, logs: Iterable[PartitionLog]) -> dict[TopicPartition, PartitionState]:
-        """The states of open logs, read by one call."""
-        usable = [log for log in logs if not log.closing]
-        return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
-
-    def exposure(self) -> tuple[int, int]:
-        """What a power cut may cost now: bytes not known to be durable in all logs together, and for how many ms the
-        oldest of them has been written."""
-        states = self.states(self.logs.values()).values()
-        return sum(each.exposed_bytes for each in states), max((each.exposed_ms for each in states), default=0)
-
-    async def write_checkpoints(self) -> None:
-        """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
-        async with self._checkpointing:
-            await self._write_all_checkpoints()
-
-    async def correct_checkpoints(self, log: PartitionLog) -> None:
-        """Write them if they speak of more than a log has that is about to take records: recovery would trust what
-        comes in the place of what was cut. One write is for all logs that ask before it begins."""
-        if not log.directory.tells_more(log.key, log.native.state):
-            return
-        async with self._checkpointing:
-            if log.directory.tells_more(log.key, log.native.state):
-                await self._write_all_checkpoints()
-
-    async def _write_all_checkpoints(self) -> None:
-        states = self.states(self.logs.values())
-        await self._write_checkpoints({key: (self.logs[key].directory, state) for key, state in states.items()})
-
-    async def save_gap_offsets(self) -> None:
-        """Bring those to the disk that were noted."""
-        loop = asyncio.get_running_loop()
-        for directory in self.live:
-            try:
-                await loop.run_in_executor(self.executor, directory.gap_checkpoint.save)
-            except OSError as error:
-                self.failures.report_directory(directory, "writing its gap offsets", error)
-
-    async def _write_checkpoints(self, placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]]) -> None:
-        loop = asyncio.get_running_loop()
-        for directory in self.live:
-            if not directory.loaded:
-                continue
-            own = {key: state for key, (where, state) in placed.items() if where is directory}
-            try:
-                await loop.run_in_executor(self.executor, directory.write_checkpoints, own)
-            except OSError as error:
-                self.failures.report_directory(directory, "writing its checkpoints", error)
-                self._unwritten.add(directory)
-            else:
-                self._unwritten.discard(directory)
-
     async def close(self, broker_epoch: int, resigned_error: int) -> None:
         """Sync and close every log, write the checkpoints and, where all went well, the clean-shutdown mark.
 
@@ -523,6 +492,8 @@ class LogManager:
         self.purge.cancel()
         logs = list(self.logs.values())
         before = self.states(logs)
+        in_order = {log.key: self.ends.of_closed(log, before[log.key]) for log in logs if log.key in before}
+        ends = {log.key: self.ends.of(log, before[log.key]) for log in logs if log.key in before}
         failed: set[LogDirectory] = set()
         # Closing syncs everything, so the recovery points are the log ends; the logs are gone by then.
         synced = {key: state._replace(recovery_point=state.log_end_offset) for key, state in before.items()}
@@ -539,6 +510,7 @@ class LogManager:
             # Only what was known to be synced before.
             if log.key in before:
                 placed[log.key] = (log.directory, before[log.key])
+                in_order[log.key] = ends[log.key]
         for directory, errors in unfinished.items():
             logger.warning(
                 "%s: %d logs have all their records, but not all that is derived from them. The first failure: %s",
@@ -547,21 +519,22 @@ class LogManager:
                 errors[0],
             )
         failed.update(self._unopened.values())
-        failed.update(each for each in self.directories if not _is_closed(each, placed))
+        failed.update(each for each in self.directories if not each.is_closed(placed))
         self.logs.clear()
         self._by_tag.clear()
-        await self._finish(placed, failed, broker_epoch)
+        await self._finish(placed, in_order, failed, broker_epoch)
         self.executor.shutdown()
 
     async def _finish(
         self,
         placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]],
+        ends: dict[TopicPartition, RecordedEnds],
         failed: set[LogDirectory],
         broker_epoch: int,
     ) -> None:
         loop = asyncio.get_running_loop()
         async with self._checkpointing:
-            await self._write_checkpoints(placed)
+            await self._write_checkpoints(placed, ends)
         for directory in self.live:
             if directory in failed or directory in self._unwritten:
                 logger.warning("%s is not marked as closed in order, so the next start checks its logs", directory.path)
@@ -583,8 +556,3 @@ class LogManager:
             self.failures.report_directory(directory, "noting that it has no tail rings", error)
         except StorageError as error:
             logger.error("%s", error)
-
-
-def _is_closed(directory: LogDirectory, closed: Collection[TopicPartition]) -> bool:
-    """Whether all logs of a dir are `closed`, or those that are not were in order when the broker started."""
-    return directory.clean or (directory.loaded and all(key in closed for key in directory.partitions))

@@ -52,10 +52,15 @@ def read(path: Path) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace the file durably. Offsets must not be negative."""
+def content(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """What a file with these offsets, none of them negative, holds."""
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in offsets.items():
         assert offset >= 0, f"negative offset {offset} of {topic}-{partition}"
         lines.append(f"{topic} {partition} {offset}")
-    write_durably(path, ("\n".join(lines) + "\n").encode())
+    return ("\n".join(lines) + "\n").encode()
+
+
+def write(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace the file durably. Offsets must not be negative."""
+    write_durably(path, content(offsets))

@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar
 from pybroker.config.topic import TopicConfig
 from pybroker.native.partition import NativePartition
 from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_ends import RecordedEnds
 from pybroker.storage.offset_checkpoint import TopicPartition
 
 P = ParamSpec("P")
@@ -37,10 +38,14 @@ class PartitionLog:
         "interrupt",
         "is_switching",
         "key",
+        "lost",
         "marked_bytes",
         "native",
         "path",
+        "planned_start",
         "repaired_s",
+        "sealed",
+        "sealed_generation",
         "tag",
         "topic_id",
     )
@@ -72,6 +77,13 @@ class PartitionLog:
         self.interrupt: Callable[[], None] | None = None
         #: It is about to go on in another log dir: no long call may begin.
         self.is_switching = False
+        #: Segments that are durable and stay as they are, (base offset, size), as of a cut of this generation.
+        self.sealed: tuple[tuple[int, int], ...] = ()
+        self.sealed_generation = 0
+        #: Segments below it may go at any time.
+        self.planned_start = 0
+        #: What was recorded of a log that has lost some of it since, until other replicas have brought it back.
+        self.lost: RecordedEnds | None = None
         self._executor = executor
         self._call_count = 0
         self._idle: asyncio.Future[None] | None = None

@@ -1,5 +1,5 @@
-"""What can be saved when a ring and its log are not as their broker left them: a ring whose header is damaged, a file
-that a failing disk has given back shorter than it was written, or no ring at all.
+"""What can be saved when a ring and its log are not as their broker left them: a ring with a damaged header, or a file
+that a failing disk has given back shorter than it was written.
 
 What a ring holds has proofs of its own. The byte at a position of a segment lies in its ring at that position modulo
 the ring's size, and rings are emptied before another log gets them: so a batch that lies where the log's file ends,
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pybroker.native import crc32c
@@ -28,10 +27,6 @@ _BATCH = struct.Struct(">qiibIhi")
 _FRAME_BYTES = 12
 _CRC_END = 21
 _MAGIC = 2
-#: A hot log has blocks ahead of its end, others have hardly any.
-_AHEAD_BYTES = 256 << 10
-#: Has blocks ahead as well, for a disk that is full, and never a ring.
-_METADATA = "__cluster_metadata-0"
 
 
 class Saved(Value):
@@ -46,7 +41,7 @@ def salvage(ring: RingFile, log: Path) -> Saved:
     segment = newest_segment(log)
     if segment is None:
         return Saved(0, 0)
-    position, next_offset = _end_of(segment)
+    position, next_offset = end_of(segment)
     content = _content(ring, position)
     byte_count, end_offset = _chain(content, next_offset)
     if byte_count > 0:
@@ -66,7 +61,7 @@ def regain(ring: RingFile, log: Path, *, look: bool = False) -> int | None:
     """Bring all that follows the end of a log that is cut into it, durably, up to the ring's end; how many bytes.
     `look`: only say so. None, and nothing is changed: the ring has not all of it any more, or speaks of another log."""
     segment, newest = _segment_of(ring, log), newest_segment(log)
-    position, next_offset = (0, ring.segment_base) if newest is None else _end_of(newest)
+    position, next_offset = (0, ring.segment_base) if newest is None else end_of(newest)
     if newest != segment:
         if next_offset != ring.segment_base:
             return None
@@ -119,7 +114,7 @@ def newest_segment(log: Path) -> Path | None:
     return None if name is None else log / name
 
 
-def _end_of(segment: Path) -> tuple[int, int]:
+def end_of(segment: Path) -> tuple[int, int]:
     """(position, offset) behind the last of the intact batches from the segment's beginning on."""
     position, offset = 0, int(segment.stem)
     for row in SegmentWalk().rows(segment, offset, wanted=EVERY):
@@ -142,16 +137,3 @@ def _chain(content: bytes, next_offset: int) -> tuple[int, int]:
             break
         end, next_offset = batch_end, base_offset + last_offset_delta + 1
     return end, next_offset
-
-
-def without_ring(log_dir: Path, with_ring: Collection[Path]) -> Iterator[Path]:
-    """The logs below `log_dir` that look as if they had a ring when their broker ended, and are not in `with_ring`."""
-    for log in sorted(each for each in log_dir.iterdir() if each.is_dir() and each not in with_ring):
-        if log.name == _METADATA:
-            continue
-        segment = newest_segment(log)
-        if segment is None:
-            continue
-        status = segment.stat()
-        if status.st_blocks * 512 - status.st_size > _AHEAD_BYTES:
-            yield log

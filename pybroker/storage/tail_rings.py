@@ -27,7 +27,8 @@ from pybroker.storage.errors import StorageError, said_of
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.regular_file import read_text
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
-from pybroker.storage.ring_salvage import is_cut, regain, salvage, without_ring
+from pybroker.storage.ring_notes import RingNote, clear, mark_lost, noted_logs
+from pybroker.storage.ring_salvage import is_cut, regain, salvage
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -357,7 +358,7 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
             log_dir,
             lost,
         )
-        _tell_without_ring(log_dir, session, set())
+        _miss_rings(log_dir, session, set())
         return 0
     with locked_for_replay(session.directory):
         rings = list(left_rings(log_dir, directory_id))
@@ -368,7 +369,7 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
             if ring.directory_id == directory_id and "/" not in ring.topic and _topic_id(log) == ring.topic_id:
                 with_ring.add(log)
                 total_bytes += _save(ring, log)
-        _tell_without_ring(log_dir, session, with_ring)
+        _miss_rings(log_dir, session, with_ring)
         with contextlib.suppress(OSError):  # others have rings there
             os.rmdir(session.directory)
     forget(log_dir)
@@ -379,7 +380,7 @@ def _replay_left(log_dir: Path, left: LeftRing) -> int:
     """How many bytes came in."""
     ring = left.ring
     if left.is_empty:
-        ring.path.unlink(missing_ok=True)
+        _let_go(ring, left.log)
     elif left.log is not None:
         return _replay_one(left, left.log)
     elif left.is_deleted(log_dir):
@@ -423,12 +424,21 @@ def _replay_one(left: LeftRing, log: Path) -> int:
     except NativeError as error:
         if error.errno == errno.ESTALE:
             _tell_kept(left, error.text)
+            note = RingNote.read(log) or RingNote(ring.session_id, ring.boot_id, ring.path.name, False)
+            mark_lost(log, note)
             return 0
         raise _as_os_error(error) from error
-    ring.path.unlink(missing_ok=True)
+    _let_go(ring, log)
     if moved_bytes:
         logger.info("%s: %d bytes came in from the tail ring %s", log, moved_bytes, ring.path)
     return moved_bytes
+
+
+def _let_go(ring: RingFile, log: Path | None) -> None:
+    """The log has all of the ring. Its note goes first: without the ring it would tell of a loss."""
+    if log is not None:
+        clear(log)
+    ring.path.unlink(missing_ok=True)
 
 
 def damaged_rings(session: RingSession) -> Iterator[RingFile]:
@@ -463,14 +473,19 @@ def _save(ring: RingFile, log: Path) -> int:
     return saved.byte_count
 
 
-def _tell_without_ring(log_dir: Path, session: RingSession, with_ring: Collection[Path]) -> None:
-    for log in without_ring(log_dir, with_ring):
+def _miss_rings(log_dir: Path, session: RingSession, with_ring: Collection[Path]) -> None:
+    """Logs that had a ring when their broker ended, and whose ring is not there."""
+    if session.boot_id != boot_id():
+        return  # tmpfs does not survive the machine
+    for log, note in noted_logs(log_dir, session.session_id):
+        if log in with_ring:
+            continue
+        mark_lost(log, note)
         logger.error(
-            "%s was written through a tail ring when its broker ended, as the blocks ahead of it tell, and %s has none "
-            "of it that can be read: up to %d MiB of what was acknowledged last may be lost. Let nothing clean up "
-            "there",
+            "%s was written through the tail ring %s when its broker ended, and that is gone or cannot be read: up to "
+            "%d MiB of what was acknowledged last may be lost. Let nothing clean up there",
             log,
-            session.directory,
+            session.directory / note.ring_name,
             RING_BYTES >> 20,
         )
 

@@ -279,6 +279,11 @@ OFFLINE_REPLICAS = Metric(
     "Partitions assigned to this broker that it cannot serve.",
     kafka=_kafka(_REPLICAS, "OfflineReplicaCount"),
 )
+LOST_RECORDS = Metric(
+    "pybroker_logs_with_lost_records",
+    "gauge",
+    "Logs that this start has found to lack records which they had, until another replica has brought those back.",
+)
 UNDER_MIN_ISR = Metric(
     "pybroker_under_min_isr_partitions",
     "gauge",

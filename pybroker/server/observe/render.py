@@ -205,6 +205,7 @@ def _add_partitions(out: Exposition, snapshot: Snapshot) -> None:
     states = list(snapshot.partitions.values())
     rows = _partition_rows(tuple(snapshot.partitions))
     out.value(c.PARTITIONS, len(states))
+    out.value(c.LOST_RECORDS, snapshot.lost_count)
     out.add_rows(c.LOG_START_OFFSET, rows, [each.log_start_offset for each in states])
     out.add_rows(c.LOG_END_OFFSET, rows, [each.log_end_offset for each in states])
     out.add_rows(c.HIGH_WATERMARK, rows, [each.high_watermark for each in states])

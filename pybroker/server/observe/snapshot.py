@@ -79,6 +79,8 @@ class Snapshot:
     directories: list[DirectoryView] = field(default_factory=list)
     #: Of every open log.
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
+    #: Logs that lack records which they had.
+    lost_count: int = 0
     cluster: ClusterView | None = None
     metadata_end_offset: int = 0
     has_controller: bool = True
@@ -155,6 +157,7 @@ class Collector:
 
 def _add_logs(made: Snapshot, logs: LogManager) -> None:
     made.partitions = logs.states(logs.logs.values())
+    made.lost_count = len(logs.ends.losses.found)
     # By identity: to hash thousands of paths takes milliseconds.
     inside: dict[int, tuple[list[TopicPartition], list[Path]]] = {id(each): ([], []) for each in logs.directories}
     for key, log in logs.logs.items():

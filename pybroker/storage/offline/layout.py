@@ -17,9 +17,11 @@ from pybroker.storage import (
     epoch_checkpoint,
     format_version,
     gap_checkpoint,
+    log_ends,
     meta_properties,
     offset_checkpoint,
     partition_metadata,
+    ring_notes,
     tail_rings,
     topic_ids,
 )
@@ -45,7 +47,15 @@ _LARGEST_OFFSET = (1 << 63) - 1
 _MARK_NAME = ".pybroker_mark"
 #: Files of a log dir that no tool reads.
 _OTHERS = frozenset(
-    (LOCK, tail_rings.FILE_NAME, format_version.FILE_NAME, applied_metadata.FILE_NAME, topic_ids.FILE_NAME)
+    (
+        LOCK,
+        tail_rings.FILE_NAME,
+        format_version.FILE_NAME,
+        applied_metadata.FILE_NAME,
+        topic_ids.FILE_NAME,
+        log_ends.FILE_NAME,
+        log_ends.WRITTEN_NAME,
+    )
 )
 _REMOTE_CACHE = "remote-log-index-cache"
 
@@ -205,6 +215,8 @@ class PartitionFiles:
             self.quorum_state = entry
         elif entry.name == _MARK_NAME:
             self.mark = entry
+        elif entry.name in (log_ends.CUT_NOTE, ring_notes.FILE_NAME):
+            return
         else:
             self.unknown.append(entry)
 

@@ -45,10 +45,22 @@ class Setup:
             directories.append(LogDirectory(root / name, bytes([number + 1]) * 16))
         self.manager = LogManager(self.native, directories, self.config, self.clock)
         self.maintenance = LogMaintenance(self.manager)
+        self.is_killed = False
 
-    async def open(self, topic: str = "t", partition: int = 0, **overrides: str) -> PartitionLog:
+    async def open(
+        self,
+        topic: str = "t",
+        partition: int = 0,
+        *,
+        is_new: bool = True,
+        is_replicated: bool = False,
+        topic_id: bytes = TOPIC_ID,
+        **overrides: str,
+    ) -> PartitionLog:
         config = TopicConfig.resolve({name.replace("_", "."): each for name, each in overrides.items()}, self.config)
-        log = await self.manager.open((topic, partition), TOPIC_ID, bytes(16), 0, config)
+        log = await self.manager.open(
+            (topic, partition), topic_id, bytes(16), 0, config, is_new=is_new, is_replicated=is_replicated
+        )
         log.native.lead(0)
         return log
 
@@ -63,6 +75,13 @@ class Setup:
             await asyncio.sleep(0.001)
         raise AssertionError("the append did not finish")
 
+    async def kill(self) -> None:
+        """End as a killed broker does: what was written is in the files, and nothing says how far it goes."""
+        self.is_killed = True
+        for log in list(self.manager.logs.values()):
+            await log.close(error=NOT_LEADER, clean=False)
+        self.manager.logs.clear()
+
     async def close(self) -> None:
         await self.manager.close(broker_epoch=5, resigned_error=NOT_LEADER)
 
@@ -73,7 +92,8 @@ async def setup(root: Path, *names: str) -> AsyncIterator[Setup]:
     try:
         await made.manager.load()
         yield made
-        await made.close()
+        if not made.is_killed:
+            await made.close()
     finally:
         for log in made.manager.logs.values():
             await log.close(error=NOT_LEADER, clean=False)

@@ -25,6 +25,7 @@ from pybroker.native.partition import (
 )
 from pybroker.storage import gap_checkpoint, offset_checkpoint
 from pybroker.storage.cleaner_checkpoint import CleanerCheckpoint
+from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.log_cleaner import LogCleaner
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_failures import LogFailures
@@ -116,6 +117,7 @@ class Setup:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.failures = LogFailures()
         self.purge = SegmentPurge(self.executor, self.clock.wall_ms, self.failures.report)
+        self.ends = EndsKeeper(self.executor, asyncio.Lock(), self.failures.report_directory)
         self.rates: list[int] = []
         self.retained: list[set[str]] = []
         self.cleaner = LogCleaner(self, self.rates.append, self.retain)  # type: ignore[arg-type]  # a double

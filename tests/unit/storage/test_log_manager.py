@@ -422,9 +422,9 @@ def test_one_write_corrects_the_checkpoints_of_all_logs_that_were_cut(
             written: list[Any] = []
             write = LogDirectory.write_checkpoints
 
-            def write_checkpoints(directory: LogDirectory, states: Any) -> None:
+            def write_checkpoints(directory: LogDirectory, states: Any, ends: Any) -> None:
                 written.append(states)
-                write(directory, states)
+                write(directory, states, ends)
 
             monkeypatch.setattr(LogDirectory, "write_checkpoints", write_checkpoints)
             await asyncio.gather(*(made.manager.correct_checkpoints(log) for log in logs))

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from log_setup import TOPIC_ID, setup
-from ring_files import RING_BYTES, write_ring, write_session
+from ring_files import RING_BYTES, SESSION, write_ring, write_session
 
 from pybroker.native.errors import NativeError
-from pybroker.native.rings import read_ring, ring_stats
+from pybroker.native.rings import boot_id, read_ring, ring_stats
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage import clean_shutdown, partition_metadata, ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
+from pybroker.storage.ring_notes import RingNote
 from pybroker.storage.tail_rings import RingSession
 from pybroker.storage.topic_ids import TopicIds
 
@@ -230,16 +231,23 @@ def test_a_log_whose_ring_is_gone_is_named(
 ) -> None:
     for name, topic_id in (("t-0", TOPIC_ID), ("u-0", b"u" * 16), ("cold-0", b"c" * 16), (METADATA, b"m" * 16)):
         make_log(tmp_path, topic_id, name)
-    for name in ("t-0", "u-0", METADATA):
-        with open(segment_of(tmp_path / name), "r+b") as file:
-            keep_size(file.fileno(), 1 << 20)
+    for name in ("t-0", "u-0"):
+        RingNote(SESSION, boot_id(), "one.ring", is_lost=False).write(tmp_path / name)
+    RingNote(b"earlier session.", boot_id(), "one.ring", is_lost=False).write(tmp_path / "cold-0")
+    # As XFS and ext2 account for more than a log has, whether it ever had a ring or not.
+    with open(segment_of(tmp_path / "cold-0"), "r+b") as file:
+        keep_size(file.fileno(), 1 << 20)
     leave_ring(rings)
     write_session(tmp_path, rings if gone == "the ring" else rings / "gone")
     tail_rings.replay(tmp_path, DIRECTORY_ID)
-    assert f"{tmp_path / 'u-0'} was written through a tail ring" in caplog.text
+    assert f"{tmp_path / 'u-0'} was written through the tail ring" in caplog.text
     assert "cold-0" not in caplog.text
     assert METADATA not in caplog.text
     assert (f"{tmp_path / 't-0'} was written" in caplog.text) == (gone == "all rings")
+    notes = {name: RingNote.read(tmp_path / name) for name in ("t-0", "u-0", "cold-0")}
+    assert notes["u-0"] is not None and notes["u-0"].is_lost
+    assert (notes["t-0"] is None) == (gone == "the ring")
+    assert notes["cold-0"] is not None and not notes["cold-0"].is_lost
 
 
 def keep_size(descriptor: int, length: int) -> None:

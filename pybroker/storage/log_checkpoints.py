@@ -1,0 +1,109 @@
+"""`LogCheckpoints`: what is known of all open logs goes to the checkpoints of their log dirs. On the asyncio loop.
+
+The files are written by one at a time, in the order in which the states were read; the disk is touched on threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pybroker.native.partition import PartitionState, partition_states
+from pybroker.storage.ends_keeper import EndsKeeper
+from pybroker.storage.log_directory import LogDirectory
+from pybroker.storage.log_ends import RecordedEnds
+from pybroker.storage.log_failures import LogFailures
+from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.partition_log import PartitionLog
+
+
+class LogCheckpoints:
+    """The part of `LogManager` that writes checkpoints. `logs` has every open log."""
+
+    def __init__(
+        self, directories: Sequence[LogDirectory], executor: ThreadPoolExecutor, failures: LogFailures
+    ) -> None:
+        self.directories = tuple(directories)
+        self.executor = executor
+        self.failures = failures
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        #: Whose last checkpoints could not be written.
+        self._unwritten: set[LogDirectory] = set()
+        self._checkpointing = asyncio.Lock()
+        self.ends = EndsKeeper(executor, self._checkpointing, failures.report_directory)
+
+    @property
+    def live(self) -> list[LogDirectory]:
+        """The log dirs that are in service."""
+        return [each for each in self.directories if each.failure is None]
+
+    def states(self, logs: Iterable[PartitionLog]) -> dict[TopicPartition, PartitionState]:
+        """The states of open logs, read by one call."""
+        usable = [log for log in logs if not log.closing]
+        return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
+
+    def exposure(self) -> tuple[int, int]:
+        """What a power cut may cost now: bytes not known to be durable in all logs together, and for how many ms the
+        oldest of them has been written."""
+        states = self.states(self.logs.values()).values()
+        return sum(each.exposed_bytes for each in states), max((each.exposed_ms for each in states), default=0)
+
+    async def write_checkpoints(self) -> None:
+        """Recovery points, high watermarks and log start offsets of every dir, where they changed."""
+        async with self._checkpointing:
+            await self._write_all_checkpoints()
+
+    async def write_written(self) -> None:
+        """Note how far open logs are written, for a start after a kill. Nothing waits for a disk."""
+        async with self._checkpointing:
+            await self.ends.save_written(self.live, self.logs, self.states(self.logs.values()))
+
+    async def correct_checkpoints(self, log: PartitionLog) -> None:
+        """Write them if they speak of more than a log has that is about to take records: recovery would trust what
+        comes in the place of what was cut. One write is for all logs that ask before it begins."""
+        if not log.directory.tells_more(log.key, log.native.state):
+            return
+        async with self._checkpointing:
+            if log.directory.tells_more(log.key, log.native.state):
+                await self._write_all_checkpoints()
+
+    async def _write_all_checkpoints(self) -> None:
+        states = self.states(self.logs.values())
+        placed = {key: (self.logs[key].directory, state) for key, state in states.items()}
+        await self._write_checkpoints(placed, {key: self.ends.of(self.logs[key], each) for key, each in states.items()})
+
+    async def save_gap_offsets(self) -> None:
+        """Bring those to the disk that were noted."""
+        loop = asyncio.get_running_loop()
+        for directory in self.live:
+            try:
+                await loop.run_in_executor(self.executor, directory.gap_checkpoint.save)
+            except OSError as error:
+                self.failures.report_directory(directory, "writing its gap offsets", error)
+
+    async def _write_checkpoints(
+        self,
+        placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]],
+        ends: dict[TopicPartition, RecordedEnds],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for directory in self.live:
+            if not directory.loaded:
+                continue
+            own = {key: state for key, (where, state) in placed.items() if where is directory}
+            try:
+                await loop.run_in_executor(
+                    self.executor, directory.write_checkpoints, own, {key: ends[key] for key in own}
+                )
+            except OSError as error:
+                self.failures.report_directory(directory, "writing its checkpoints", error)
+                self._unwritten.add(directory)
+            else:
+                self._unwritten.discard(directory)
+
+    async def _forget_gone(self, key: TopicPartition) -> None:
+        """Return when no record speaks of a log that was deleted or has left this broker."""
+        if any(each.ends.speaks_of_gone(key) for each in self.live):
+            await self.write_checkpoints()
+            await self.write_written()
