@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pybroker.client.errors import ClientError
-from pybroker.doctor import addresses, clocks, files, log_dirs, machine, rings, running, settings
+from pybroker.doctor import addresses, clocks, files, log_dirs, losses, machine, rings, running, settings
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
 
-_GROUPS = (settings, addresses, log_dirs, files, rings, clocks, running, machine)
+_GROUPS = (settings, addresses, log_dirs, files, losses, rings, clocks, running, machine)
 
 _TRIES = 5
 

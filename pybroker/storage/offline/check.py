@@ -26,6 +26,7 @@ from pybroker.storage.offline.layout import (
     metadata_snapshot,
 )
 from pybroker.storage.offline.left_rings import check_left_rings
+from pybroker.storage.offline.losses import check_losses
 from pybroker.storage.offline.partition_state import PartitionContext, PartitionState
 from pybroker.storage.offline.small_files import read_whole
 from pybroker.storage.offline.text_files import OffsetEntry
@@ -95,6 +96,8 @@ def _check_log_dir(files: LogDirFiles, report: Report, deep: bool, check_metadat
         if offsets is not None:
             _check_offsets(files.path / name, name, offsets, state, report)
     _check_topic_ids(state, report)
+    with unreadable_told(files.path, report):
+        check_losses(files.path, state.partitions, state.broker_epoch, report)
     if state.properties:
         with unreadable_told(files.path, report):
             check_left_rings(files.path, report)
