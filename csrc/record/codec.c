@@ -140,7 +140,14 @@ int pb_decompress_begin(pb_codec *codec, int compression, const void *data, size
     codec->input_length = length;
     codec->finished = false;
     codec->window_length = 0;
+    codec->piece_most_bytes = SIZE_MAX;
     return ops->decompress_begin(codec, failure);
+}
+
+void pb_decompress_limit_piece(pb_codec *codec, size_t bytes)
+{
+    PB_ASSERT(codec->reading != NULL && bytes >= PB_CODEC_WINDOW_BYTES);
+    codec->piece_most_bytes = bytes;
 }
 
 /* Make room behind the first `keep` bytes of the window. */
@@ -170,6 +177,8 @@ int pb_decompress_next(pb_codec *codec, size_t keep, const uint8_t **data, size_
     while (produced == 0 && !codec->finished) {
         size_t room = 0;
         int error = codec->reading->decompress_room(codec, &room, failure);
+        if (error == 0 && room > codec->piece_most_bytes)
+            error = pb_fail(failure, -EFBIG, "%zu bytes come out of the batch at once", room);
         if (error == 0)
             error = reserve_window(codec, keep, room, failure);
         if (error == 0)

@@ -48,6 +48,10 @@ size_t pb_codec_memory_bytes(const pb_codec *codec);
 /* Start to decompress `length` bytes, which stay valid and unchanged until the last pb_decompress_next. */
 int pb_decompress_begin(pb_codec *codec, int compression, const void *data, size_t length, pb_failure *failure);
 
+/* From now on a piece that has to be unpacked whole, as a block of snappy has, may take no more than `bytes`:
+ * pb_decompress_next gives -EFBIG instead, and takes no memory for it. */
+void pb_decompress_limit_piece(pb_codec *codec, size_t bytes);
+
 /*
  * Decompress some more. The window keeps its last `keep` bytes (which the caller has not used up), moved to its front,
  * and new ones follow: `*data`, `*length` is the whole, valid until the next call. `*length == keep` means the end.

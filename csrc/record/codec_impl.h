@@ -35,6 +35,7 @@ struct pb_codec {
     size_t input_length;
     bool finished;
     bool snappy_framed;
+    size_t piece_most_bytes; /* a piece that has to be unpacked at once may not be larger */
     uint8_t *window;
     size_t window_capacity;
     size_t window_length;

@@ -8,6 +8,7 @@
  */
 #include "record/record.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -113,6 +114,9 @@ int pb_record_reader_open(pb_record_reader *reader, pb_codec *codec, const uint8
     reader->remaining_count = header->record_count;
     reader->next = records;
     reader->budget_bytes = INT64_MAX;
+    reader->whole_bytes = WHOLE_RECORD_BYTES;
+    reader->max_record_bytes = INT32_MAX;
+    reader->pass.field = PB_FIELD_NONE;
     int compression = pb_batch_compression(header);
     if (compression == PB_COMPRESSION_NONE) {
         reader->codec = NULL;
@@ -127,10 +131,23 @@ int pb_record_reader_open(pb_record_reader *reader, pb_codec *codec, const uint8
     return pb_decompress_begin(codec, compression, records, length, failure);
 }
 
+void pb_record_reader_limit(pb_record_reader *reader, int32_t max_bytes)
+{
+    PB_ASSERT(max_bytes >= 0);
+    if (reader->codec == NULL || max_bytes == 0)
+        return;
+    reader->max_record_bytes = max_bytes;
+    /* So that a record that may be refused is not among those whose length is not looked at again. */
+    if (reader->whole_bytes > (size_t)max_bytes)
+        reader->whole_bytes = (size_t)max_bytes;
+}
+
 /* Get more bytes behind those that are left. Sets `exhausted` when there are none. */
 static int refill(pb_record_reader *reader, pb_failure *failure)
 {
     PB_ASSERT(reader->codec != NULL && !reader->exhausted);
+    if (reader->budget_bytes < 0)
+        return -EAGAIN;
     size_t keep = (size_t)(reader->end - reader->next);
     const uint8_t *data = NULL;
     size_t length = 0;
@@ -139,8 +156,6 @@ static int refill(pb_record_reader *reader, pb_failure *failure)
         return error;
     reader->exhausted = length == keep;
     reader->budget_bytes -= (int64_t)(length - keep);
-    if (reader->budget_bytes < 0)
-        return pb_fail(failure, PB_INVALID_RECORD, "the batch holds too much for its compressed size");
     reader->next = data;
     reader->end = data + length;
     return 0;
@@ -157,24 +172,20 @@ static inline int want(pb_record_reader *reader, size_t wanted, pb_failure *fail
     return 0;
 }
 
-/* What is left of the body of a record that is read field by field. */
-typedef struct body_cursor {
-    pb_record_reader *reader;
-    int64_t left;
-} body_cursor;
+/* ---- records that are read field by field ---- */
 
-static int take_varlong(body_cursor *body, int max_bytes, int64_t *value, pb_failure *failure)
+static int take_varlong(pb_record_reader *reader, int max_bytes, int64_t *value, pb_failure *failure)
 {
-    pb_record_reader *reader = body->reader;
     int error = want(reader, PB_VARLONG_MAX_BYTES, failure);
     if (error != 0)
         return error;
-    const uint8_t *limit = reader->end - reader->next > body->left ? reader->next + body->left : reader->end;
+    int64_t left = reader->pass.left_bytes;
+    const uint8_t *limit = reader->end - reader->next > left ? reader->next + left : reader->end;
     uint64_t raw;
     const uint8_t *after = pb_unsigned_varlong_read(reader->next, limit, max_bytes, &raw);
     if (after == NULL)
         return malformed(failure);
-    body->left -= after - reader->next;
+    reader->pass.left_bytes -= after - reader->next;
     reader->next = after;
     if (max_bytes == PB_VARINT_MAX_BYTES)
         raw = (uint32_t)raw;
@@ -182,83 +193,139 @@ static int take_varlong(body_cursor *body, int max_bytes, int64_t *value, pb_fai
     return 0;
 }
 
-static int pass_bytes(body_cursor *body, int64_t length, pb_failure *failure)
+/* Drop what is left of the field that was begun. */
+static int drop_field(pb_record_reader *reader, pb_failure *failure)
 {
-    pb_record_reader *reader = body->reader;
-    if (length > body->left)
-        return malformed(failure);
-    body->left -= length;
-    while (length > 0) {
+    pb_record_pass *pass = &reader->pass;
+    while (pass->drop_bytes > 0) {
         int64_t here = reader->end - reader->next;
         if (here == 0) {
-            if (reader->exhausted)
-                return malformed(failure);
-            int error = refill(reader, failure);
+            int error = reader->exhausted ? malformed(failure) : refill(reader, failure);
             if (error != 0)
                 return error;
             continue;
         }
-        int64_t step = length < here ? length : here;
+        int64_t step = pass->drop_bytes < here ? pass->drop_bytes : here;
         reader->next += step;
-        length -= step;
+        pass->drop_bytes -= step;
     }
     return 0;
 }
 
-/* A length and that many bytes, which are dropped. `*length` is negative for null. */
-static int pass_field(body_cursor *body, int64_t *length, pb_failure *failure)
+/* So many bytes are to be dropped. */
+static int begin_field(pb_record_pass *pass, int64_t length, pb_failure *failure)
 {
-    int error = take_varlong(body, PB_VARINT_MAX_BYTES, length, failure);
-    return error != 0 || *length < 0 ? error : pass_bytes(body, *length, failure);
-}
-
-static int pass_headers(body_cursor *body, pb_failure *failure)
-{
-    int64_t count;
-    int error = take_varlong(body, PB_VARINT_MAX_BYTES, &count, failure);
-    if (error != 0)
-        return error;
-    if (count < 0 || count > body->left)
-        return pb_fail(failure, PB_INVALID_RECORD, "a record claims %d headers", (int)count);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t length;
-        error = pass_field(body, &length, failure);
-        if (error == 0 && length < 0)
-            error = malformed(failure);
-        if (error == 0)
-            error = pass_field(body, &length, failure);
-        if (error != 0)
-            return error;
-    }
+    if (length > pass->left_bytes)
+        return malformed(failure);
+    pass->left_bytes -= length;
+    pass->drop_bytes = length;
     return 0;
 }
 
-/* Read a record field by field; the reader stands behind its length. */
-static int pass_record(pb_record_reader *reader, int32_t body_length, pb_record_view *view, pb_failure *failure)
+/* A length and that many bytes. `*length` is negative for null. */
+static int take_length(pb_record_reader *reader, int64_t *length, pb_failure *failure)
 {
-    body_cursor body = {reader, body_length};
-    int64_t offset_delta = 0;
-    int64_t length = 0;
-    int error = pass_bytes(&body, 1, failure);
-    if (error == 0)
-        error = take_varlong(&body, PB_VARLONG_MAX_BYTES, &view->timestamp_delta, failure);
-    if (error == 0)
-        error = take_varlong(&body, PB_VARINT_MAX_BYTES, &offset_delta, failure);
-    if (error == 0)
-        error = pass_field(&body, &length, failure);
-    view->offset_delta = (int32_t)offset_delta;
-    view->has_key = length >= 0;
-    if (error == 0)
-        error = pass_field(&body, &length, failure);
-    if (error == 0)
-        error = pass_headers(&body, failure);
-    if (error != 0)
-        return error;
-    if (body.left != 0)
+    int error = take_varlong(reader, PB_VARINT_MAX_BYTES, length, failure);
+    return error != 0 || *length < 0 ? error : begin_field(&reader->pass, *length, failure);
+}
+
+static int take_header_count(pb_record_reader *reader, pb_failure *failure)
+{
+    pb_record_pass *pass = &reader->pass;
+    int error = take_varlong(reader, PB_VARINT_MAX_BYTES, &pass->header_count, failure);
+    if (error == 0 && (pass->header_count < 0 || pass->header_count > pass->left_bytes))
+        error = pb_fail(failure, PB_INVALID_RECORD, "a record claims %d headers", (int)pass->header_count);
+    return error;
+}
+
+static int end_record(const pb_record_pass *pass, pb_failure *failure)
+{
+    if (pass->left_bytes != 0)
         return pb_fail(failure, PB_INVALID_RECORD, "%lld bytes of a record are left over behind its fields",
-                       (long long)body.left);
+                       (long long)pass->left_bytes);
     return 0;
 }
+
+/* Take the next field, and find the one behind it. After -EAGAIN the field is still to be taken. */
+static int take_field(pb_record_reader *reader, pb_failure *failure)
+{
+    pb_record_pass *pass = &reader->pass;
+    pb_record_field next = pass->field + 1;
+    int64_t value = 0;
+    int error = 0;
+    switch (pass->field) {
+    case PB_FIELD_NONE:
+        PB_ASSERT(false);
+        break;
+    case PB_FIELD_ATTRIBUTES:
+        error = begin_field(pass, 1, failure);
+        break;
+    case PB_FIELD_TIMESTAMP:
+        error = take_varlong(reader, PB_VARLONG_MAX_BYTES, &pass->timestamp_delta, failure);
+        break;
+    case PB_FIELD_OFFSET:
+        error = take_varlong(reader, PB_VARINT_MAX_BYTES, &value, failure);
+        pass->offset_delta = (int32_t)value;
+        break;
+    case PB_FIELD_KEY:
+        error = take_length(reader, &value, failure);
+        pass->has_key = value >= 0;
+        break;
+    case PB_FIELD_VALUE:
+        error = take_length(reader, &value, failure);
+        break;
+    case PB_FIELD_HEADER_COUNT:
+        error = take_header_count(reader, failure);
+        next = pass->header_count > 0 ? PB_FIELD_HEADER_KEY : PB_FIELD_END;
+        break;
+    case PB_FIELD_HEADER_KEY:
+        error = take_length(reader, &value, failure);
+        if (error == 0 && value < 0)
+            error = malformed(failure);
+        break;
+    case PB_FIELD_HEADER_VALUE:
+        error = take_length(reader, &value, failure);
+        pass->header_count -= error == 0;
+        next = pass->header_count > 0 ? PB_FIELD_HEADER_KEY : PB_FIELD_END;
+        break;
+    case PB_FIELD_END:
+        error = end_record(pass, failure);
+        next = PB_FIELD_NONE;
+        break;
+    }
+    if (error == 0)
+        pass->field = next;
+    return error;
+}
+
+/* Pass over the record, which was begun, to its end. */
+static int pass_record(pb_record_reader *reader, pb_record_view *view, pb_failure *failure)
+{
+    const pb_record_pass *pass = &reader->pass;
+    int error = 0;
+    while (error == 0 && pass->field != PB_FIELD_NONE) {
+        error = drop_field(reader, failure);
+        if (error == 0)
+            error = take_field(reader, failure);
+    }
+    view->timestamp_delta = pass->timestamp_delta;
+    view->offset_delta = pass->offset_delta;
+    view->has_key = pass->has_key;
+    view->bytes = NULL;
+    view->size_bytes = pass->size_bytes;
+    return error;
+}
+
+int pb_record_reader_go_on(pb_record_reader *reader, pb_record_view *view, pb_failure *failure)
+{
+    PB_ASSERT(pb_record_reader_is_inside(reader) && reader->remaining_count > 0);
+    int error = pass_record(reader, view, failure);
+    if (error == 0)
+        reader->remaining_count--;
+    return error;
+}
+
+/* ---- the walk ---- */
 
 static int read_whole(pb_record_reader *reader, const uint8_t *body, int32_t body_length, pb_record_view *view,
                       pb_failure *failure)
@@ -291,12 +358,16 @@ int pb_record_reader_next(pb_record_reader *reader, pb_record_view *view, pb_fai
     if (body_length < LEAST_RECORD_BYTES)
         return pb_fail(failure, PB_INVALID_RECORD, "a record claims %d bytes", body_length);
     size_t size_bytes = (size_t)(body - reader->next) + (size_t)body_length;
-    if (size_bytes <= WHOLE_RECORD_BYTES) {
+    if (size_bytes <= reader->whole_bytes) {
         size_t length_bytes = (size_t)(body - reader->next);
         error = want(reader, size_bytes, failure);
         if (error != 0)
             return error;
         body = reader->next + length_bytes;
+    } else if (body_length > reader->max_record_bytes) {
+        return pb_fail(failure, PB_INVALID_RECORD,
+                       "a record has %d bytes after decompression; max.decompressed.message.bytes allows %d",
+                       body_length, reader->max_record_bytes);
     }
     if ((size_t)(reader->end - reader->next) >= size_bytes) {
         error = read_whole(reader, body, body_length, view, failure);
@@ -305,9 +376,9 @@ int pb_record_reader_next(pb_record_reader *reader, pb_record_view *view, pb_fai
                         reader->end - body);
     } else {
         reader->next = body;
-        view->bytes = NULL;
-        view->size_bytes = size_bytes;
-        error = pass_record(reader, body_length, view, failure);
+        reader->pass =
+            (pb_record_pass){.field = PB_FIELD_ATTRIBUTES, .left_bytes = body_length, .size_bytes = size_bytes};
+        error = pass_record(reader, view, failure);
     }
     if (error == 0)
         reader->remaining_count--;

@@ -1,9 +1,10 @@
 /*
- * Produce validation. Runs on a reactor with that thread's codec, before the partition's lock is taken; owns nothing.
+ * Produce validation. Runs on the caller's thread, before the partition's lock is taken; owns nothing.
  * Fails on what clients send wrong, and on memory for a codec.
  */
 #include "record/validate.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,7 +89,6 @@ typedef struct walk {
     const pb_batch_header *header;
     int64_t now_ms;
     pb_validation *validation;
-    bool timestamp_fault;
 } walk;
 
 /* True when the record is fine; otherwise `*fault` says what is wrong first. */
@@ -111,58 +111,58 @@ static inline bool check_record(const walk *w, const pb_record_view *record, int
     return pb_batch_timestamp_type(w->header) == PB_CREATE_TIME;
 }
 
-static void note_record_error(walk *w, int32_t index, pb_record_fault fault, const pb_record_view *record,
+static void note_record_error(pb_validator *v, int32_t index, pb_record_fault fault, const pb_record_view *record,
                               int64_t timestamp)
 {
-    pb_validation *validation = w->validation;
+    pb_validation *validation = v->validation;
     if (fault == PB_RECORD_FAULT_TIMESTAMP_RANGE || fault == PB_RECORD_FAULT_TIMESTAMP_TYPE)
-        w->timestamp_fault = true;
+        v->timestamp_fault = true;
     if (validation->record_error_count < PB_RECORD_ERROR_LIMIT)
         validation->record_errors[validation->record_error_count] =
             (pb_record_error){index, fault, record->offset_delta, timestamp};
     validation->record_error_count++;
 }
 
-/* Whoever is served by the same thread waits while records come out of a codec, and a megabyte may hold a terabyte of
- * zeros. What applications compress comes nowhere near this. */
+/* A megabyte may hold a terabyte of zeros. Honest batches come nowhere near this ratio. */
 static int64_t inflation_budget(const pb_batch_header *header)
 {
     enum { FLAT_BYTES = 128 << 20, RATIO = 64 };
     return FLAT_BYTES + (int64_t)header->size_bytes * RATIO;
 }
 
-static int check_records(walk *w, pb_codec *codec, const uint8_t *batch, pb_failure *failure)
+/* Look at a record that has been read. */
+static inline void take_record(pb_validator *v, const walk *w, const pb_record_view *record, int32_t index)
 {
-    pb_validation *validation = w->validation;
-    pb_record_reader reader;
-    int error = pb_record_reader_open(&reader, codec, batch, w->header, failure);
-    reader.budget_bytes = inflation_budget(w->header);
-    for (int32_t index = 0; error == 0 && pb_record_reader_has_next(&reader); index++) {
-        pb_record_view record;
-        error = pb_record_reader_next(&reader, &record, failure);
+    int64_t timestamp = pb_record_timestamp(w->header, record->timestamp_delta);
+    pb_record_fault fault;
+    if (!check_record(w, record, index, timestamp, &fault)) {
+        note_record_error(v, index, fault, record, timestamp);
+    } else if (timestamp > w->validation->max_timestamp) {
+        w->validation->max_timestamp = timestamp;
+        w->validation->max_timestamp_offset_delta = index;
+    }
+}
+
+/* Walk on over the records, to their end unless the reader pauses. */
+static int walk_records(pb_validator *v, pb_failure *failure)
+{
+    const walk w = {v->rules, &v->header, v->now_ms, v->validation};
+    pb_record_reader *reader = &v->reader;
+    pb_record_view record;
+    int32_t index = v->header.record_count - reader->remaining_count;
+    int error = 0;
+    if (pb_record_reader_is_inside(reader)) {
+        error = pb_record_reader_go_on(reader, &record, failure);
+        if (error == 0)
+            take_record(v, &w, &record, index++);
+    }
+    while (error == 0 && pb_record_reader_has_next(reader)) {
+        error = pb_record_reader_next(reader, &record, failure);
         if (error != 0)
             break;
-        int64_t timestamp = pb_record_timestamp(w->header, record.timestamp_delta);
-        pb_record_fault fault;
-        if (!check_record(w, &record, index, timestamp, &fault)) {
-            note_record_error(w, index, fault, &record, timestamp);
-        } else if (timestamp > validation->max_timestamp) {
-            validation->max_timestamp = timestamp;
-            validation->max_timestamp_offset_delta = index;
-        }
+        take_record(v, &w, &record, index++);
     }
-    if (error == 0)
-        error = pb_record_reader_finish(&reader, failure);
-    if (error != 0) {
-        /* Of a batch that cannot be read to its end Kafka names no records. */
-        validation->record_error_count = 0;
-        return error;
-    }
-    if (validation->record_error_count == 0)
-        return 0;
-    return pb_fail(failure, w->timestamp_fault ? PB_INVALID_TIMESTAMP : PB_INVALID_RECORD,
-                   "%d of the batch's %d records were refused%s", validation->record_error_count,
-                   w->header->record_count, w->timestamp_fault ? ", at least one for its timestamp" : "");
+    return error != 0 ? error : pb_record_reader_finish(reader, failure);
 }
 
 static void describe(const pb_validation_rules *rules, const pb_batch_header *header, pb_validation *validation)
@@ -181,35 +181,94 @@ static void describe(const pb_validation_rules *rules, const pb_batch_header *he
                                       rules->target_compression != validation->compression;
 }
 
-int pb_validate_produce(const pb_validation_rules *rules, int produce_version, int64_t now_ms, pb_codec *codec,
-                        uint8_t *data, size_t length, pb_validation *validation, pb_failure *failure)
+/* All records could be read: what comes of the batch? */
+static int conclude(pb_validator *v, pb_failure *failure)
 {
-    PB_ASSERT(rules->max_message_bytes >= 0);
+    pb_validation *validation = v->validation;
+    if (validation->record_error_count > 0)
+        return pb_fail(failure, v->timestamp_fault ? PB_INVALID_TIMESTAMP : PB_INVALID_RECORD,
+                       "%d of the batch's %d records were refused%s", validation->record_error_count,
+                       v->header.record_count, v->timestamp_fault ? ", at least one for its timestamp" : "");
+    if (v->reader.codec != NULL)
+        validation->unpacked_bytes = inflation_budget(&v->header) - v->left_bytes - v->reader.budget_bytes;
+    if (v->rules->timestamp_type == PB_LOG_APPEND_TIME) {
+        validation->max_timestamp = v->now_ms;
+        validation->max_timestamp_offset_delta = v->header.last_offset_delta;
+    } else {
+        pb_batch_set_max_timestamp(v->data, PB_CREATE_TIME, validation->max_timestamp);
+    }
+    return 0;
+}
+
+int pb_validate_begin(pb_validator *validator, const pb_validation_rules *rules, int produce_version, int64_t now_ms,
+                      pb_codec *codec, uint8_t *data, size_t length, size_t piece_bytes, pb_validation *validation,
+                      pb_failure *failure)
+{
+    PB_ASSERT(rules->max_message_bytes >= 0 && rules->max_record_bytes >= 0);
     validation->size_bytes = 0;
     validation->record_error_count = 0;
     validation->max_timestamp = PB_NO_TIMESTAMP;
     validation->max_timestamp_offset_delta = -1;
-    pb_batch_header header;
-    int error = check_single_batch(produce_version, data, length, &header, failure);
+    validator->rules = rules;
+    validator->data = data;
+    validator->validation = validation;
+    validator->now_ms = now_ms;
+    validator->timestamp_fault = false;
+    pb_batch_header *header = &validator->header;
+    int error = check_single_batch(produce_version, data, length, header, failure);
     if (error == 0)
-        error = check_batch_bytes(rules, data, &header, failure);
+        error = check_batch_bytes(rules, data, header, failure);
     if (error == 0)
-        error = check_header(&header, failure);
+        error = check_header(header, failure);
     if (error != 0)
         return error;
-    validation->size_bytes = header.size_bytes;
-    describe(rules, &header, validation);
-    walk w = {.rules = rules, .header = &header, .now_ms = now_ms, .validation = validation};
-    error = check_records(&w, codec, data, failure);
-    if (error != 0)
+    validation->size_bytes = header->size_bytes;
+    validation->unpacked_bytes = header->size_bytes - PB_BATCH_HEADER_BYTES;
+    describe(rules, header, validation);
+    error = pb_record_reader_open(&validator->reader, codec, data, header, failure);
+    if (error != 0 || validator->reader.codec == NULL)
         return error;
-    if (rules->timestamp_type == PB_LOG_APPEND_TIME) {
-        validation->max_timestamp = now_ms;
-        validation->max_timestamp_offset_delta = header.last_offset_delta;
-    } else {
-        pb_batch_set_max_timestamp(data, PB_CREATE_TIME, validation->max_timestamp);
-    }
+    int64_t budget_bytes = inflation_budget(header);
+    validator->left_bytes = budget_bytes;
+    validator->reader.budget_bytes = 0;
+    pb_record_reader_limit(&validator->reader, rules->max_record_bytes);
+    validator->stops_at_piece = piece_bytes < (uint64_t)budget_bytes;
+    pb_decompress_limit_piece(codec, validator->stops_at_piece ? piece_bytes : (size_t)budget_bytes);
     return 0;
+}
+
+/* A step of a compressed batch, within what it may unpack to. */
+static int unpack_step(pb_validator *v, int64_t bytes, pb_failure *failure)
+{
+    int64_t granted_bytes = bytes < v->left_bytes ? bytes : v->left_bytes;
+    v->left_bytes -= granted_bytes;
+    v->reader.budget_bytes += granted_bytes;
+    int error = walk_records(v, failure);
+    bool is_spent = v->left_bytes + v->reader.budget_bytes < 0 || (error == -EFBIG && !v->stops_at_piece);
+    if (is_spent && (error == 0 || error == -EAGAIN || error == -EFBIG))
+        return pb_fail(failure, PB_INVALID_RECORD, "the batch holds too much for its compressed size");
+    return error == -EFBIG ? -EAGAIN : error;
+}
+
+int pb_validate_step(pb_validator *validator, int64_t bytes, pb_failure *failure)
+{
+    PB_ASSERT(bytes > 0);
+    int error =
+        validator->reader.codec == NULL ? walk_records(validator, failure) : unpack_step(validator, bytes, failure);
+    if (error == 0)
+        return conclude(validator, failure);
+    if (error != -EAGAIN) /* of a batch that cannot be read to its end Kafka names no records */
+        validator->validation->record_error_count = 0;
+    return error;
+}
+
+int pb_validate_produce(const pb_validation_rules *rules, int produce_version, int64_t now_ms, pb_codec *codec,
+                        uint8_t *data, size_t length, pb_validation *validation, pb_failure *failure)
+{
+    pb_validator validator;
+    int error = pb_validate_begin(&validator, rules, produce_version, now_ms, codec, data, length, SIZE_MAX, validation,
+                                  failure);
+    return error != 0 ? error : pb_validate_step(&validator, INT64_MAX, failure);
 }
 
 void pb_record_error_text(const pb_record_error *error, const pb_validation_rules *rules, int64_t now_ms,

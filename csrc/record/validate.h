@@ -1,5 +1,5 @@
 /*
- * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka 4.3's
+ * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka 4.4's
  * produce path for clients, in its order and with its error codes.
  *
  *   exactly one batch, magic 2          INVALID_RECORD (CORRUPT_MESSAGE where its length or magic cannot be)
@@ -9,6 +9,7 @@
  *   CRC                                 CORRUPT_MESSAGE
  *   codec                               UNSUPPORTED_COMPRESSION_TYPE
  *   record count, last offset delta, control flag, sequence: INVALID_RECORD
+ *   max.decompressed.message.bytes, of each record of a compressed batch: INVALID_RECORD
  *   each record's structure, offset delta, and key where the topic is compacted: INVALID_RECORD
  *   each record's timestamp: INVALID_TIMESTAMP
  *
@@ -16,6 +17,10 @@
  * Kafka would store what no consumer can read or answer UNKNOWN_SERVER_ERROR: offset deltas have to count 0, 1, 2, ...;
  * the inside of compressed records has to fit their lengths; damaged compressed data is INVALID_RECORD; an unknown
  * codec is UNSUPPORTED_COMPRESSION_TYPE.
+ *
+ * A batch of a few kilobytes may unpack to gigabytes. Validation refuses what unpacks to more than 128 MiB and 64 times
+ * its size, and it can be done in steps: a caller that must not be held up gives a step as many bytes as it can afford,
+ * and has the rest done elsewhere.
  *
  * Runs on the caller's thread with that thread's codec; allocates only within the codec. No other pass over the records
  * is needed later: base offset and leader epoch lie outside of the CRC, and LogAppendTime is
@@ -31,6 +36,7 @@
 #include "base/error.h"
 #include "record/batch.h"
 #include "record/codec.h"
+#include "record/record.h"
 
 enum {
     PB_RECORD_ERROR_LIMIT = 64,
@@ -44,8 +50,9 @@ typedef struct pb_validation_rules {
     pb_timestamp_type timestamp_type;
     int64_t timestamp_before_max_ms;
     int64_t timestamp_after_max_ms;
-    bool compacted;         /* cleanup.policy has compact: records need keys */
-    int target_compression; /* a pb_compression, or PB_TARGET_COMPRESSION_PRODUCER */
+    bool compacted;           /* cleanup.policy has compact: records need keys */
+    int target_compression;   /* a pb_compression, or PB_TARGET_COMPRESSION_PRODUCER */
+    int32_t max_record_bytes; /* max.decompressed.message.bytes; 0: no limit */
 } pb_validation_rules;
 
 typedef enum pb_record_fault {
@@ -77,9 +84,35 @@ typedef struct pb_validation {
     bool is_transactional;
     int compression;
     bool needs_recompression;   /* compression is not the target: see recompress.h */
+    int64_t unpacked_bytes;     /* of its records */
     int32_t record_error_count; /* all of them; the first PB_RECORD_ERROR_LIMIT are listed */
     pb_record_error record_errors[PB_RECORD_ERROR_LIMIT];
 } pb_validation;
+
+/* A validation under way. Owner: the caller; it has no memory of its own, and may be forgotten at any time. */
+typedef struct pb_validator {
+    const pb_validation_rules *rules;
+    uint8_t *data;
+    pb_validation *validation;
+    pb_batch_header header;
+    int64_t now_ms;
+    int64_t left_bytes; /* may be unpacked in later steps; more is refused */
+    pb_record_reader reader;
+    bool stops_at_piece; /* what has to be unpacked at once may be too much here, and not too much at all */
+    bool timestamp_fault;
+} pb_validator;
+
+/*
+ * Begin to validate `length` bytes that a client sent for one partition. `now_ms` is the wall clock in ms since 1970;
+ * `piece_bytes`: where more than that has to be unpacked at once, a step gives -EAGAIN before it does. All that is
+ * passed in stays valid to the end, and the codec is used for nothing else. 0, or why the batch is refused, as below.
+ */
+int pb_validate_begin(pb_validator *validator, const pb_validation_rules *rules, int produce_version, int64_t now_ms,
+                      pb_codec *codec, uint8_t *data, size_t length, size_t piece_bytes, pb_validation *validation,
+                      pb_failure *failure);
+/* Unpack up to some more than `bytes`. -EAGAIN: there is more to do, in another step. Otherwise it is over: 0, or why
+ * the batch is refused. */
+int pb_validate_step(pb_validator *validator, int64_t bytes, pb_failure *failure);
 
 /*
  * Validate `length` bytes that a client sent for one partition. `now_ms` is the wall clock in ms since 1970.

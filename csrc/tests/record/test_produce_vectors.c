@@ -110,7 +110,7 @@ static int recompress(pb_codec *codec, const produce_vector *vector, const uint8
     if (error == 0) {
         CHECK(pb_batch_crc_matches(out.data, out.size_bytes));
         pb_validation again;
-        pb_validation_rules rules = {vector->max_message_bytes, PB_CREATE_TIME, INT64_MAX, INT64_MAX, false, target};
+        pb_validation_rules rules = {vector->max_message_bytes, PB_CREATE_TIME, INT64_MAX, INT64_MAX, false, target, 0};
         CHECK_INT(pb_validate_produce(&rules, 13, NOW_MS, codec, out.data, out.size_bytes, &again, NULL), 0);
         CHECK_INT(again.record_count, validation->record_count);
         CHECK_INT(again.compression, target);
@@ -165,7 +165,7 @@ TEST(every_vector_ends_as_in_kafka)
 
 TEST(record_errors_have_a_text)
 {
-    pb_validation_rules rules = {100, PB_CREATE_TIME, 1000, 2000, true, PB_TARGET_COMPRESSION_PRODUCER};
+    pb_validation_rules rules = {100, PB_CREATE_TIME, 1000, 2000, true, PB_TARGET_COMPRESSION_PRODUCER, 0};
     char text[PB_RECORD_ERROR_TEXT_BYTES];
     pb_record_error error = {3, PB_RECORD_FAULT_NO_KEY, 3, 0};
     pb_record_error_text(&error, &rules, NOW_MS, "orders", 4, text);

@@ -1,6 +1,8 @@
 /* Produce validation beyond the vectors: what it reports, its limits, and batches that try to cost much. */
 #include "record/validate.h"
 
+#include <errno.h>
+
 #include "base/kafka_error.h"
 #include "tests/record/build_batch.h"
 
@@ -145,6 +147,98 @@ TEST(what_would_keep_the_thread_busy_for_its_size_is_refused)
     CHECK_INT(validate(&RULES, codec), PB_INVALID_RECORD);
     build_zeros(codec, PB_COMPRESSION_ZSTD, 120 << 20);
     CHECK_INT(validate(&RULES, codec), 0);
+    pb_codec_destroy(codec);
+}
+
+/* Small records and ones that are passed over in pieces, with keys but for every third. */
+static void build_mixed(pb_codec *codec, int compression)
+{
+    static const int32_t sizes[] = {10, 300000, 64 * 1024, 0, 900000, 70000, 1, 131072, 20};
+    static uint8_t value[1000000];
+    uint32_t state = 1;
+    for (size_t i = 0; i < sizeof(value); i++) {
+        state = state * 1103515245 + 12345;
+        value[i] = (uint8_t)(state >> 28);
+    }
+    build_begin(&builder);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        build_record(&builder, 1000 + (int64_t)(i * 7 % 5), i % 3 == 2 ? NULL : "key", value + i, sizes[i]);
+    build_finish(&builder, codec, compression);
+}
+
+TEST(in_steps_it_finds_what_it_finds_at_once)
+{
+    pb_codec *codec = make_codec();
+    for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++)
+        for (int compacted = 0; compacted < 2; compacted++) {
+            static pb_validation at_once;
+            pb_validation_rules rules = RULES;
+            rules.compacted = compacted == 1;
+            build_mixed(codec, compression);
+            int expected = validate(&rules, codec);
+            CHECK_INT(expected, compacted == 1 ? PB_INVALID_RECORD : 0);
+            at_once = validation;
+            static const int64_t steps[] = {1, 100000, 1 << 20};
+            for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+                pb_validator validator;
+                int count = 1;
+                CHECK_INT(pb_validate_begin(&validator, &rules, 13, 2000000, codec, builder.batch, builder.batch_length,
+                                            SIZE_MAX, &validation, NULL),
+                          0);
+                int result;
+                while ((result = pb_validate_step(&validator, steps[i], NULL)) == -EAGAIN)
+                    count++;
+                CHECK_INT(result, expected);
+                CHECK(compression == PB_COMPRESSION_NONE ? count == 1 : count > 1);
+                CHECK_INT(validation.max_timestamp, at_once.max_timestamp);
+                CHECK_INT(validation.max_timestamp_offset_delta, at_once.max_timestamp_offset_delta);
+                CHECK_INT(validation.record_error_count, at_once.record_error_count);
+                CHECK_INT(validation.unpacked_bytes, at_once.unpacked_bytes);
+                for (int e = 0; e < at_once.record_error_count; e++)
+                    CHECK_INT(validation.record_errors[e].record_index, at_once.record_errors[e].record_index);
+            }
+            if (expected == 0)
+                CHECK_INT(validation.unpacked_bytes, builder.records_length);
+        }
+    pb_codec_destroy(codec);
+}
+
+TEST(a_step_ends_inside_a_record_and_after_no_more_than_it_was_given)
+{
+    pb_codec *codec = make_codec();
+    pb_validator validator;
+    build_zeros(codec, PB_COMPRESSION_GZIP, 64 << 20);
+    CHECK_INT(pb_validate_begin(&validator, &RULES, 13, 2000000, codec, builder.batch, builder.batch_length, SIZE_MAX,
+                                &validation, NULL),
+              0);
+    int count = 1;
+    for (; pb_validate_step(&validator, 1 << 20, NULL) == -EAGAIN; count++) {
+        CHECK(pb_record_reader_is_inside(&validator.reader));
+        CHECK(validator.reader.budget_bytes > -(1 << 20));
+    }
+    CHECK(count >= 60 && count <= 65);
+    pb_codec_destroy(codec);
+}
+
+TEST(a_compressed_record_is_limited_by_its_body)
+{
+    enum { VALUE_BYTES = 100000, BODY_BYTES = VALUE_BYTES + 11 };
+    pb_codec *codec = make_codec();
+    static uint8_t value[VALUE_BYTES];
+    for (int compression = 0; compression < PB_COMPRESSION_COUNT; compression++) {
+        build_begin(&builder);
+        build_record(&builder, 1000, "key", "value", 5);
+        build_record(&builder, 1000, "key", value, VALUE_BYTES);
+        build_finish(&builder, codec, compression);
+        static const int32_t limits[] = {0, INT32_MAX, BODY_BYTES, BODY_BYTES - 1, 200, 13, 12, 1};
+        static const bool fits[] = {true, true, true, false, false, false, false, false};
+        for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+            pb_validation_rules rules = RULES;
+            rules.max_record_bytes = limits[i];
+            int expected = fits[i] || compression == PB_COMPRESSION_NONE ? 0 : PB_INVALID_RECORD;
+            CHECK_INT(validate(&rules, codec), expected);
+        }
+    }
     pb_codec_destroy(codec);
 }
 
