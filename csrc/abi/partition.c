@@ -57,6 +57,7 @@ static pb_log_config log_config(const pb_partition_config *config)
         .reserve_bytes = config->reserve_bytes,
         .preallocate = config->preallocate != 0,
         .compact = config->compact != 0,
+        .max_record_bytes = config->max_decompressed_message_bytes,
     };
 }
 
@@ -79,6 +80,7 @@ static pb_partition_rules rules_of(const pb_partition_config *config)
                        .timestamp_before_max_ms = config->timestamp_before_max_ms,
                        .timestamp_after_max_ms = config->timestamp_after_max_ms,
                        .compacted = config->compact != 0,
+                       .max_record_bytes = config->max_decompressed_message_bytes,
                        .target_compression =
                            config->compression < 0 ? PB_TARGET_COMPRESSION_PRODUCER : config->compression},
         .compression_level = config->compression_level,

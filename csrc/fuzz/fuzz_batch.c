@@ -27,8 +27,8 @@ static void walk_batches(pb_codec *codec, const uint8_t *data, size_t length)
         if (header.magic != PB_BATCH_MAGIC)
             continue;
         pb_record_position found;
-        pb_batch_find_timestamp(codec, batch, &header, header.max_timestamp, header.base_offset, &found, NULL);
-        pb_batch_find_max_timestamp(codec, batch, &header, &found, NULL);
+        pb_batch_find_timestamp(codec, batch, &header, 0, header.max_timestamp, header.base_offset, &found, NULL);
+        pb_batch_find_max_timestamp(codec, batch, &header, 0, &found, NULL);
         pb_record_reader reader;
         int error = pb_record_reader_open(&reader, codec, batch, &header, NULL);
         for (int i = 0; error == 0 && i < 10000 && pb_record_reader_has_next(&reader); i++) {

@@ -207,11 +207,13 @@ typedef struct pb_partition_config {
     int32_t compression_level; /* the codec's; INT32_MIN = its default */
     int32_t compact;           /* cleanup.policy has compact */
     int32_t preallocate;
-    int32_t internal;           /* clients may not produce to it */
-    int32_t transactional;      /* pb_transactional */
-    int32_t durability;         /* pb_durability */
-    int32_t leader_throttled;   /* this broker is one of leader.replication.throttled.replicas, */
-    int32_t follower_throttled; /* of follower.replication.throttled.replicas */
+    int32_t internal;                       /* clients may not produce to it */
+    int32_t transactional;                  /* pb_transactional */
+    int32_t durability;                     /* pb_durability */
+    int32_t leader_throttled;               /* this broker is one of leader.replication.throttled.replicas, */
+    int32_t follower_throttled;             /* of follower.replication.throttled.replicas */
+    int32_t max_decompressed_message_bytes; /* of one record of a compressed batch; 0: no limit */
+    int32_t reserved;
 } pb_partition_config;
 
 /* What pb_partition_open is told. */

@@ -193,7 +193,7 @@ static int map_batch(cleaning *c, const uint8_t *batch, const pb_batch_header *h
     expected_keys keys = {.count = 0};
     const uint8_t *at;
     size_t length;
-    int rc = pb_clean_records(c->filter.codec, &c->filter.records, batch, header, &at, &length, c->failure);
+    int rc = pb_clean_records(&c->filter, batch, header, &at, &length, c->failure);
     if (rc != 0)
         return rc;
     const uint8_t *end = at + length;
@@ -504,6 +504,7 @@ static int prepare(cleaning *c)
     c->filter.upper_offset = c->upper_offset;
     c->filter.now_ms = c->settings->now_ms;
     c->filter.delete_retention_ms = c->settings->delete_retention_ms;
+    c->filter.max_record_bytes = c->config.max_record_bytes;
     c->packer.how = (pb_clean_codec){c->settings->compression, c->settings->level};
     return 0;
 }

@@ -73,7 +73,25 @@ const uint8_t *pb_clean_record_parse(const uint8_t *at, const uint8_t *end, pb_c
     return behind;
 }
 
-int pb_clean_records(pb_codec *codec, pb_clean_bytes *memory, const uint8_t *batch, const pb_batch_header *header,
+/* Records of a compressed batch are no longer than max.decompressed.message.bytes allows. Damaged
+ * records are found by the callers. */
+static int check_lengths(const uint8_t *at, const uint8_t *end, int32_t max_record_bytes, pb_failure *failure)
+{
+    while (at < end) {
+        int32_t length;
+        at = pb_varint_read(at, end, &length);
+        if (at != NULL && length > max_record_bytes)
+            return pb_fail(failure, PB_INVALID_RECORD,
+                           "a record has %d bytes after decompression; max.decompressed.message.bytes allows %d",
+                           length, max_record_bytes);
+        if (at == NULL || length < 1 || length > end - at)
+            return 0;
+        at += length;
+    }
+    return 0;
+}
+
+int pb_clean_records(pb_clean_filter *filter, const uint8_t *batch, const pb_batch_header *header,
                      const uint8_t **records, size_t *length, pb_failure *failure)
 {
     *records = batch + PB_BATCH_HEADER_BYTES;
@@ -82,9 +100,12 @@ int pb_clean_records(pb_codec *codec, pb_clean_bytes *memory, const uint8_t *bat
         return pb_fail(failure, PB_INVALID_RECORD, "the batch claims %d records", header->record_count);
     if (pb_batch_compression(header) == PB_COMPRESSION_NONE || header->record_count == 0)
         return 0;
-    int rc = pb_decompress_all(codec, pb_batch_compression(header), *records, *length, PB_CLEAN_RECORDS_MAX_BYTES,
-                               &memory->data, &memory->capacity, length, failure);
-    *records = memory->data;
+    int rc =
+        pb_decompress_all(filter->codec, pb_batch_compression(header), *records, *length, PB_CLEAN_RECORDS_MAX_BYTES,
+                          &filter->records.data, &filter->records.capacity, length, failure);
+    *records = filter->records.data;
+    if (rc == 0 && filter->max_record_bytes > 0 && filter->max_record_bytes < PB_CLEAN_RECORDS_MAX_BYTES)
+        rc = check_lengths(*records, *records + *length, filter->max_record_bytes, failure);
     if (rc == -ENOSPC)
         rc = pb_fail(failure, -EFBIG, "the batch has more than %d bytes of records", PB_CLEAN_RECORDS_MAX_BYTES);
     return rc;
@@ -257,7 +278,7 @@ static int filter_records(pb_clean_filter *filter, const uint8_t *batch, const p
     const uint8_t *records;
     size_t length;
     selection selected;
-    int rc = pb_clean_records(filter->codec, &filter->records, batch, header, &records, &length, failure);
+    int rc = pb_clean_records(filter, batch, header, &records, &length, failure);
     if (rc == 0)
         rc = select_records(filter, header, records, length, &selected, failure);
     if (rc != 0)

@@ -60,6 +60,7 @@ typedef struct pb_clean_filter {
     int64_t upper_offset; /* nothing at or above may be cleaned */
     int64_t now_ms;
     int64_t delete_retention_ms;
+    int32_t max_record_bytes; /* a longer record of a compressed batch is INVALID_RECORD; 0: no limit */
     pb_codec *codec;
     /* Counted. */
     int64_t read_records;
@@ -91,8 +92,8 @@ int pb_clean_reserve(pb_clean_bytes *bytes, size_t wanted);
 
 /* The record at `at`; NULL when its lengths do not fit, else the place behind it. */
 const uint8_t *pb_clean_record_parse(const uint8_t *at, const uint8_t *end, pb_clean_record *record);
-/* The batch's records, decompressed into `memory` where they have to be. */
-int pb_clean_records(pb_codec *codec, pb_clean_bytes *memory, const uint8_t *batch, const pb_batch_header *header,
+/* The batch's records, decompressed into the filter's memory where they have to be. */
+int pb_clean_records(pb_clean_filter *filter, const uint8_t *batch, const pb_batch_header *header,
                      const uint8_t **records, size_t *length, pb_failure *failure);
 
 #endif

@@ -43,6 +43,7 @@ typedef struct pb_log_config {
     int64_t flush_messages; /* records between syncs; INT64_MAX = leave it to the operating system */
     int64_t flush_ms;
     int64_t reserve_bytes; /* of the disk: blocks taken ahead of need leave so much of it free */
+    int32_t max_record_bytes; /* of a compressed batch; longer records are not looked into. 0: no limit */
     bool preallocate;
     bool compact; /* cleaning may leave gaps between batches */
 } pb_log_config;

@@ -34,6 +34,7 @@ typedef struct segment_view {
     int64_t largest_timestamp_offset;
     uint32_t time_flushed;
     uint32_t offset_flushed;
+    int32_t max_record_bytes;
     bool last;
     bool time_pending_found;
     pb_time_entry time_entry;
@@ -81,6 +82,7 @@ static segment_view view_of(pb_log *log, uint32_t index)
         .largest_timestamp_offset = segment->largest_timestamp_offset,
         .time_flushed = segment->time_index.flushed_count,
         .offset_flushed = segment->offset_index.flushed_count,
+        .max_record_bytes = log->config.max_record_bytes,
     };
 }
 
@@ -156,8 +158,8 @@ static int search_segment(pb_log *log, const pb_log_guard *guard, segment_view *
             pb_record_position record;
             rc = probe_load(&probe, view->segment, file, position, &header);
             if (rc == 0)
-                rc = pb_batch_find_timestamp(probe.codec, probe.bytes, &header, timestamp_ms, view->start_offset,
-                                             &record, NULL);
+                rc = pb_batch_find_timestamp(probe.codec, probe.bytes, &header, view->max_record_bytes, timestamp_ms,
+                                             view->start_offset, &record, NULL);
             if (rc == 0 && record.found)
                 *out = (pb_log_position){record.offset, record.timestamp, header.partition_leader_epoch};
         }
@@ -232,7 +234,7 @@ static int search_largest(pb_log *log, const pb_log_guard *guard, const segment_
         pb_record_position record = {0};
         rc = header.magic == PB_BATCH_MAGIC ? probe_load(&probe, view->segment, file, position, &header) : 0;
         if (rc == 0 && header.magic == PB_BATCH_MAGIC)
-            rc = pb_batch_find_max_timestamp(probe.codec, probe.bytes, &header, &record, NULL);
+            rc = pb_batch_find_max_timestamp(probe.codec, probe.bytes, &header, view->max_record_bytes, &record, NULL);
         if (rc == 0 && record.found)
             *out = (pb_log_position){record.offset, record.timestamp, header.partition_leader_epoch};
         break;

@@ -173,7 +173,7 @@ static void run_batch_find_timestamp(uint64_t calls)
     pb_record_position position;
     PERF_MUST(pb_batch_parse(batch, batch_length, &header) == 0);
     for (uint64_t i = 0; i < calls; i++) {
-        PERF_MUST(pb_batch_find_timestamp(codec, batch, &header, 1000 + SMALL_RECORDS / 2, 0, &position, NULL) == 0);
+        PERF_MUST(pb_batch_find_timestamp(codec, batch, &header, 0, 1000 + SMALL_RECORDS / 2, 0, &position, NULL) == 0);
         PERF_MUST(position.found);
     }
 }

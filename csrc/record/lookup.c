@@ -3,14 +3,17 @@
 
 #include "record/record.h"
 
-int pb_batch_find_timestamp(pb_codec *codec, const uint8_t *batch, const pb_batch_header *header, int64_t timestamp,
-                            int64_t start_offset, pb_record_position *position, pb_failure *failure)
+int pb_batch_find_timestamp(pb_codec *codec, const uint8_t *batch, const pb_batch_header *header,
+                            int32_t max_record_bytes, int64_t timestamp, int64_t start_offset,
+                            pb_record_position *position, pb_failure *failure)
 {
     *position = (pb_record_position){false, -1, PB_NO_TIMESTAMP};
     if (header->max_timestamp < timestamp || pb_batch_last_offset(header) < start_offset)
         return 0;
     pb_record_reader reader;
     int error = pb_record_reader_open(&reader, codec, batch, header, failure);
+    if (error == 0)
+        pb_record_reader_limit(&reader, max_record_bytes);
     while (error == 0 && pb_record_reader_has_next(&reader)) {
         pb_record_view record;
         error = pb_record_reader_next(&reader, &record, failure);
@@ -27,7 +30,7 @@ int pb_batch_find_timestamp(pb_codec *codec, const uint8_t *batch, const pb_batc
 }
 
 int pb_batch_find_max_timestamp(pb_codec *codec, const uint8_t *batch, const pb_batch_header *header,
-                                pb_record_position *position, pb_failure *failure)
+                                int32_t max_record_bytes, pb_record_position *position, pb_failure *failure)
 {
     *position = (pb_record_position){false, -1, PB_NO_TIMESTAMP};
     if (header->max_timestamp == PB_NO_TIMESTAMP || header->record_count <= 0)
@@ -38,6 +41,8 @@ int pb_batch_find_max_timestamp(pb_codec *codec, const uint8_t *batch, const pb_
     }
     pb_record_reader reader;
     int error = pb_record_reader_open(&reader, codec, batch, header, failure);
+    if (error == 0)
+        pb_record_reader_limit(&reader, max_record_bytes);
     while (error == 0 && pb_record_reader_has_next(&reader)) {
         pb_record_view record;
         error = pb_record_reader_next(&reader, &record, failure);

@@ -69,6 +69,8 @@ class PartitionConfig(Value):
     """This broker is one of `follower.replication.throttled.replicas`."""
     reserve_bytes: int = 0
     """Blocks that are taken ahead of need leave so much of the disk free."""
+    max_decompressed_message_bytes: int = 0
+    """The limit of one record of a compressed batch; 0: none."""
 
 
 class PartitionRecovery(NamedTuple):

@@ -135,6 +135,10 @@ class _Pass:
             asyncio.get_running_loop().call_later(_CANCEL_AGAIN_S, self.cancel)
 
 
+def _max_record_bytes(log: PartitionLog) -> int:
+    return log.config.get_int("max.decompressed.message.bytes")
+
+
 def _let_others_first() -> None:
     """A pass computes for minutes; the threads that clients wait for get the CPU when they want it."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
@@ -160,7 +164,8 @@ class LogCleaner:
         self._stopping = False
         self._running: dict[PartitionLog, _Pass] = {}
         self._candidates: list[_Candidate] = []
-        self._uncleanable: dict[PartitionLog, str] = {}
+        #: Log → (why it cannot be cleaned, its max.decompressed.message.bytes then).
+        self._uncleanable: dict[PartitionLog, tuple[str, int]] = {}
         #: Log → (first dirty offset, base offset of the active segment, smallest first timestamp between them).
         self._first_timestamps: dict[PartitionLog, tuple[int, int, int]] = {}
         self._totals = [0, 0, 0]
@@ -208,7 +213,7 @@ class LogCleaner:
                 )
                 for each in self._candidates
             ],
-            {str(log): reason for log, reason in self._uncleanable.items() if not log.closing},
+            {str(log): reason for log, (reason, _) in self._uncleanable.items() if not log.closing},
             cleaned_count,
             read_bytes,
             written_bytes,
@@ -242,7 +247,7 @@ class LogCleaner:
         them has become cleaner."""
         config = CleanerConfig.of(self._manager.config)
         self._apply_rate(config.bytes_per_second)
-        self._forget_closed()
+        self._forget_old()
         self._candidates = sorted(await self._examine_all(), key=attrgetter("rank"), reverse=True)
         self._last_round_ms = self._clock.wall_ms()
         due = deque(each.log for each in self._candidates if each.is_due)
@@ -268,8 +273,13 @@ class LogCleaner:
         usable = [log for log in logs if not log.closing and log.directory.failure is None]
         return [log for log in usable if log.config.compact and log not in self._running and not log.is_switching]
 
-    def _forget_closed(self) -> None:
-        self._uncleanable = {log: reason for log, reason in self._uncleanable.items() if not log.closing}
+    def _forget_old(self) -> None:
+        """Forget what was known of logs that are closed, or whose records may be longer by now."""
+        self._uncleanable = {
+            log: (reason, max_record_bytes)
+            for log, (reason, max_record_bytes) in self._uncleanable.items()
+            if not log.closing and _max_record_bytes(log) == max_record_bytes
+        }
         self._first_timestamps = {log: known for log, known in self._first_timestamps.items() if not log.closing}
 
     def _apply_rate(self, bytes_per_second: int) -> None:
@@ -378,10 +388,10 @@ class LogCleaner:
         elif error.errno is not None and error.errno not in _UNCLEANABLE:
             self._manager.failures.report(log, "cleaning", error)
         else:
-            self._uncleanable[log] = str(error)
+            self._uncleanable[log] = (str(error), _max_record_bytes(log))
             logger.error(
-                "%s cannot be cleaned and keeps growing until the broker is started again (`pybroker log check %s` "
-                "says more): %s",
+                "%s cannot be cleaned and keeps growing until the broker is started again or the topic's "
+                "max.decompressed.message.bytes is changed (`pybroker log check %s` says more): %s",
                 log,
                 log.path,
                 error,

@@ -60,6 +60,7 @@ def partition_config(
             config.get_list("follower.replication.throttled.replicas"), key[1], broker.node_id
         ),
         reserve_bytes=reserve_bytes,
+        max_decompressed_message_bytes=config.get_int("max.decompressed.message.bytes"),
     )
 
 

@@ -242,6 +242,34 @@ TEST(a_damaged_batch_ends_the_pass_and_is_named)
     end(&f);
 }
 
+TEST(a_compressed_record_above_the_limit_ends_the_pass_until_it_is_raised)
+{
+    enum { LIMIT = 22, ENOUGH = 40 };         /* bodies of records as put() makes them have some bytes more, and less */
+    for (int dirty = 0; dirty < 2; dirty++) { /* it is found as the map is made, or as records are kept */
+        fixture f;
+        begin(&f, 1 << 20);
+        put(&f, 1, 1, 3, PB_COMPRESSION_NONE);
+        put(&f, 1, 2, 3, PB_COMPRESSION_LZ4);
+        roll(&f);
+        put(&f, 2, 2, 2, PB_COMPRESSION_NONE);
+        roll(&f);
+        f.options.config.max_record_bytes = LIMIT;
+        pb_log_configure(f.log, &f.options.config);
+        pb_clean_settings settings = clean_settings(dirty == 1 ? 6 : 0, 1);
+        pb_failure failure = {0};
+        pb_clean_stats stats;
+        settings.cut_count = pb_log_cut_count(f.log);
+        CHECK_INT(pb_log_clean(f.log, &f.guard, &settings, &throttle, &stats, &failure), PB_INVALID_RECORD);
+        CHECK(strstr(failure.text, "max.decompressed.message.bytes allows 22") != NULL);
+        CHECK_INT(count_records(&f), 8);
+        f.options.config.max_record_bytes = ENOUGH;
+        pb_log_configure(f.log, &f.options.config);
+        (void)clean(&f, settings, 0);
+        CHECK_INT(count_records(&f), dirty == 1 ? 4 : 3);
+        end(&f);
+    }
+}
+
 /* Let a pass meet something when it syncs its cleaned segment. */
 static fixture *met;
 static int (*meet)(fixture *f);

@@ -29,7 +29,7 @@ TEST(find_timestamp_equals_a_linear_search)
         for (int64_t timestamp = 990; timestamp < 1060; timestamp++) {
             for (int64_t start_offset = BASE_OFFSET - 1; start_offset <= BASE_OFFSET + RECORDS; start_offset += 13) {
                 pb_record_position position;
-                CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, timestamp, start_offset,
+                CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, 0, timestamp, start_offset,
                                                   &position, NULL),
                           0);
                 int i = 0;
@@ -53,7 +53,7 @@ TEST(the_largest_timestamp_is_the_first_record_that_has_it)
             if (timestamps[i] > timestamps[largest])
                 largest = i;
         pb_record_position position;
-        CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, &position, NULL), 0);
+        CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, 0, &position, NULL), 0);
         CHECK(position.found);
         CHECK_INT(position.offset, BASE_OFFSET + largest);
         CHECK_INT(position.timestamp, timestamps[largest]);
@@ -67,13 +67,13 @@ TEST(with_log_append_time_all_records_carry_the_header_s)
     pb_batch_set_max_timestamp(builder.batch, PB_LOG_APPEND_TIME, 9000);
     CHECK_INT(pb_batch_parse(builder.batch, builder.batch_length, &builder.header), 0);
     pb_record_position position;
-    CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, 9000, BASE_OFFSET + 3, &position, NULL),
+    CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, 0, 9000, BASE_OFFSET + 3, &position, NULL),
               0);
     CHECK_INT(position.offset, BASE_OFFSET + 3);
     CHECK_INT(position.timestamp, 9000);
-    CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, 9001, 0, &position, NULL), 0);
+    CHECK_INT(pb_batch_find_timestamp(codec, builder.batch, &builder.header, 0, 9001, 0, &position, NULL), 0);
     CHECK(!position.found);
-    CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, &position, NULL), 0);
+    CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, 0, &position, NULL), 0);
     CHECK_INT(position.offset, BASE_OFFSET + RECORDS - 1);
     pb_codec_destroy(codec);
 }
@@ -87,7 +87,7 @@ TEST(a_batch_without_timestamps_has_no_largest)
     build_record(&builder, PB_NO_TIMESTAMP, "key", "value", 5);
     build_finish(&builder, codec, PB_COMPRESSION_NONE);
     pb_record_position position;
-    CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, &position, NULL), 0);
+    CHECK_INT(pb_batch_find_max_timestamp(codec, builder.batch, &builder.header, 0, &position, NULL), 0);
     CHECK(!position.found);
     pb_codec_destroy(codec);
 }

@@ -37,6 +37,7 @@ SYNONYMS: Mapping[str, tuple[BrokerSynonym, ...]] = {
     "file.delete.delay.ms": (BrokerSynonym("log.segment.delete.delay.ms"),),
     "flush.messages": (BrokerSynonym("log.flush.interval.messages"),),
     "flush.ms": (BrokerSynonym("log.flush.interval.ms"), BrokerSynonym("log.flush.scheduler.interval.ms")),
+    "max.decompressed.message.bytes": (BrokerSynonym("max.decompressed.message.bytes"),),
     "max.message.bytes": (BrokerSynonym("message.max.bytes"),),
     "min.cleanable.dirty.ratio": (BrokerSynonym("log.cleaner.min.cleanable.ratio"),),
     "retention.ms": (

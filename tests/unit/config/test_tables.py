@@ -1,4 +1,4 @@
-"""pybroker's tables of configuration keys against what Apache Kafka's jars say (data/kafka-4.3.0-keys.jsonl)."""
+"""pybroker's tables of configuration keys against what Apache Kafka's jars say (data/kafka-*-keys.jsonl)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.topic import TOPIC_KEYS
 
 FACTS: list[dict[str, Any]] = [
-    json.loads(line) for line in (Path(__file__).parent / "data/kafka-4.3.0-keys.jsonl").read_text().splitlines()
+    json.loads(line)
+    for version in ("4.3.0", "4.4.0")
+    for line in (Path(__file__).parent / f"data/kafka-{version}-keys.jsonl").read_text().splitlines()
 ]
 OWN_NAMES = {key.name for key in OWN_KEYS}
 #: Kafka demands a value; one process that keeps its own metadata needs none.
@@ -37,7 +39,7 @@ def parsed(key: ConfigKey, text: str) -> str | None:
 
 
 def test_the_tables_have_kafkas_keys_and_ours_alone() -> None:
-    assert len(FACTS) == 360 + 3 + 34
+    assert len(FACTS) == 360 + 3 + 34 + 2
     assert set(BROKER_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] != "topic"}
     assert set(TOPIC_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] == "topic"}
     assert all(name.startswith("pybroker.") for name in OWN_NAMES)

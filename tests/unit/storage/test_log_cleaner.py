@@ -34,6 +34,7 @@ from pybroker.storage.segment_purge import SegmentPurge
 from pybroker.testing.waiting import until_async
 
 CORRUPT_MESSAGE = 2
+INVALID_RECORD = 87
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -259,6 +260,29 @@ def test_a_log_that_cannot_be_cleaned_is_named_once(tmp_path: Path, caplog: pyte
         assert made.cleaner.statistics().uncleanable == {}
 
     asyncio.run(run())
+
+
+def test_a_log_whose_records_may_be_longer_by_now_is_tried_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        made = Setup(tmp_path)
+        native = FakeLog(10, 10)
+        native.failure = NativeError(INVALID_RECORD, "a record has 2000 bytes after decompression")
+        log = made.add("t", native, COMPACT | _limit(1000))
+        assert not await made.cleaner.run_round()
+        assert not await made.cleaner.run_round()
+        assert len(native.passes) == 1
+        native.failure = None
+        log.configure(TopicConfig.resolve(COMPACT | {"retention.bytes": "1", **_limit(1000)}, made.config))
+        assert not await made.cleaner.run_round(), "another setting has changed"
+        log.configure(TopicConfig.resolve(COMPACT | _limit(3000), made.config))
+        assert await made.cleaner.run_round()
+        assert made.cleaner.statistics().uncleanable == {}
+
+    asyncio.run(run())
+
+
+def _limit(max_record_bytes: int) -> dict[str, str]:
+    return {"max.decompressed.message.bytes": str(max_record_bytes)}
 
 
 def test_a_failing_disk_is_reported(tmp_path: Path) -> None:
