@@ -52,6 +52,9 @@ void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out)
     out->fetch_sessions = pb_fetch_sessions_count(&broker->sessions);
     out->cold_read_bytes = pb_counter_read(&broker->cold_reads.history.read_bytes);
     out->cold_dropped_bytes = pb_counter_read(&broker->cold_reads.history.dropped_bytes);
+    out->large_batches = pb_counter_read(&broker->big_batches.taken);
+    out->large_batch_bytes = pb_counter_read(&broker->big_batches.unpacked_bytes);
+    out->large_batches_now = pb_counter_read(&broker->big_batches.in_progress);
     for (int i = 0; i < broker->settings.reactor_count; i++)
         add_reactor(out, &broker->reactors[i]);
 }

@@ -787,6 +787,9 @@ typedef struct pb_broker_stats {
     int64_t cold_read_bytes;    /* of history, read into memory for that */
     int64_t cold_dropped_bytes; /* and dropped from it again */
     int64_t empty_fetches;      /* how often all that a fetch had found was gone before it was answered */
+    int64_t large_batches;      /* that were validated off the reactors */
+    int64_t large_batch_bytes;  /* what the accepted ones of them unpacked to */
+    int64_t large_batches_now;  /* being validated, or waiting for it */
 } pb_broker_stats;
 void pb_broker_stats_read(pb_broker *broker, pb_broker_stats *out);
 

@@ -103,6 +103,7 @@ int pb_broker_create(pb_io *io, const pb_broker_settings *settings, pb_broker **
     pb_pool_init(&broker->pool, settings->buffer_budget_bytes);
     pb_pool_init(&broker->fetched, PB_FETCHED_BYTES);
     pb_cold_reads_init(&broker->cold_reads, broker->io, settings->history_cache_bytes);
+    pb_big_batches_init(&broker->big_batches, broker->io, settings->reactor_count);
     pb_worker_init(&broker->pacing, broker->io, "pb-pacing");
     pb_worker_init(&broker->lookups, broker->io, "pb-lookup");
     pb_worker_init(&broker->cuts, broker->io, "pb-cut");
@@ -233,6 +234,7 @@ void pb_broker_halt(pb_broker *broker)
     for (int i = 0; i < broker->settings.reactor_count; i++)
         pb_reactor_stop(&broker->reactors[i].reactor);
     pb_cold_reads_stop(&broker->cold_reads);
+    pb_big_batches_stop(&broker->big_batches);
     pb_worker_stop(&broker->pacing);
     pb_worker_stop(&broker->lookups);
     pb_worker_stop(&broker->cuts);
@@ -258,6 +260,7 @@ void pb_broker_destroy(pb_broker *broker)
             free(home->histograms[api]);
     }
     pb_cold_reads_destroy(&broker->cold_reads);
+    pb_big_batches_destroy(&broker->big_batches);
     pb_syncer_destroy(&broker->syncer);
     pb_flusher_destroy(&broker->flusher);
     pb_fetch_sessions_destroy(&broker->sessions);

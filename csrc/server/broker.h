@@ -15,6 +15,7 @@
 #include "replica/fetch_session.h"
 #include "replica/flush_group.h"
 #include "replica/registry.h"
+#include "server/big_batches.h"
 #include "server/client_quotas.h"
 #include "server/cold_reads.h"
 #include "server/events.h"
@@ -115,11 +116,12 @@ struct pb_broker {
     pb_quota follower_quota; /* of what throttled partitions fetch */
     pb_events events;
     pb_cold_reads cold_reads;
-    pb_worker pacing;   /* writeback of growing logs */
-    pb_worker lookups;  /* names of leaders */
-    pb_worker cuts;     /* logs that differ from their leaders' */
-    pb_syncer syncer;   /* durable acks */
-    pb_flusher flusher; /* hot logs */
+    pb_big_batches big_batches; /* batches that take long to validate */
+    pb_worker pacing;           /* writeback of growing logs */
+    pb_worker lookups;          /* names of leaders */
+    pb_worker cuts;             /* logs that differ from their leaders' */
+    pb_syncer syncer;           /* durable acks */
+    pb_flusher flusher;         /* hot logs */
     pb_clean_throttle clean_throttle;
     pb_ring_pool *rings; /* NULL: every log is paced */
     int64_t hot_bytes_per_second;

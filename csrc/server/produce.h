@@ -1,12 +1,14 @@
 /*
  * A Produce in progress: shared by the files that parse, verify, append and answer. Calls go down only: from produce.c
- * to produce_verify.c, produce_append.c, and produce_answer.c. The request's reactor's thread, unless said otherwise.
+ * to produce_verify.c, produce_append.c, produce_big.c, and produce_answer.c. The request's reactor's thread, unless
+ * said otherwise.
  *
  * A slot is one partition of a request; slots finish on whichever reactor wrote them and come home by a task.
  */
 #ifndef PB_SERVER_PRODUCE_H
 #define PB_SERVER_PRODUCE_H
 
+#include "server/big_batches.h"
 #include "server/produce_verify.h"
 #include "server/request.h"
 #include "wire/generated/produce_request.h"
@@ -32,6 +34,8 @@ typedef struct produce_state {
     pb_produce_response out;
     produce_slot *slots;
     int32_t slot_count;
+    int32_t next_slot;                     /* of those that have not been looked at */
+    struct produce_big *big;               /* the batch that is being validated elsewhere; NULL: none */
     int32_t pending;                       /* slots being written, or waiting for followers */
     bool failed;                           /* some partition was refused */
     bool replicated;                       /* some of them wait for followers: no longer than until deadline_ns */
@@ -57,8 +61,20 @@ bool pb_produce_ask(pb_request *request);
 
 /* With all partitions looked up, and none refused by a coordinator but those that say so. */
 void pb_produce_append(pb_request *request);
+/* Look at the partitions that are left; a batch that had been handed over is back. */
+void pb_produce_go_on(pb_request *request);
+/* Append a batch or refuse it. `rewritten`: it got the topic's codec, and is copied from there; NULL: it stays as it
+ * came. */
+void pb_produce_append_validated(produce_slot *slot, const pb_partition_rules *rules, pb_batch_verdict *verdict,
+                                 const pb_recompressed *rewritten);
 /* The batch with the topic's codec is in the log, or will not be: its memory is needed no more. */
 void pb_produce_release_rewritten(produce_slot *slot);
+
+/* ---- produce_big.c ---- */
+
+/* Have the slot's batch validated, and given the topic's codec, by other threads. 0: pb_produce_go_on follows when that
+ * is done. Otherwise why not. */
+int pb_produce_hand_over(produce_slot *slot, const pb_partition_rules *rules, pb_failure *failure);
 
 /* ---- produce_answer.c ---- */
 

@@ -1,13 +1,22 @@
 /*
  * Appending what a Produce brings: each batch is validated in place, given the topic's codec if it has another, and
- * queued with its partition, to be written at the end of the turn. Reactor thread.
+ * queued with its partition, to be written at the end of the turn. Reactor thread. A batch that takes long is handed
+ * over to others meanwhile, and the partitions behind it in the request wait for it.
  */
 #include "server/produce.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "record/recompress.h"
 #include "wire/generated/kafka_errors.h"
+
+enum {
+    /* A reactor unpacks, and compresses anew, no more than that of one batch. The rest of the work on a larger one is
+     * done by other threads, from the beginning. */
+    UNPACKED_HERE_BYTES = 1 << 20,
+    REPACKED_HERE_BYTES = 64 << 10,
+};
 
 static void report_records(produce_slot *slot, const pb_validation *validation, const pb_partition_rules *rules,
                            int64_t now_ms)
@@ -49,25 +58,16 @@ void pb_produce_release_rewritten(produce_slot *slot)
     slot->rewritten = NULL;
 }
 
-/* Give the batch the topic's codec. 0, or why not. */
-static int recompress(produce_slot *slot, const pb_partition_rules *rules, const uint8_t *bytes, size_t length,
-                      pb_failure *failure)
+/* The batch that is appended is the rewritten one. 0, or why not. */
+static int append_rewritten(produce_slot *slot, const pb_recompressed *rewritten, pb_failure *failure)
 {
-    enum { KEEP_BYTES = 4 << 20 };
-    pb_server_reactor *home = slot->request->home;
-    pb_recompressed *out = &home->recompressed;
-    int result = pb_recompress(home->codec, bytes, length, rules->validation.target_compression,
-                               rules->compression_level, rules->validation.max_message_bytes, out, failure);
-    uint8_t *kept = result == 0 ? keep_rewritten(slot, out->size_bytes) : NULL;
-    if (kept != NULL) {
-        memcpy(kept, out->data, out->size_bytes);
-        slot->op.append.bytes = kept;
-        slot->op.append.length = (uint32_t)out->size_bytes;
-    } else if (result == 0) {
-        result = pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
-    }
-    pb_recompressed_trim(out, KEEP_BYTES);
-    return result;
+    uint8_t *kept = keep_rewritten(slot, rewritten->size_bytes);
+    if (kept == NULL)
+        return pb_fail(failure, PB_KAFKA_THROTTLING_QUOTA_EXCEEDED, "no buffer memory to change the compression");
+    memcpy(kept, rewritten->data, rewritten->size_bytes);
+    slot->op.append.bytes = kept;
+    slot->op.append.length = (uint32_t)rewritten->size_bytes;
+    return 0;
 }
 
 static void fill_append(pb_append *append, const pb_validation *validation, const pb_partition_rules *rules,
@@ -117,37 +117,17 @@ static void tell_roll(const produce_slot *slot)
                    reasons[slot->op.append.rolls]);
 }
 
-static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb_slice records)
+/* Queue the batch with its partition. */
+static void append(produce_slot *slot)
 {
-    pb_request *request = slot->request;
-    produce_state *state = request->state;
-    pb_server_reactor *home = request->home;
-    int64_t now_ms = home->reactor.wall_ms;
-    /* The chunk is ours to change: header fields are set in place before the bytes go to the file. */
-    uint8_t *bytes = (uint8_t *)(uintptr_t)records.data;
-    pb_validation validation;
-    pb_failure failure = {0};
-    int result = pb_validate_produce(&rules->validation, request->header.request_api_version, now_ms, home->codec,
-                                     bytes, (size_t)records.length, &validation, &failure);
-    if (result == 0 && validation.is_transactional)
-        result = check_transaction(state, rules, &failure);
-    if (result == 0) {
-        fill_append(&slot->op.append, &validation, rules, bytes, now_ms);
-        if (validation.needs_recompression)
-            result = recompress(slot, rules, bytes, validation.size_bytes, &failure);
-    } else if (validation.record_error_count > 0) {
-        report_records(slot, &validation, rules, now_ms);
-    }
-    if (result != 0) {
-        pb_produce_refuse(slot, result, failure.text);
-        return;
-    }
+    produce_state *state = slot->request->state;
+    pb_server_reactor *home = slot->request->home;
     bool must_pump = false;
     slot->op.done = pb_produce_appended;
     slot->op.unacknowledged = state->in.acks == 0;
     slot->op.replicated = state->in.acks == -1;
     slot->op.append.verification_guard = slot->guard;
-    result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
+    int result = pb_partition_append_batch(slot->partition, &slot->op, &must_pump);
     if (result == PB_LOG_DUPLICATE) {
         pb_produce_accept(slot);
     } else if (result != 0) {
@@ -161,13 +141,83 @@ static void append_batch(produce_slot *slot, const pb_partition_rules *rules, pb
         slot->pending = true;
         state->replicated = state->replicated || slot->op.replicated;
         pb_counter_add(&home->counters.appended_batches, 1);
-        pb_counter_add(&home->counters.appended_records, validation.record_count);
+        pb_counter_add(&home->counters.appended_records, slot->op.append.record_count);
         pb_counter_add(&home->counters.appended_bytes, slot->op.append.length);
         if (slot->op.append.rolls != PB_NO_ROLL)
             tell_roll(slot);
         if (must_pump)
             pb_server_reactor_queue(home, slot->partition);
     }
+}
+
+void pb_produce_append_validated(produce_slot *slot, const pb_partition_rules *rules, pb_batch_verdict *verdict,
+                                 const pb_recompressed *rewritten)
+{
+    int64_t now_ms = slot->request->home->reactor.wall_ms;
+    pb_validation *validation = &verdict->validation;
+    int result = verdict->result;
+    if (result == 0 && validation->is_transactional)
+        result = check_transaction(slot->request->state, rules, &verdict->failure);
+    if (result == 0) {
+        /* Others may have appended while this batch was validated; their clock's time lies before this one's. */
+        if (rules->validation.timestamp_type == PB_LOG_APPEND_TIME)
+            validation->max_timestamp = now_ms;
+        /* The chunk is ours to change: header fields are set in place before the bytes go to the file. */
+        fill_append(&slot->op.append, validation, rules, (uint8_t *)(uintptr_t)slot->data->records.data, now_ms);
+        if (rewritten != NULL)
+            result = append_rewritten(slot, rewritten, &verdict->failure);
+    } else if (validation->record_error_count > 0) {
+        report_records(slot, validation, rules, now_ms);
+    }
+    if (result == 0)
+        append(slot);
+    else
+        pb_produce_refuse(slot, result, verdict->failure.text);
+}
+
+/* Validate the batch, as long as it unpacks to no more than a reactor has time for: otherwise -EAGAIN. */
+static int validate_here(produce_slot *slot, const pb_partition_rules *rules, pb_batch_verdict *verdict)
+{
+    pb_request *request = slot->request;
+    pb_slice records = slot->data->records;
+    pb_validator validator;
+    int result =
+        pb_validate_begin(&validator, &rules->validation, request->header.request_api_version,
+                          request->home->reactor.wall_ms, request->home->codec, (uint8_t *)(uintptr_t)records.data,
+                          (size_t)records.length, UNPACKED_HERE_BYTES, &verdict->validation, &verdict->failure);
+    if (result == 0)
+        result = pb_validate_step(&validator, UNPACKED_HERE_BYTES, &verdict->failure);
+    bool repacks_much = result == 0 && verdict->validation.needs_recompression &&
+                        verdict->validation.unpacked_bytes > REPACKED_HERE_BYTES;
+    return repacks_much ? -EAGAIN : result;
+}
+
+/* false: the batch has been handed over. */
+static bool append_batch(produce_slot *slot, const pb_partition_rules *rules)
+{
+    enum { KEEP_BYTES = 4 << 20 };
+    pb_server_reactor *home = slot->request->home;
+    pb_batch_verdict verdict;
+    verdict.failure = (pb_failure){0};
+    verdict.result = validate_here(slot, rules, &verdict);
+    if (verdict.result == -EAGAIN) {
+        verdict.validation.record_error_count = 0;
+        verdict.failure.text[0] = '\0';
+        verdict.result = pb_produce_hand_over(slot, rules, &verdict.failure);
+        if (verdict.result == 0)
+            return false;
+    }
+    pb_recompressed *rewritten = NULL;
+    if (verdict.result == 0 && verdict.validation.needs_recompression) {
+        rewritten = &home->recompressed;
+        verdict.result = pb_recompress(home->codec, slot->data->records.data, verdict.validation.size_bytes,
+                                       rules->validation.target_compression, rules->compression_level,
+                                       rules->validation.max_message_bytes, rewritten, &verdict.failure);
+    }
+    pb_produce_append_validated(slot, rules, &verdict, rewritten);
+    if (rewritten != NULL)
+        pb_recompressed_trim(rewritten, KEEP_BYTES);
+    return true;
 }
 
 /* Kafka lets only its own tools write to internal topics. */
@@ -188,7 +238,8 @@ static const char *refusal_text(const produce_slot *slot)
     return NULL;
 }
 
-static void produce_partition(produce_slot *slot)
+/* false: its batch has been handed over, see produce_big.c. */
+static bool produce_partition(produce_slot *slot)
 {
     pb_request *request = slot->request;
     const produce_state *state = request->state;
@@ -196,11 +247,11 @@ static void produce_partition(produce_slot *slot)
     int32_t leader_epoch;
     if (slot->refusal != 0) {
         pb_produce_refuse(slot, slot->refusal, refusal_text(slot));
-        return;
+        return true;
     }
     if (!pb_produce_has_valid_acks(state)) {
         pb_produce_refuse(slot, PB_KAFKA_INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1 (all)");
-        return;
+        return true;
     }
     int result = pb_partition_admit(slot->partition, &rules, &leader_epoch);
     if (result != 0)
@@ -213,16 +264,29 @@ static void produce_partition(produce_slot *slot)
     else if (slot->data->records.length <= 0)
         pb_produce_refuse(slot, PB_KAFKA_INVALID_RECORD, "the request holds no record batch for this partition");
     else
-        append_batch(slot, &rules, slot->data->records);
+        return append_batch(slot, &rules);
+    return true;
+}
+
+void pb_produce_go_on(pb_request *request)
+{
+    produce_state *state = request->state;
+    while (state->next_slot < state->slot_count)
+        if (!produce_partition(&state->slots[state->next_slot++]))
+            return;
+    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
+    if (request->is_exclusive) {
+        request->is_exclusive = false;
+        pb_connection_resume(request->connection);
+    }
+    state->pending--;
+    pb_produce_await(request);
 }
 
 void pb_produce_append(pb_request *request)
 {
     produce_state *state = request->state;
     state->pending = 1; /* so that nothing completes before all partitions have been looked at */
-    for (int32_t i = 0; i < state->slot_count; i++)
-        produce_partition(&state->slots[i]);
-    request->at_ns[PB_AT_LOCAL_DONE] = request->home->reactor.now_ns;
-    state->pending--;
-    pb_produce_await(request);
+    state->next_slot = 0;
+    pb_produce_go_on(request);
 }

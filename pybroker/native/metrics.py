@@ -54,6 +54,9 @@ class BrokerStats(NamedTuple):
     cold_read_bytes: int
     cold_dropped_bytes: int
     empty_fetches: int
+    large_batches: int
+    large_batch_bytes: int
+    large_batches_now: int
 
 
 class Distribution(Value):

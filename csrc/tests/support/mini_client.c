@@ -296,6 +296,16 @@ static void send_frame(mini_client *client, pb_writer *writer)
     pb_writer_free(writer);
 }
 
+void mini_client_send_body(mini_client *client, int16_t api_key, int16_t version, const pb_writer *body)
+{
+    pb_writer writer;
+    begin(&writer, client->next_correlation_id++, api_key, version);
+    pb_writer_patch_int32(&writer, 0, (int32_t)(writer.length - 4 + body->length));
+    mini_client_send_raw(client, writer.data, writer.length);
+    mini_client_send_raw(client, body->data, body->length);
+    pb_writer_free(&writer);
+}
+
 void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
                               const uint8_t *batch, size_t length)
 {

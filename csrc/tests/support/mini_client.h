@@ -46,6 +46,8 @@ void mini_decode_produce(const uint8_t *answer, size_t length, int16_t version, 
                          pb_produce_response *out);
 void mini_decode_fetch(const uint8_t *answer, size_t length, int16_t version, pb_arena *arena, pb_fetch_response *out);
 
+/* A request of which the body is there. */
+void mini_client_send_body(mini_client *client, int16_t api_key, int16_t version, const pb_writer *body);
 void mini_client_send_produce(mini_client *client, int16_t version, int16_t acks, const char *topic, int32_t partition,
                               const uint8_t *batch, size_t length);
 void mini_client_receive_produce(mini_client *client, int16_t version, pb_produce_response *out);

@@ -218,6 +218,17 @@ EMPTY_FETCHES = Metric(
     "How often all records that a fetch had found were gone before it was answered, so that it was read again. A log "
     "that is truncated does this now and then; more is a fault of the broker.",
 )
+LARGE_BATCHES = Metric(
+    "pybroker_large_batches_total",
+    "counter",
+    "Batches that were validated off the reactors, as they unpack to more than 1 MiB or take long to compress anew.",
+)
+LARGE_BATCH_BYTES = Metric(
+    "pybroker_large_batch_bytes_total", "counter", "Bytes that accepted batches unpacked to off the reactors."
+)
+LARGE_BATCHES_NOW = Metric(
+    "pybroker_large_batches", "gauge", "Batches that are validated off the reactors now, or wait for that."
+)
 
 # ---- durability --------------------------------------------------------------------------------------------------
 

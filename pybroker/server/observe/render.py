@@ -146,6 +146,9 @@ def _add_data_plane(out: Exposition, snapshot: Snapshot) -> None:
             (c.COLD_READ_BYTES, stats.cold_read_bytes),
             (c.COLD_DROPPED_BYTES, stats.cold_dropped_bytes),
             (c.EMPTY_FETCHES, stats.empty_fetches),
+            (c.LARGE_BATCHES, stats.large_batches),
+            (c.LARGE_BATCH_BYTES, stats.large_batch_bytes),
+            (c.LARGE_BATCHES_NOW, stats.large_batches_now),
         ],
     )
 
