@@ -31,6 +31,8 @@ _FOLLOWERS_INTERVAL_S = 0.05
 _NO_EPOCH = -1
 #: The timestamp that asks for it.
 _LATEST = -1
+#: Look-ups by time that run at once. Each may unpack a batch of a hundred megabytes, and the threads have other work.
+_LOOKUPS_AT_ONCE = 2
 #: No batch is larger, as its length is an int of Java's.
 _LARGEST_BATCH_BYTES = 2**31 - 1
 
@@ -49,6 +51,7 @@ class ReplicaAccess:
         self._offline = OfflinePartitions(logs)
         self._tickets = itertools.count(1)
         self._appends: dict[int, AppendCallback] = {}
+        self._lookups = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
     def _exists(self, topic: str, partition: int) -> bool:
         found = None if self._image is None else self._image.topics.by_name.get(topic)
@@ -181,12 +184,16 @@ class ReplicaAccess:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     async def list_offset(self, topic: str, partition: int, timestamp_ms: int, isolation: int) -> PartitionPosition:
-        """The first record at or after a timestamp, or (-3) the one with the largest; reads files. KafkaError."""
-        log = self._leader(topic, partition)
-        try:
-            found = await log.run(log.native.list_offset, timestamp_ms, isolation)
-        except NativeError as error:
-            raise kafka_error(error) from error
+        """The first record at or after a timestamp, or (-3) the one with the largest; reads files, a few at once.
+        KafkaError: INVALID_RECORD for one above max.decompressed.message.bytes, as in Kafka.
+        """
+        self._leader(topic, partition)  # so that what cannot be answered does not wait
+        async with self._lookups:
+            log = self._leader(topic, partition)
+            try:
+                found = await log.run(log.native.list_offset, timestamp_ms, isolation)
+            except NativeError as error:
+                raise kafka_error(error) from error
         if found.offset < 0 and not log.closing:
             self._leader(topic, partition)
             self._check_watermark(topic, partition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from pybroker.native.partition import READ_COMMITTED, READ_UNCOMMITTED, PartitionPosition
@@ -43,6 +44,8 @@ async def handle(
     counts = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     rows: dict[int, list[m.ListOffsetsResponse.ListOffsetsPartitionResponse]] = {}
     waiting = []
+    # A request has one look-up under way, so that one with many partitions does not hold up those of others.
+    turn = asyncio.Lock()
     for number, topic in enumerate(request.topics):
         rows[number] = []
         for wanted in topic.partitions:
@@ -56,7 +59,7 @@ async def handle(
                 row.error_code = failure.code
                 continue
             if position is None:
-                waiting.append(_look_up(broker, request, topic.name, wanted, row))
+                waiting.append(_look_up(broker, request, topic.name, wanted, row, turn))
             else:
                 _fill(row, position)
     if waiting:
@@ -109,11 +112,14 @@ async def _look_up(
     topic: str,
     wanted: m.ListOffsetsRequest.ListOffsetsPartition,
     row: m.ListOffsetsResponse.ListOffsetsPartitionResponse,
+    turn: asyncio.Lock,
 ) -> None:
     try:
-        _fill(
-            row, await broker.replicas.list_offset(topic, wanted.partition_index, wanted.timestamp, _isolation(request))
-        )
+        async with turn:
+            found = await broker.replicas.list_offset(
+                topic, wanted.partition_index, wanted.timestamp, _isolation(request)
+            )
+        _fill(row, found)
     except KafkaError as failure:
         row.error_code = failure.code
 

@@ -20,7 +20,7 @@ from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.native.broker import EVENT_APPENDED, EVENT_OFFLINE, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.fetcher import FOLLOWER_CHECKPOINT, FetcherOptions
-from pybroker.native.partition import NativePartition
+from pybroker.native.partition import NativePartition, PartitionPosition
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
@@ -510,6 +510,33 @@ def test_delete_records(tmp_path: Path) -> None:
             with pytest.raises(KafkaError) as failure:
                 await made.replicas.delete_records("t", 0, 4, 0)
             assert failure.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    asyncio.run(run())
+
+
+def test_look_ups_by_time_leave_threads_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may unpack a batch of a hundred megabytes."""
+    began, may_end = threading.Semaphore(0), threading.Event()
+
+    def look_up(_self: NativePartition, timestamp_ms: int, _isolation: int) -> PartitionPosition:
+        began.release()
+        assert may_end.wait(20)
+        return PartitionPosition(timestamp_ms, timestamp_ms, 0)
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await made.create()
+            assert await made.append() == 0
+            monkeypatch.setattr(NativePartition, "list_offset", look_up)
+            asked = [asyncio.create_task(made.replicas.list_offset("t", 0, each, 0)) for each in range(8)]
+            for _ in range(2):
+                assert await asyncio.to_thread(began.acquire, timeout=20)
+            assert await made.replicas.read("t", 0, 0, 1 << 20), "a thread of the same pool has read it"
+            assert not began.acquire(blocking=False), "a third look-up began"
+            with pytest.raises(KafkaError):
+                await made.replicas.list_offset("nowhere", 0, 0, 0)
+            may_end.set()
+            assert [found.offset for found in await asyncio.gather(*asked)] == list(range(8))
 
     asyncio.run(run())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker_services import Services
 
-from pybroker.native.partition import PartitionState, ProducerState
+from pybroker.native.partition import PartitionPosition, PartitionState, ProducerState
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
@@ -135,6 +135,33 @@ def test_who_is_no_consumer_is_told_where_the_log_ends(replica_id: int) -> None:
             assert await asked(replica_id, partition, -2) == (0, 10)
         assert await asked(replica_id, 0, -1, epoch=5) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
         assert await asked(replica_id, 2, -1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+    asyncio.run(run())
+
+
+def test_a_request_has_one_look_up_by_time_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+
+    async def look_up(_topic: str, partition: int, _timestamp_ms: int, _isolation: int) -> PartitionPosition:
+        under_way.append(partition)
+        most.append(len(under_way))
+        await asyncio.sleep(0)
+        under_way.remove(partition)
+        return PartitionPosition(10 + partition, 5, 4)
+
+    async def run() -> None:
+        services = await Services().start()
+        services.replicas.epochs = {("t", partition): (4, 30) for partition in range(20)}
+        monkeypatch.setattr(services.replicas, "list_offset", look_up, raising=False)
+        wanted = [
+            m.ListOffsetsRequest.ListOffsetsPartition(partition_index=each, timestamp=5, current_leader_epoch=4)
+            for each in range(20)
+        ]
+        topic = m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=wanted)
+        response = await services.call("list_offsets", m.ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+        assert [row.offset for row in response.topics[0].partitions] == [10 + each for each in range(20)]
+        assert max(most) == 1
 
     asyncio.run(run())
 
