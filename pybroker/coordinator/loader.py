@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -129,7 +130,7 @@ class _Load:
         offset = self._offset
         while offset < end_offset and (data := await self._read(offset, to_log_end=True)):
             from_offset = offset
-            for batch in record_batch.parse(data):
+            async for batch in _parse(data):
                 if not batch.is_control:
                     _show_batch(batch, from_offset, self._replayer)
                 offset = batch.last_offset + 1
@@ -156,7 +157,7 @@ class _Load:
 
     async def _replay(self, data: bytes) -> None:
         from_offset = self._offset
-        for batch in record_batch.parse(data):
+        async for batch in _parse(data):
             _replay_batch(batch, self._offset, self._replayer)
             self._offset = batch.last_offset + 1
             self._summary.record_count += len(batch.records)
@@ -169,6 +170,22 @@ class _Load:
         if self._turn_count >= _RECORDS_PER_TURN:
             self._turn_count = 0
             await asyncio.sleep(0)
+
+
+async def _parse(data: bytes) -> AsyncIterator[record_batch.RecordBatch]:
+    """The batches in `data`. Compressed ones are unpacked by a thread: a few kilobytes may hold many megabytes, and who
+    calls itself an administrator's tool may write them."""
+    batches = record_batch.parse(data)
+    position = 0
+    while True:
+        if record_batch.is_compressed(data, position):
+            batch = await asyncio.to_thread(next, batches, None)
+        else:
+            batch = next(batches, None)
+        if batch is None:
+            return
+        position += batch.size_bytes
+        yield batch
 
 
 def _check_progress(data: bytes, from_offset: int, offset: int) -> None:

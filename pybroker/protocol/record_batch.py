@@ -306,6 +306,12 @@ def parse(
         position += size
 
 
+def is_compressed(buffer: bytes, position: int) -> bool:
+    """Whether a batch that is whole, or nearly so, begins at `position` and says that its records are compressed."""
+    view = memoryview(buffer)[position:]
+    return len(view) >= HEADER_BYTES and bool(_BODY.unpack_from(view, _CRC_START)[0] & COMPRESSION_MASK)
+
+
 def _parse_one(data: bytes, position: int, checksum: Checksum, decompressor: Decompress, max_bytes: int) -> RecordBatch:
     base_offset, _, leader_epoch, magic, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:

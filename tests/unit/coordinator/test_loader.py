@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import struct
+import threading
 
 import pytest
 import virtual_time
 from memory_writer import MemoryWriter
 
+from pybroker import native
 from pybroker.coordinator.loader import load
 from pybroker.native import crc32c
 from pybroker.protocol import record_batch
@@ -49,6 +53,31 @@ class Replayed:
 
     def on_committed_replayed(self) -> None:
         self.told_count += 1
+
+
+def test_what_is_compressed_is_unpacked_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = struct.pack(">h", 1) + BATCH[23 : record_batch.HEADER_BYTES] + gzip.compress(BATCH[61:])
+    compressed = struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body
+    threads: list[threading.Thread] = []
+    unpack = native.decompress
+
+    def decompress(codec_id: int, data: bytes, max_bytes: int) -> bytes:
+        threads.append(threading.current_thread())
+        return unpack(codec_id, data, max_bytes)
+
+    monkeypatch.setattr(native, "decompress", decompress)
+
+    async def run() -> None:
+        writer, replayed = MemoryWriter(), Replayed()
+        for batch in (BATCH, compressed, BATCH, compressed):
+            writer.put("t", 0, batch)
+        summary = await load(writer, "t", 0, replayed, 1 << 20, PATIENCE_MS)
+        assert replayed.offsets == [0, 1, 2, 3]
+        assert summary.record_count == 4
+
+    asyncio.run(run())
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 def test_what_is_not_committed_yet_is_waited_for() -> None:
