@@ -181,9 +181,9 @@ def _compressed(codec: int, data: bytes) -> bytes:
     return bytes(zstandard.compress(data))
 
 
-def bomb_batch(codec: int) -> bytes:
-    """A valid batch that unpacks to 130 MiB of zeros."""
-    plain = record_batch.build(0, 0, [Record(value=bytes(_BOMB_BYTES // 100))] * 100, timestamp_ms=0)
+def bomb_batch(codec: int, unpacked_bytes: int = _BOMB_BYTES) -> bytes:
+    """A valid batch of 100 records that unpacks to 130 MiB of zeros, or to so many bytes."""
+    plain = record_batch.build(0, 0, [Record(value=bytes(unpacked_bytes // 100))] * 100, timestamp_ms=0)
     payload = _compressed(codec, plain[record_batch.HEADER_BYTES :])
     body = struct.pack(">h", codec) + plain[_ATTRIBUTES_END : record_batch.HEADER_BYTES] + payload
     length = record_batch.HEADER_BYTES - _LENGTH_END + len(payload)
