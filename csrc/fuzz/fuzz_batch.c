@@ -2,6 +2,7 @@
  * libFuzzer target for all that reads a record batch: framing, produce validation, record walks, look-ups and
  * recompression. The first two bytes choose the topic's settings; the CRC is made right, or nothing would get past it.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,28 @@ static void check_accepted(pb_codec *codec, const uint8_t *batch, const pb_valid
     PB_ASSERT(again.record_count == validation->record_count);
 }
 
+/* Validation in small steps comes to the same result as all at once. `data` may be changed. */
+static int validate_in_steps(pb_codec *codec, const pb_validation_rules *rules, uint8_t *data, size_t length,
+                             pb_validation *validation)
+{
+    enum { STEP_BYTES = 1000 };
+    pb_validator validator;
+    int result = pb_validate_begin(&validator, rules, 13, NOW_MS, codec, data, length, SIZE_MAX, validation, NULL);
+    if (result != 0)
+        return result;
+    while ((result = pb_validate_step(&validator, STEP_BYTES, NULL)) == -EAGAIN)
+        ;
+    return result;
+}
+
+static void compare(const pb_validation *one, const pb_validation *other, int result)
+{
+    PB_ASSERT(one->record_error_count == other->record_error_count);
+    PB_ASSERT(result != 0 || (one->max_timestamp == other->max_timestamp &&
+                              one->max_timestamp_offset_delta == other->max_timestamp_offset_delta &&
+                              one->unpacked_bytes == other->unpacked_bytes));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
@@ -91,9 +114,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     /* Kafka's rules let a client's LogAppendTime bit hide timestamps that count again once the bit is cleared. */
     bool hidden_timestamps =
         length >= PB_BATCH_HEADER_BYTES && (data[PB_BATCH_ATTRIBUTES_POSITION + 1] & PB_BATCH_LOG_APPEND_TIME) != 0;
-    pb_validation validation;
+    pb_validation validation, in_steps;
     pb_failure failure;
-    if (pb_validate_produce(&rules, 13, NOW_MS, codec, data, length, &validation, &failure) == 0 && !hidden_timestamps)
+    uint8_t *copy = malloc(length > 0 ? length : 1);
+    PB_ASSERT(copy != NULL);
+    memcpy(copy, data, length);
+    int result = pb_validate_produce(&rules, 13, NOW_MS, codec, data, length, &validation, &failure);
+    PB_ASSERT(validate_in_steps(codec, &rules, copy, length, &in_steps) == result);
+    compare(&validation, &in_steps, result);
+    free(copy);
+    if (result == 0 && !hidden_timestamps)
         check_accepted(codec, data, &validation, &rules, target);
     free(data);
     return 0;
