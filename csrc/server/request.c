@@ -7,7 +7,7 @@
 
 #include "wire/generated/response_header.h"
 
-#define ARENA_LIMIT_BYTES (64u * 1024 * 1024)
+#define ARENA_LIMIT_BYTES (256u * 1024 * 1024)
 #define ARENA_KEEP_BYTES (16u * 1024)
 #define ANSWER_LIMIT_BYTES (256u * 1024 * 1024)
 #define ANSWER_KEEP_BYTES (64u * 1024)

@@ -1,6 +1,8 @@
 /* The parts of the wire reader that are too large to inline; see wire/reader.h. */
 #include "wire/reader.h"
 
+#include <string.h>
+
 int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t least_bytes, pb_arena *arena,
                       size_t element_bytes, void **elements)
 {
@@ -15,11 +17,11 @@ int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t lea
         pb_reader_fail(reader, -EBADMSG);
         return 0;
     }
-    if ((uint64_t)count > pb_reader_left(reader) / least_bytes) {
+    if (count > PB_ARRAY_MAX_COUNT || (uint64_t)count > pb_reader_left(reader) / least_bytes) {
         pb_reader_fail(reader, -EBADMSG);
         return 0;
     }
-    *elements = pb_arena_alloc_array(arena, (size_t)count, element_bytes);
+    *elements = pb_arena_alloc_array(arena, (size_t)pb_array_first_room((int32_t)count), element_bytes);
     if (*elements == NULL) {
         pb_reader_fail(reader, -ENOMEM);
         return 0;
@@ -27,9 +29,23 @@ int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t lea
     return (int32_t)count;
 }
 
+void *pb_array_grow(pb_reader *reader, pb_arena *arena, const void *elements, int32_t have, int32_t count,
+                    size_t element_bytes)
+{
+    PB_ASSERT(have > 0 && have < count);
+    PB_ASSERT(element_bytes > 0 && elements != NULL);
+    void *larger = pb_arena_alloc_array(arena, (size_t)count, element_bytes);
+    if (larger == NULL) {
+        pb_reader_fail(reader, -ENOMEM);
+        return NULL;
+    }
+    memcpy(larger, elements, (size_t)have * element_bytes);
+    return larger;
+}
+
 void pb_read_skip_tags(pb_reader *reader)
 {
-    for (uint32_t left = pb_read_uvarint(reader); left > 0 && reader->error == 0; left--) {
+    for (uint32_t left = pb_read_tag_count(reader); left > 0 && reader->error == 0; left--) {
         uint32_t tag;
         const size_t end = pb_read_tag(reader, &tag);
         pb_reader_skip_to(reader, end);

@@ -227,12 +227,46 @@ static inline pb_slice pb_read_bytes(pb_reader *reader, bool compact, bool nulla
     return pb_reader_slice(reader, pb_read_length(reader, compact, false), nullable);
 }
 
+/* The limits of Apache Kafka 4.4: more than that is malformed, however large the frame is. */
+#define PB_ARRAY_MAX_COUNT 1000000
+#define PB_TAGGED_MAX_COUNT 10000
+/* So many elements are allocated before any is parsed; from there on memory doubles as they are. */
+#define PB_ARRAY_AHEAD_COUNT 1000
+
 /*
- * An array's count and its memory. The count is held against what is left of the frame at `least_bytes` per element
- * before the arena is asked. -1 and *elements NULL for null; 0 after an error.
+ * An array's count and the memory of its first elements. The count is held against the limit, and against what is left
+ * of the frame at `least_bytes` per element, before the arena is asked. -1 and *elements NULL for null; 0 after an
+ * error. When as many are parsed as there is memory for, pb_array_grow makes more.
  */
 int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t least_bytes, pb_arena *arena,
                       size_t element_bytes, void **elements);
+/* Memory for `count` elements of which the first `have` are parsed: they move. NULL at the arena's limit, and the error
+ * sticks. */
+void *pb_array_grow(pb_reader *reader, pb_arena *arena, const void *elements, int32_t have, int32_t count,
+                    size_t element_bytes);
+
+/* How many elements memory was taken for when an array of `count` begins. */
+static inline int32_t pb_array_first_room(int32_t count)
+{
+    return count < PB_ARRAY_AHEAD_COUNT ? count : PB_ARRAY_AHEAD_COUNT;
+}
+
+/* How many elements there is to be memory for once the first `have` are parsed. */
+static inline int32_t pb_array_next_room(int32_t have, int32_t count)
+{
+    PB_ASSERT(have > 0 && have < count);
+    return count - have < have ? count : 2 * have;
+}
+
+/* The number of tagged fields that follow. */
+static inline uint32_t pb_read_tag_count(pb_reader *reader)
+{
+    const uint32_t count = pb_read_uvarint(reader);
+    if (count <= PB_TAGGED_MAX_COUNT)
+        return count;
+    pb_reader_fail(reader, -EBADMSG);
+    return 0;
+}
 
 /* Head of one tagged field: returns the position where its value ends, which lies within the frame. */
 static inline size_t pb_read_tag(pb_reader *reader, uint32_t *tag)

@@ -98,7 +98,7 @@ class DecoderSource:
     def _known_tags(self, name: str, tagged: list[FieldDef], count: str) -> None:
         out = self._out
         tag, size, end = out.fresh("t"), out.fresh("s"), out.fresh("e")
-        out.line(f"if {count} > 127: {count}, p = read_uvarint(b, p, {count})")
+        out.line(f"if {count} > 127: {count}, p = read_tag_count(b, p, {count})")
         out.line(f"for _ in range({count}):")
         out.indent += 1
         out.line(f"{tag}, {size}, p = read_tag(b, p)")
@@ -198,6 +198,7 @@ class DecoderSource:
         out.indent += 1
         if compact:
             out.line(f"{count} -= 1")
+        out.line(f"if {count} > {runtime.MAX_ARRAY_COUNT}: fail_count({field.name!r}, {count})")
         minimum = self._minimum_bytes(field)
         out.line(f"if {count}{f' * {minimum}' if minimum > 1 else ''} > z - p: fail_short({field.name!r})")
         self._elements(target, field, count)
@@ -213,9 +214,10 @@ class DecoderSource:
         if field.type in FIXED_FORMATS:
             form = FIXED_FORMATS[field.type]
             small = f"{self._structs.sized_name('', form)}[{count}](b, p)"
-            large = f"unpack_from(f'>{{{count}}}{form}', b, p)"
-            out.line(f"{target} = list({small} if {count} < {SMALL_ARRAY_COUNT} else {large}) if {count} else []")
-            out.line(f"p += {count} * {struct.calcsize('>' + form)}")
+            width = struct.calcsize(">" + form)
+            large = f"unpack_array({form!r}, {width}, b, p, {count})"
+            out.line(f"{target} = (list({small}) if {count} < {SMALL_ARRAY_COUNT} else {large}) if {count} else []")
+            out.line(f"p += {count} * {width}")
             return
         items, append, item = out.fresh("l"), out.fresh("a"), out.fresh("o")
         out.line(f"{target} = {items} = []")
@@ -272,6 +274,9 @@ def generate_decoder(message: MessageDef, version: int, message_class: type[Any]
         "read_uvarint": runtime.read_uvarint,
         "read_string_length": runtime.read_string_length,
         "read_tag": runtime.read_tag,
+        "read_tag_count": runtime.read_tag_count,
+        "unpack_array": runtime.unpack_array,
+        "fail_count": runtime.fail_count,
         "skip_tagged_fields": runtime.skip_tagged_fields,
         "fail_short": runtime.fail_short,
         "fail_null": runtime.fail_null,

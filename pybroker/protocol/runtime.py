@@ -15,6 +15,11 @@ from pybroker.protocol.errors import ProtocolError
 
 UVARINT_BYTES = tuple(bytes((n,)) for n in range(128))
 MAX_STRING_BYTES = 0x7FFF
+# The limits of Apache Kafka 4.4: more than that is malformed, whatever the message's size.
+MAX_ARRAY_COUNT = 1_000_000
+MAX_TAGGED_FIELD_COUNT = 10_000
+# So many elements at most are allocated ahead of what was parsed.
+AHEAD_COUNT = 1_000
 
 Encoder = Callable[[Any], bytes]
 Decoder = Callable[[bytes, int], tuple[Any, int]]
@@ -49,11 +54,30 @@ def read_uvarint(buffer: bytes, position: int, first: int) -> tuple[int, int]:
 def skip_tagged_fields(buffer: bytes, position: int, count: int) -> int:
     """Position after tagged fields that this side does not know (KIP-482). `count` is the section's first byte."""
     if count > 127:
-        count, position = read_uvarint(buffer, position, count)
+        count, position = read_tag_count(buffer, position, count)
     for _ in range(count):
         _, size, position = read_tag(buffer, position)
         position += size
     return position
+
+
+def read_tag_count(buffer: bytes, position: int, first: int) -> tuple[int, int]:
+    """How many tagged fields follow, where the number has several bytes: (count, next position)."""
+    count, position = read_uvarint(buffer, position, first)
+    if count > MAX_TAGGED_FIELD_COUNT:
+        raise ProtocolError(f"{count} tagged fields in one section; at most {MAX_TAGGED_FIELD_COUNT} are allowed")
+    return count, position
+
+
+def unpack_array(form: str, size_bytes: int, buffer: bytes, position: int, count: int) -> list[Any]:
+    """`count` fixed-width values of `size_bytes` each, unpacked `AHEAD_COUNT` at a time."""
+    values: list[Any] = []
+    while count > 0:
+        taken = min(count, AHEAD_COUNT)
+        values += struct.unpack_from(f">{taken}{form}", buffer, position)
+        position += taken * size_bytes
+        count -= taken
+    return values
 
 
 def read_tag(buffer: bytes, position: int) -> tuple[int, int, int]:
@@ -113,6 +137,11 @@ def read_string_length(buffer: bytes, position: int, first: int, field_name: str
 def fail_short(field_name: str) -> NoReturn:
     """A length or count goes beyond the end of the buffer."""
     raise ProtocolError(f"{field_name} goes beyond the end of the message")
+
+
+def fail_count(field_name: str, count: int) -> NoReturn:
+    """An array has more elements than any may have."""
+    raise ProtocolError(f"{field_name}: an array of {count} elements; at most {MAX_ARRAY_COUNT} are allowed")
 
 
 def fail_null(field_name: str) -> NoReturn:

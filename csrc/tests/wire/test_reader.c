@@ -1,7 +1,10 @@
 /* The wire reader: values, and everything malformed that must stop it. */
 #include "wire/reader.h"
 
+#include <stdlib.h>
+
 #include "tests/check.h"
+#include "wire/writer.h"
 
 #define READER(...) pb_reader_of((const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
 
@@ -103,6 +106,69 @@ TEST(an_absurd_count_asks_nothing_of_the_arena)
     CHECK_INT(reader.error, -EBADMSG);
     CHECK_INT(arena.held_bytes, 0);
     pb_arena_free(&arena);
+}
+
+/* A frame that announces `count` elements of one byte each, and has them all. */
+static pb_reader array_frame(uint8_t *frame, size_t capacity, uint32_t count)
+{
+    memset(frame, 0, capacity);
+    const uint32_t bits = htobe32(count);
+    memcpy(frame, &bits, sizeof bits);
+    return pb_reader_of(frame, capacity);
+}
+
+TEST(no_array_has_more_than_a_million_elements)
+{
+    const size_t capacity = sizeof(uint32_t) + PB_ARRAY_MAX_COUNT + 1;
+    uint8_t *frame = malloc(capacity);
+    CHECK(frame != NULL);
+    pb_arena arena;
+    pb_arena_init(&arena, 1 << 30);
+    void *elements;
+    pb_reader reader = array_frame(frame, capacity, PB_ARRAY_MAX_COUNT + 1);
+    CHECK_INT(pb_read_array(&reader, false, false, 1, &arena, 64, &elements), 0);
+    CHECK_INT(reader.error, -EBADMSG);
+    CHECK_INT(arena.held_bytes, 0);
+
+    reader = array_frame(frame, capacity, PB_ARRAY_MAX_COUNT);
+    CHECK_INT(pb_read_array(&reader, false, false, 1, &arena, 64, &elements), PB_ARRAY_MAX_COUNT);
+    CHECK_INT(reader.error, 0);
+    CHECK(arena.held_bytes < 2 * PB_ARRAY_AHEAD_COUNT * 64); /* the rest comes as it is parsed */
+    pb_arena_free(&arena);
+    free(frame);
+}
+
+TEST(memory_of_an_array_doubles_up_to_its_count)
+{
+    CHECK_INT(pb_array_first_room(0), 0);
+    CHECK_INT(pb_array_first_room(999), 999);
+    CHECK_INT(pb_array_first_room(1001), 1000);
+    CHECK_INT(pb_array_next_room(1000, 1001), 1001);
+    CHECK_INT(pb_array_next_room(1000, 2000), 2000);
+    CHECK_INT(pb_array_next_room(1000, 2001), 2000);
+
+    pb_arena arena;
+    pb_arena_init(&arena, 64 * 1024);
+    pb_reader reader = READER(0);
+    int64_t few[2] = {7, 8};
+    const int64_t *more = pb_array_grow(&reader, &arena, few, 2, 4, sizeof few[0]);
+    CHECK(more != NULL && more[0] == 7 && more[1] == 8);
+    CHECK(pb_array_grow(&reader, &arena, few, 2, 100000, sizeof few[0]) == NULL);
+    CHECK_INT(reader.error, -ENOMEM);
+    pb_arena_free(&arena);
+}
+
+TEST(no_section_has_more_than_ten_thousand_tagged_fields)
+{
+    uint8_t frame[3 + 2 * (PB_TAGGED_MAX_COUNT + 1)] = {0};
+    pb_put_uvarint(frame, PB_TAGGED_MAX_COUNT);
+    pb_reader reader = pb_reader_of(frame, sizeof frame);
+    pb_read_skip_tags(&reader);
+    CHECK_INT(reader.error, 0);
+    pb_put_uvarint(frame, PB_TAGGED_MAX_COUNT + 1);
+    reader = pb_reader_of(frame, sizeof frame);
+    pb_read_skip_tags(&reader);
+    CHECK_INT(reader.error, -EBADMSG);
 }
 
 TEST(arrays_null_empty_and_over_the_limit)

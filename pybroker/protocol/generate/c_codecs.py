@@ -195,7 +195,7 @@ class _ReadSource:
             out.line("if (flexible)")
             out.line("    pb_read_skip_tags(reader);")
             return
-        out.line("uint32_t tag_count = flexible ? pb_read_uvarint(reader) : 0;")
+        out.line("uint32_t tag_count = flexible ? pb_read_tag_count(reader) : 0;")
         out.open("for (; tag_count > 0 && reader->error == 0; tag_count--)")
         out.line("uint32_t tag;")
         out.line("const size_t end = pb_read_tag(reader, &tag);")
@@ -242,8 +242,14 @@ class _ReadSource:
             f"arena, sizeof({element}), &elements);"
         )
         out.line(f"{target} = elements;")
-        out.close()
+        out.line(f"int32_t room = pb_array_first_room({target}_count);")
         out.open(f"for (int32_t i = 0; i < {target}_count; i++)")
+        out.open("if (i == room)")
+        out.line(f"room = pb_array_next_room(i, {target}_count);")
+        out.line(f"{target} = pb_array_grow(reader, arena, {target}, i, room, sizeof({element}));")
+        out.line(f"if ({target} == NULL)")
+        out.line("    return reader->error;")
+        out.close()
         if field.struct is not None:
             out.line(f"if ({element}_read(reader, version, arena, &{target}[i]) != 0)")
             out.line("    return reader->error;")
@@ -251,6 +257,7 @@ class _ReadSource:
             out.line(f"{target}[i] = pb_read_{field.type}(reader);")
         else:
             out.line(f"{target}[i] = {self._variable(field)};")
+        out.close()
         out.close()
 
 

@@ -14,12 +14,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from announced import announcing, arrays, sections
 
 from pybroker.protocol import definitions
+from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.generate.__main__ import main as generate
 from pybroker.protocol.generate.c_files import HOT_MESSAGES
 from pybroker.protocol.loader import message_class
+from pybroker.protocol.runtime import MAX_ARRAY_COUNT, MAX_TAGGED_FIELD_COUNT
 from pybroker.testing.random_messages import RandomMessages
 
 CSRC = Path(__file__).parents[3] / "csrc"
@@ -105,3 +108,31 @@ def test_same_verdict_on_broken_input(echo: Path) -> None:
             assert status in (0, -EMSGSIZE) and (status == 0) == (end == len(body)), where
             assert status != 0 or again == message.encode(version), where
     assert len(cases) / 10 < refused < len(cases)
+
+
+def test_limits_of_every_array_and_section(echo: Path) -> None:
+    """With all the bytes there that the elements need at least, the number alone decides."""
+    cases: list[Case] = []
+    for name in HOT_MESSAGES:
+        message = definitions.message(name)
+        for version in range(message.versions.lowest, message.versions.highest + 1):
+            for path, most in (
+                *((each, MAX_ARRAY_COUNT) for each in arrays(message, version)),
+                *((each, MAX_TAGGED_FIELD_COUNT) for each in sections(message, version)),
+            ):
+                cases.append((name, version, announcing(name, version, path, most + 1).body))
+    assert len(cases) > 200
+    for (name, version, body), (status, _) in zip(cases, run_echo(echo, cases), strict=True):
+        assert status == -EBADMSG, f"{name} v{version} {body.hex()}"
+
+
+def test_an_array_that_grows_while_it_is_read(echo: Path) -> None:
+    """Over several doublings, with arrays inside the elements."""
+    topic = m.ProduceRequest.TopicProduceData
+    partition = m.ProduceRequest.PartitionProduceData
+    topics = [
+        topic(name=f"t{number}", partition_data=[partition(index=number, records=b"r")] * (number % 3))
+        for number in range(9_001)
+    ]
+    body = m.ProduceRequest(acks=1, timeout_ms=1, topic_data=topics).encode(9)
+    assert run_echo(echo, [("ProduceRequest", 9, body)]) == [(0, body)]
