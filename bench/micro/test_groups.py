@@ -74,8 +74,8 @@ class _Shard:
     def settle(self) -> None:
         """Let the first rebalance's delay pass."""
         self.clock.now_ms += _SETTLED_MS
-        for key, payload in self.state.timers.pop_expired(self.clock.now_ms, 100_000):
-            self.submit(shard.on_timer(self.state, key, payload))
+        while (expired := self.state.timers.pop_expired(self.clock.now_ms)) is not None:
+            self.submit(shard.on_timer(self.state, *expired))
 
 
 def _group_of(member_count: int) -> ShardState:

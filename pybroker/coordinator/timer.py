@@ -77,11 +77,13 @@ class TimerQueue:
             self._heap = [item for item in self._heap if item[1] == item[2].sequence]
             heapq.heapify(self._heap)
 
-    def pop_expired(self, now_ms: int, limit: int) -> list[tuple[TimerKey, Any]]:
-        """Take out at most `limit` expired keys with their payloads, the earliest first."""
-        expired: list[tuple[TimerKey, Any]] = []
+    def pop_expired(self, now_ms: int) -> tuple[TimerKey, Any] | None:
+        """Take out the earliest key that has expired, with its payload; None when there is none.
+
+        One at a time: what is done about it may cancel those that have expired with it.
+        """
         heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(expired) < limit:
+        while heap and heap[0][0] <= now_ms:
             _, sequence, entry = heapq.heappop(heap)
             if sequence != entry.sequence:
                 continue
@@ -90,8 +92,8 @@ class TimerQueue:
                 continue
             del self._entries[entry.key]
             entry.sequence = -1
-            expired.append((entry.key, entry.payload))
-        return expired
+            return entry.key, entry.payload
+        return None
 
     def _push(self, entry: _Entry) -> None:
         # A fresh sequence makes the entry's older place in the heap a stale one.

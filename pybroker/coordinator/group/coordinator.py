@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from pybroker.coordinator.appender import QueuedBytes
+from pybroker.coordinator.deadline_clock import LOOK_INTERVAL_MS, DeadlineClock
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.join import Join, join
@@ -47,6 +48,12 @@ _MOST_QUEUED_BYTES = 64 << 20
 _STOP_PATIENCE_S = 2.0
 
 Committed = asyncio.Future[ErrorCode]
+#: Calls a function once every request that the data plane has received by now is handled.
+AfterReceived = Callable[[Callable[[], None]], None]
+
+
+def _at_once(judge: Callable[[], None]) -> None:
+    judge()
 
 
 class GroupCoordinator:
@@ -61,7 +68,9 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._writer = writer
-        self._clock = clock
+        self._clock = DeadlineClock(clock)
+        self._after_received: AfterReceived = _at_once
+        self._judging = False
         self._new_suffix = new_suffix
         self._memory = GroupMemory(settings.members_max_bytes)
         self._queued = QueuedBytes()
@@ -81,6 +90,10 @@ class GroupCoordinator:
         """Begin to expire offsets; partitions come by `on_election`."""
         self._loop = asyncio.get_running_loop()
         self._expiry = self._loop.create_task(self._expire_regularly())
+
+    def judge_deadlines(self, after_received: AfterReceived) -> None:
+        """Judge deadlines by way of `after_received`: a member whose heartbeat waits in a queue is alive."""
+        self._after_received = after_received
 
     async def stop(self) -> None:
         """Answer what waits with NOT_COORDINATOR and return when no append is under way. Those that take long, as
@@ -409,24 +422,54 @@ class GroupCoordinator:
         self._arm(one)
 
     def _arm(self, one: Shard) -> None:
-        """See to it that the loop timer fires when the shard's earliest deadline passes."""
+        """See to it that the loop timer fires when the shard's earliest deadline passes, and for a look at the clock
+        before."""
         earliest_ms = one.state.timers.earliest_ms
         if earliest_ms is None or (self._timer is not None and self._armed_ms <= earliest_ms):
             return
         assert self._loop is not None
-        if self._timer is not None:
+        if self._timer is None:
+            self._clock.look()
+        else:
             self._timer.cancel()
-        self._armed_ms = earliest_ms
-        delay_ms = max(earliest_ms - self._clock.monotonic_ms(), 0)
-        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+        now_ms = self._clock.monotonic_ms()
+        # Those that have passed are being judged.
+        soonest_ms = now_ms + LOOK_INTERVAL_MS if self._judging else now_ms
+        self._armed_ms = max(min(earliest_ms, now_ms + LOOK_INTERVAL_MS), soonest_ms)
+        self._timer = self._loop.call_later((self._armed_ms - now_ms) / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
+        stood_still_ms = self._clock.look()
+        if stood_still_ms:
+            _LOG.warning(
+                "the control loop stood still for %d ms: sessions and rebalances of groups are extended by as much",
+                stood_still_ms,
+            )
         now_ms = self._clock.monotonic_ms()
+        earliest = [one.state.timers.earliest_ms for one in self._active()]
+        if not self._judging and any(each is not None and each <= now_ms for each in earliest):
+            self._judging = True
+            # What was received up to now may show that somebody is alive.
+            self._after_received(partial(self._judge, now_ms))
+        if self._timer is None:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Arm for all shards; without deadlines the clock rests."""
+        self._clock.rest()
         for one in self._active():
-            for key, payload in one.state.timers.pop_expired(now_ms, _TIMERS_PER_TURN):
-                self._expire(one, key, payload)
+            self._arm(one)
+
+    def _judge(self, now_ms: int) -> None:
+        """Deal with the deadlines that had passed at `now_ms` and still have."""
+        self._judging = False
         for one in self._active():
+            for _ in range(_TIMERS_PER_TURN):
+                expired = one.state.timers.pop_expired(now_ms)
+                if expired is None:
+                    break
+                self._expire(one, *expired)
             self._arm(one)
 
     def _expire(self, one: Shard, key: TimerKey, payload: Any) -> None:

@@ -24,7 +24,9 @@ def test_random_operations_against_a_dictionary() -> None:
             model.pop(key, None)
         else:
             now_ms += rng.randrange(0, 40)
-            expired = {found for found, _ in queue.pop_expired(now_ms, 1_000)}
+            expired = set()
+            while (popped := queue.pop_expired(now_ms)) is not None:
+                expired.add(popped[0])
             assert expired == {found for found, deadline_ms in model.items() if deadline_ms <= now_ms}
             for found in expired:
                 del model[found]
@@ -34,13 +36,27 @@ def test_random_operations_against_a_dictionary() -> None:
             assert queue.earliest_ms <= min(model.values())
 
 
-def test_earliest_first_and_limited() -> None:
+def test_earliest_first_and_one_at_a_time() -> None:
     queue = TimerQueue()
     for deadline_ms in (30, 10, 20):
         queue.schedule((deadline_ms,), deadline_ms, str(deadline_ms))
-    assert queue.pop_expired(100, 2) == [((10,), "10"), ((20,), "20")]
-    assert queue.pop_expired(100, 2) == [((30,), "30")]
+    assert queue.pop_expired(100) == ((10,), "10")
+    assert queue.pop_expired(100) == ((20,), "20")
+    assert queue.pop_expired(29) is None
+    assert queue.pop_expired(100) == ((30,), "30")
+    assert queue.pop_expired(100) is None
     assert queue.earliest_ms is None
+
+
+def test_what_has_expired_can_be_cancelled_until_it_is_taken_out() -> None:
+    queue = TimerQueue()
+    for deadline_ms in (10, 20, 30):
+        queue.schedule((deadline_ms,), deadline_ms)
+    assert queue.pop_expired(100) == ((10,), None)
+    queue.cancel((20,))
+    queue.schedule((30,), 200)
+    assert queue.pop_expired(100) is None
+    assert queue.pop_expired(200) == ((30,), None)
 
 
 def test_heartbeats_do_not_grow_the_heap() -> None:

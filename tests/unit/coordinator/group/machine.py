@@ -102,8 +102,9 @@ class Machine:
         timers = self.state.timers
         while timers.earliest_ms is not None and timers.earliest_ms <= end_ms:
             self.clock.now_ms = max(self.clock.now_ms, timers.earliest_ms)
-            for key, payload in timers.pop_expired(self.clock.now_ms, 1):
-                self.submit(shard.on_timer(self.state, key, payload))
+            expired = timers.pop_expired(self.clock.now_ms)
+            if expired is not None:
+                self.submit(shard.on_timer(self.state, *expired))
         self.clock.now_ms = end_ms
 
     # ---- requests --------------------------------------------------------------------------------------------------
