@@ -127,9 +127,20 @@ void pb_request_mute(pb_broker *broker, uint64_t request, int32_t ms)
     pb_slow_path_mute(request_of(request), ms);
 }
 
+int32_t pb_request_reply_part(pb_broker *broker, uint64_t request, const uint8_t *bytes, size_t length)
+{
+    (void)broker;
+    return pb_slow_path_append(request_of(request), bytes, length);
+}
+
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length)
 {
     (void)broker;
+    if (request_of(request)->reply != NULL) { /* this ends what came in parts */
+        const int result = pb_slow_path_append(request_of(request), body, length);
+        pb_slow_path_answer(request_of(request), NULL, 0, result != 0);
+        return result;
+    }
     uint8_t *copy = malloc(length > 0 ? length : 1);
     if (copy != NULL && length > 0)
         memcpy(copy, body, length);

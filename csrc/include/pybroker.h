@@ -150,6 +150,8 @@ int32_t pb_broker_event_fd(const pb_broker *broker);
 int32_t pb_broker_take_events(pb_broker *broker, pb_event *out, int32_t capacity);
 /* Body and client id of a request have been copied: the memory in which they came is others' again. */
 void pb_request_taken(pb_broker *broker, uint64_t request);
+/* More of an answer's body (copied), which pb_request_reply ends. 0 or -errno: then the request can only be closed. */
+int32_t pb_request_reply_part(pb_broker *broker, uint64_t request, const uint8_t *bytes, size_t length);
 /* Answer a request: `body` (copied) follows the response header, which C writes. The request is gone afterwards. */
 int32_t pb_request_reply(pb_broker *broker, uint64_t request, const uint8_t *body, size_t length);
 /* When the request is answered, nothing is taken from its connection for so long: its answer says that the client has

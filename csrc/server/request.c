@@ -65,6 +65,7 @@ static void recycle(pb_request *request)
     request->chunk = NULL;
     request->reply = NULL;
     request->reply_length = 0;
+    request->reply_capacity = 0;
     request->mute_ms = 0;
     request->close_instead = false;
     request->is_exclusive = false;

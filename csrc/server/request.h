@@ -31,10 +31,11 @@ struct pb_request {
     pb_writer writer; /* the answer's bytes in memory */
     uint8_t *reply;   /* Python's answer: malloc'd body */
     size_t reply_length;
-    int32_t mute_ms;    /* Python's: so long its client has to wait after the answer */
-    bool close_instead; /* Python refused it */
-    bool is_exclusive;  /* until it has been answered, or goes on, no other of its connection begins */
-    void *state;        /* the API's own, in the arena */
+    size_t reply_capacity; /* of one that comes in parts */
+    int32_t mute_ms;       /* Python's: so long its client has to wait after the answer */
+    bool close_instead;    /* Python refused it */
+    bool is_exclusive;     /* until it has been answered, or goes on, no other of its connection begins */
+    void *state;           /* the API's own, in the arena */
     void (*cleanup)(pb_request *request); /* the API's: releases pins before recycling; may be NULL */
 };
 

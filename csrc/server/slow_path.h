@@ -10,8 +10,10 @@
 void pb_slow_path_taken(pb_request *request);
 /* The same, before it answers: the connection is not heard for so long after that. */
 void pb_slow_path_mute(pb_request *request, int32_t ms);
-/* Any thread, once per request: `body` (malloc'd, taken over) is the answer; NULL with `close` closes the connection.
- */
+/* The same: more of the answer's body, which is copied. 0, -ENOMEM or -EMSGSIZE: then it can only be closed. */
+int pb_slow_path_append(pb_request *request, const uint8_t *bytes, size_t length);
+/* Any thread, once per request: `body` (malloc'd, taken over) is the answer, or NULL when it came in parts; with
+ * `close` the connection is closed. */
 void pb_slow_path_answer(pb_request *request, uint8_t *body, size_t length, bool close);
 
 #endif

@@ -98,6 +98,13 @@ static void note_gap(pb_writer *writer, int32_t length)
     writer->gap_bytes += (size_t)length;
 }
 
+void pb_writer_leave_gap(pb_writer *writer, int32_t length)
+{
+    PB_ASSERT(length > 0);
+    if (writer->error == 0)
+        note_gap(writer, length);
+}
+
 void pb_write_records(pb_writer *writer, pb_slice value, bool compact, bool nullable)
 {
     if (value.data != NULL || value.length <= 0) {

@@ -75,6 +75,9 @@ static inline void pb_write_raw(pb_writer *writer, const void *data, size_t coun
         memcpy(at, data, count);
 }
 
+/* Leave a gap of `length` > 0 bytes here, with no prefix. */
+void pb_writer_leave_gap(pb_writer *writer, int32_t length);
+
 static inline void pb_write_int8(pb_writer *writer, int8_t value)
 {
     pb_write_raw(writer, &value, sizeof(value));

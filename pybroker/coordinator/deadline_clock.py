@@ -1,7 +1,7 @@
 """`DeadlineClock`: time for deadlines, which stands still while the loop that judges them does.
 
-A loop that was stopped, or kept by somebody else, has heard nobody meanwhile: those who showed life in time would be late
-by its own fault. So all deadlines move by as long as it stood still. Belongs to one thread.
+A loop that was stopped has heard nobody meanwhile: members that showed life in time would be late by its own fault. So
+all deadlines move by as long as it stood still. Belongs to one thread.
 """
 
 from __future__ import annotations

@@ -2,16 +2,19 @@
 
 A response body is a head (brokers, cluster id, controller), the topics, and a tail. Topics are kept encoded per (api
 version, listener, whether operations are asked for) as long as the image has the same `TopicImage` object and the same
-brokers; the answer for all topics is kept whole. What an answer holds follows Kafka's KRaft brokers (errors per
+brokers; the answer for all topics is kept whole. A large answer
+is made in slices of the loop. What an answer holds follows Kafka's KRaft brokers (errors per
 partition, offline replicas). Memory is bounded by the number of topics times the variants in use, of which only the
 latest few are kept.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from pybroker.config.topic import INTERNAL_TOPICS
 from pybroker.metadata.image import (
@@ -25,6 +28,7 @@ from pybroker.metadata.image import (
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.turns import in_slices
 from pybroker.values import Value
 
 NO_OPERATIONS = -(2**31)
@@ -37,6 +41,7 @@ _CLUSTER_OPERATIONS_VERSIONS = range(8, 11)
 _ERROR_CODE_SINCE = 13
 _LISTENER_NOT_FOUND_SINCE = 6
 _MAX_VARIANTS = 16
+_JOINED_COUNT = 1_000
 
 Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
@@ -70,25 +75,34 @@ class MetadataCache:
         self.encoded_topic_count = 0
         self._variants: OrderedDict[Variant, _Encoded] = OrderedDict()
 
-    def all_topics(self, image: MetadataImage, variant: Variant) -> bytes:
+    async def all_topics(self, image: MetadataImage, variant: Variant) -> bytes:
         """The body that lists all topics."""
         encoded = self._current(image, variant)
-        if encoded.all_topics is None:
-            fragments = [self._fragment(image, encoded, topic, variant) for topic in image.topics.by_id.values()]
-            encoded.all_topics = _join(encoded.head, fragments, variant)
-        return encoded.all_topics
+        if encoded.all_topics is not None:
+            return encoded.all_topics
+        fragments = _Fragments()
+        async for topic in in_slices(image.topics.by_id.values(), 1):
+            fragments.add(self._fragment(image, encoded, topic, variant))
+        body = _join(encoded.head, fragments, variant)
+        # Meanwhile the image may have become another.
+        if encoded.topics is image.topics:
+            encoded.all_topics = body
+        return body
 
-    def some_topics(
+    async def some_topics(
         self,
         image: MetadataImage,
         variant: Variant,
         topics: Sequence[TopicImage],
-        others: Sequence[m.MetadataResponse.MetadataResponseTopic] = (),
+        others: Iterable[m.MetadataResponse.MetadataResponseTopic] = (),
     ) -> bytes:
         """The body that lists `topics`, which are of `image`, and `others`: rows with errors, made by the caller."""
         encoded = self._current(image, variant)
-        fragments = [self._fragment(image, encoded, topic, variant) for topic in topics]
-        fragments += [_encode_topic(row, variant) for row in others]
+        fragments = _Fragments()
+        async for topic in in_slices(topics, 1):
+            fragments.add(self._fragment(image, encoded, topic, variant))
+        async for row in in_slices(others):
+            fragments.add(_encode_topic(row, variant))
         return _join(encoded.head, fragments, variant)
 
     def _current(self, image: MetadataImage, variant: Variant) -> _Encoded:
@@ -223,10 +237,35 @@ def _without_topics(body: bytes, variant: Variant) -> bytes:
 def _encode_topic(row: m.MetadataResponse.MetadataResponseTopic, variant: Variant) -> bytes:
     """One topic's bytes within a body: what a body has more with it than without."""
     with_topic = m.MetadataResponse(topics=[row]).encode(variant.version)
+    start, tail_bytes = _around_topic(variant)
+    return with_topic[start : len(with_topic) - tail_bytes]
+
+
+@lru_cache(maxsize=_MAX_VARIANTS)
+def _around_topic(variant: Variant) -> tuple[int, int]:
+    """How many bytes are in front of the only topic of a body without brokers, and behind it."""
     head = _without_topics(m.MetadataResponse().encode(variant.version), variant)
-    start = len(head) + len(_count(1, variant.version))
-    return with_topic[start : len(with_topic) - len(_tail(variant))]
+    return len(head) + len(_count(1, variant.version)), len(_tail(variant))
 
 
-def _join(head: bytes, fragments: list[bytes], variant: Variant) -> bytes:
-    return b"".join((head, _count(len(fragments), variant.version), *fragments, _tail(variant)))
+class _Fragments:
+    """Encoded topics; few of them are kept apart, as it takes long to join many."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._joined: list[bytes] = []
+        self._apart: list[bytes] = []
+
+    def add(self, fragment: bytes) -> None:
+        self.count += 1
+        self._apart.append(fragment)
+        if len(self._apart) == _JOINED_COUNT:
+            self._joined.append(b"".join(self._apart))
+            self._apart.clear()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return itertools.chain(self._joined, self._apart)
+
+
+def _join(head: bytes, fragments: _Fragments, variant: Variant) -> bytes:
+    return b"".join((head, _count(fragments.count, variant.version), *fragments, _tail(variant)))

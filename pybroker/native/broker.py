@@ -170,6 +170,10 @@ class NativeBroker:
             lib.pb_request_mute(self.handle, request, throttle_ms)
         check(lib.pb_request_reply(self.handle, request, body, len(body)))
 
+    def reply_part(self, request: int, part: bytes) -> None:
+        """More of the body of an answer, which `reply` ends."""
+        check(lib.pb_request_reply_part(self.handle, request, part, len(part)))
+
     def close_request(self, request: int) -> None:
         """Close the connection of a request instead of answering it."""
         lib.pb_request_close(self.handle, request)
@@ -236,6 +240,11 @@ def read_bytes(address: int, length: int) -> bytes:
     """A copy of the bytes at an address that an event named."""
     data: bytes = ffi.unpack(ffi.cast(_new_char, address), length) if length else b""
     return data
+
+
+def view_bytes(address: int, length: int) -> memoryview:
+    """The bytes at an address that an event named, where they are: valid until the request is taken or answered."""
+    return memoryview(ffi.buffer(ffi.cast("const char *", address), length))
 
 
 def read_verified_partitions(address: int, count: int) -> tuple[tuple[str, int], ...]:

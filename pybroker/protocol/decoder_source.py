@@ -2,6 +2,9 @@
 
 The function is `decode(b, p) -> (message, position)` over bytes `b`. Neighbouring fixed-width fields, together with the
 first byte of the length, count or tag section that follows them, are read by one `struct` call.
+
+A decoder in slices is a generator of the same shape, for large messages: it yields after every so many elements,
+returns the same, and takes any buffer.
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ from typing import Any
 from pybroker.protocol import runtime
 from pybroker.protocol.class_source import default_source
 from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, StructDef
-from pybroker.protocol.source import SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
+from pybroker.protocol.source import SLICE_COUNT, SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
 from pybroker.protocol.uuids import ZERO_UUID
 
 
 class DecoderSource:
     """Writes the decoder of `message` at `version`; `text()` and `namespace` are what `exec` takes."""
 
-    def __init__(self, message: MessageDef, version: int) -> None:
+    def __init__(self, message: MessageDef, version: int, *, in_slices: bool = False) -> None:
         self._message = message
+        self._in_slices = in_slices
         self._version = version
         self._flexible = message.is_flexible(version)
         self._out = SourceWriter()
@@ -42,9 +46,25 @@ class DecoderSource:
         out.line("def decode(b, p):")
         out.indent += 1
         out.line("z = len(b)")
+        if self._in_slices:
+            out.line(f"k = {SLICE_COUNT}")
         self._struct("o", self._message.body, f"{self._message.name}")
         self._flush()
         out.line("return o, p")
+        if self._in_slices:
+            out.line("yield")
+
+    def _account(self, work: str) -> None:
+        """In slices: so much was done, in elements; it is looked at after the next element."""
+        if self._in_slices:
+            self._out.line(f"k -= {work}")
+
+    def _interrupt(self) -> None:
+        if self._in_slices:
+            self._out.line("k -= 1")
+            self._out.line("if k < 0:")
+            self._out.line(f"    k = {SLICE_COUNT}")
+            self._out.line("    yield")
 
     # A run of fixed-width values: gathered by _add, read by _flush.
 
@@ -90,7 +110,10 @@ class DecoderSource:
         out.line(f"if {count}:")
         out.indent += 1
         if not tagged:
+            if self._in_slices:
+                out.line("q = p")
             out.line(f"p = skip_tagged_fields(b, p, {count})")
+            self._account("(p - q) // 8")
         else:
             self._known_tags(name, tagged, count)
         out.indent -= 1
@@ -112,6 +135,7 @@ class DecoderSource:
             out.indent -= 1
         out.line("else:")
         out.line(f"    p = {end}")
+        self._account("1")
         out.indent -= 1
 
     def _field(self, target: str, field: FieldDef, *, tagged: bool = False) -> None:
@@ -183,7 +207,13 @@ class DecoderSource:
         out.line(f"if {length} > {1 if compact else 0}:")
         out.line(f"    {end} = p + {length}{' - 1' if compact else ''}")
         out.line(f"    if {end} > z: fail_short({field.name!r})")
-        out.line(f"    {target} = b[p:{end}]{'.decode()' if is_string else ''}")
+        if self._in_slices:
+            out.line(
+                f"    {target} = {f'str(b[p:{end}], {chr(34)}utf-8{chr(34)})' if is_string else f'bytes(b[p:{end}])'}"
+            )
+            out.line(f"    k -= {length} >> 12")
+        else:
+            out.line(f"    {target} = b[p:{end}]{'.decode()' if is_string else ''}")
         out.line(f"    p = {end}")
         out.line(f"elif {length} == {1 if compact else 0}:")
         out.line(f"    {target} = {chr(39) * 2 if is_string else 'b' + chr(39) * 2}")
@@ -208,7 +238,8 @@ class DecoderSource:
     def _elements(self, target: str, field: FieldDef, count: str) -> None:
         out = self._out
         if field.type == "uuid":
-            out.line(f"{target} = [b[i:i + 16] for i in range(p, p + {count} * 16, 16)]")
+            whole = f"[b[i:i + 16] for i in range(p, p + {count} * 16, 16)]"
+            out.line(f"{target} = {f'yield from uuid_slices(b, p, {count})' if self._in_slices else whole}")
             out.line(f"p += {count} * 16")
             return
         if field.type in FIXED_FORMATS:
@@ -216,6 +247,8 @@ class DecoderSource:
             small = f"{self._structs.sized_name('', form)}[{count}](b, p)"
             width = struct.calcsize(">" + form)
             large = f"unpack_array({form!r}, {width}, b, p, {count})"
+            if self._in_slices:
+                large = f"(yield from unpack_array_slices({form!r}, {width}, b, p, {count}))"
             out.line(f"{target} = (list({small}) if {count} < {SMALL_ARRAY_COUNT} else {large}) if {count} else []")
             out.line(f"p += {count} * {width}")
             return
@@ -230,6 +263,7 @@ class DecoderSource:
             self._variable(item, field, False)
         self._flush()
         out.line(f"{append}({item})")
+        self._interrupt()
         out.indent -= 1
 
     def _minimum_bytes(self, field: FieldDef) -> int:
@@ -263,9 +297,11 @@ class DecoderSource:
         return self._minimum_cache[definition.name]
 
 
-def generate_decoder(message: MessageDef, version: int, message_class: type[Any]) -> Callable[..., Any]:
+def generate_decoder(
+    message: MessageDef, version: int, message_class: type[Any], *, in_slices: bool = False
+) -> Callable[..., Any]:
     """The compiled decoder of one version."""
-    source = DecoderSource(message, version)
+    source = DecoderSource(message, version, in_slices=in_slices)
     namespace: dict[str, Any] = {
         message.name: message_class,
         "new": object.__new__,
@@ -276,6 +312,8 @@ def generate_decoder(message: MessageDef, version: int, message_class: type[Any]
         "read_tag": runtime.read_tag,
         "read_tag_count": runtime.read_tag_count,
         "unpack_array": runtime.unpack_array,
+        "unpack_array_slices": runtime.unpack_array_slices,
+        "uuid_slices": runtime.uuid_slices,
         "fail_count": runtime.fail_count,
         "skip_tagged_fields": runtime.skip_tagged_fields,
         "fail_short": runtime.fail_short,

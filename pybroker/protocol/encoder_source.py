@@ -2,6 +2,9 @@
 
 The function is `encode(o) -> bytes`: pieces gathered in a list and joined once. Neighbouring fixed-width fields,
 together with the first byte of the length, count or tag section that follows them, are packed by one `struct` call.
+
+An encoder in slices is a generator of the same shape, for large messages: it yields the bytes, after every so many
+elements.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 from pybroker.protocol import runtime
 from pybroker.protocol.class_source import default_source
 from pybroker.protocol.definitions import FIXED_FORMATS, FieldDef, MessageDef, StructDef
-from pybroker.protocol.source import SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
+from pybroker.protocol.source import SLICE_COUNT, SMALL_ARRAY_COUNT, SourceWriter, StructNames, is_compact
 from pybroker.protocol.uuids import ZERO_UUID
 
 # One byte of compact length holds up to 126 (it is the length plus one, and 127 is the largest one-byte varint).
@@ -29,8 +32,9 @@ def _encoded(value: str, field: FieldDef) -> str:
 class EncoderSource:
     """Writes the encoder of `message` at `version`; `text()` and `namespace` are what `exec` takes."""
 
-    def __init__(self, message: MessageDef, version: int) -> None:
+    def __init__(self, message: MessageDef, version: int, *, in_slices: bool = False) -> None:
         self._message = message
+        self._in_slices = in_slices
         self._version = version
         self._flexible = message.is_flexible(version)
         self._out = SourceWriter()
@@ -52,9 +56,27 @@ class EncoderSource:
         out.indent += 1
         out.line("parts = []")
         out.line("w = parts.append")
+        if self._in_slices:
+            out.line(f"k = {SLICE_COUNT}")
         self._struct("o", self._message.body)
         self._flush()
-        out.line("return join(parts)")
+        out.line(f"{'yield' if self._in_slices else 'return'} join(parts)")
+
+    def _interrupt(self, work: str = "1") -> None:
+        """In slices: so many elements are written. What belongs to a tagged field is kept until its size is known."""
+        if not self._in_slices:
+            return
+        out = self._out
+        out.line(f"k -= {work}")
+        out.line("if k < 0:")
+        out.indent += 1
+        out.line(f"k = {SLICE_COUNT}")
+        if self._write == "w":
+            out.line("yield join(parts)")
+            out.line("parts.clear()")
+        else:
+            out.line("yield b''")
+        out.indent -= 1
 
     # A run of fixed-width values: gathered by _add, written by _flush. Its expressions must still hold when it is
     # written.
@@ -265,7 +287,15 @@ class EncoderSource:
         out.line("else:")
         out.indent += 1
         self._count(count, compact)
-        out.line(f"{self._write}(pack(f'>{{{count}}}{form}', *{items}))")
+        if self._in_slices:
+            out.line(f"for i in range(0, {count}, {runtime.AHEAD_COUNT}):")
+            out.indent += 1
+            out.line(f"u = {items}[i:i + {runtime.AHEAD_COUNT}]")
+            out.line(f"{self._write}(pack(f'>{{len(u)}}{form}', *u))")
+            self._interrupt(str(SLICE_COUNT + 1))
+            out.indent -= 1
+        else:
+            out.line(f"{self._write}(pack(f'>{{{count}}}{form}', *{items}))")
         out.indent -= 1
 
     def _array(self, expression: str, field: FieldDef, nullable: bool) -> None:
@@ -285,6 +315,9 @@ class EncoderSource:
             out.line(f"for u in {items}:")
             out.line(f"    if len(u) != 16: fail_uuid({field.name!r})")
             out.line(f"    {self._write}(u)")
+            out.indent += 1
+            self._interrupt()
+            out.indent -= 1
         else:
             item = out.fresh("o")
             out.line(f"for {item} in {items}:")
@@ -294,13 +327,16 @@ class EncoderSource:
             else:
                 self._string(item, field, False)
             self._flush()
+            self._interrupt()
             out.indent -= 1
         out.indent -= 1
 
 
-def generate_encoder(message: MessageDef, version: int, message_class: type[Any]) -> Callable[..., Any]:
+def generate_encoder(
+    message: MessageDef, version: int, message_class: type[Any], *, in_slices: bool = False
+) -> Callable[..., Any]:
     """The compiled encoder of one version."""
-    source = EncoderSource(message, version)
+    source = EncoderSource(message, version, in_slices=in_slices)
     namespace: dict[str, Any] = {
         message.name: message_class,
         "join": b"".join,

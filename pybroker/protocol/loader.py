@@ -35,7 +35,7 @@ class ApiInfo(Value):
         return self.flexible_min_version is not None and version >= self.flexible_min_version
 
 
-def _codec_cache(name: str, cls: type[Message], kind: str) -> CodecCache:
+def _codec_cache(name: str, cls: type[Message], kind: str, *, in_slices: bool = False) -> CodecCache:
     def generate(version: int) -> Callable[..., Any]:
         if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
             raise ProtocolError(f"{name} v{version} is unknown: versions are {cls.MIN_VERSION} to {cls.MAX_VERSION}")
@@ -43,10 +43,10 @@ def _codec_cache(name: str, cls: type[Message], kind: str) -> CodecCache:
         if kind == "encoder":
             from pybroker.protocol.encoder_source import generate_encoder
 
-            return generate_encoder(message, version, cls)
+            return generate_encoder(message, version, cls, in_slices=in_slices)
         from pybroker.protocol.decoder_source import generate_decoder
 
-        return generate_decoder(message, version, cls)
+        return generate_decoder(message, version, cls, in_slices=in_slices)
 
     return CodecCache(generate)
 
@@ -97,6 +97,8 @@ def message_class(name: str) -> type[Message]:
     cls: type[Message] = _struct_class(Message, message.body, message, name, content)
     cls._encoders = _codec_cache(name, cls, "encoder")
     cls._decoders = _codec_cache(name, cls, "decoder")
+    cls._encoders_in_slices = _codec_cache(name, cls, "encoder", in_slices=True)
+    cls._decoders_in_slices = _codec_cache(name, cls, "decoder", in_slices=True)
     return cls
 
 

@@ -8,7 +8,7 @@ that cannot be written.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, ClassVar, NoReturn, Self
 
 from pybroker.protocol.errors import ProtocolError
@@ -77,6 +77,28 @@ def unpack_array(form: str, size_bytes: int, buffer: bytes, position: int, count
         values += struct.unpack_from(f">{taken}{form}", buffer, position)
         position += taken * size_bytes
         count -= taken
+    return values
+
+
+def unpack_array_slices(
+    form: str, size_bytes: int, buffer: bytes, position: int, count: int
+) -> Generator[None, None, list[Any]]:
+    """As `unpack_array`, and may be interrupted."""
+    values: list[Any] = []
+    for start in range(0, count, AHEAD_COUNT):
+        taken = min(count - start, AHEAD_COUNT)
+        values += struct.unpack_from(f">{taken}{form}", buffer, position + start * size_bytes)
+        yield
+    return values
+
+
+def uuid_slices(buffer: bytes, position: int, count: int) -> Generator[None, None, list[bytes]]:
+    """`count` uuids; may be interrupted."""
+    values: list[bytes] = []
+    for start in range(position, position + count * 16, AHEAD_COUNT * 16):
+        end = min(position + count * 16, start + AHEAD_COUNT * 16)
+        values += [bytes(buffer[place : place + 16]) for place in range(start, end, 16)]
+        yield
     return values
 
 
@@ -205,6 +227,8 @@ class Message(Struct):
     LATEST_VERSION_UNSTABLE: ClassVar[bool]
     _encoders: ClassVar[CodecCache]
     _decoders: ClassVar[CodecCache]
+    _encoders_in_slices: ClassVar[CodecCache]
+    _decoders_in_slices: ClassVar[CodecCache]
 
     def encode(self, version: int) -> bytes:
         """The body's bytes. ProtocolError when the version is unknown or cannot hold the values."""
@@ -230,3 +254,25 @@ class Message(Struct):
         except (IndexError, UnicodeDecodeError, struct.error) as error:
             raise ProtocolError(f"{cls.__name__} v{version} is malformed: {error}") from error
         return message, start + end
+
+    def encode_in_slices(self, version: int) -> Generator[bytes, None, None]:
+        """The body's bytes piece by piece; ProtocolError as `encode`, maybe after some. For large messages: a piece
+        takes a fraction of a millisecond."""
+        encoder = self._encoders_in_slices[version]
+        try:
+            yield from encoder(self)
+        except (AttributeError, TypeError, ValueError, struct.error) as error:
+            raise ProtocolError(f"{type(self).__name__} v{version} cannot be encoded: {error}") from error
+
+    @classmethod
+    def decode_in_slices(
+        cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0
+    ) -> Generator[None, None, tuple[Self, int]]:
+        """As `decode`, for large messages: a generator that yields after each fraction of a millisecond. The buffer is
+        not copied."""
+        decoder = cls._decoders_in_slices[version]
+        try:
+            result: tuple[Self, int] = yield from decoder(buffer, position)
+        except (IndexError, UnicodeDecodeError, struct.error) as error:
+            raise ProtocolError(f"{cls.__name__} v{version} is malformed: {error}") from error
+        return result

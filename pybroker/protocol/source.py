@@ -28,6 +28,9 @@ class SourceWriter:
         return "\n".join(self.lines) + "\n"
 
 
+# So many elements are read or written before a codec in slices lets itself be interrupted.
+SLICE_COUNT = 100
+
 # Arrays of fixed-width items with fewer items than this have a `struct` format of their own, kept.
 SMALL_ARRAY_COUNT = 127
 

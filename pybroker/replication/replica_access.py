@@ -24,9 +24,13 @@ from pybroker.replication.replica import Replica
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.turns import in_slices
 
 #: Between looks whether the followers have done what their leader has.
 _FOLLOWERS_INTERVAL_S = 0.05
+
+#: So many partitions are asked for their state in one slice of the loop at least.
+_STATES_AT_ONCE = 500
 
 _NO_EPOCH = -1
 #: The timestamp that asks for it.
@@ -264,13 +268,19 @@ class ReplicaAccess:
         """Those that are not."""
         return list(self._logs.failures.offline)
 
-    def placements(
+    async def placements(
         self, wanted: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, tuple[Path, PartitionState]]:
         """(log dir, ends and sizes) of the partitions of `wanted` that are held here; None: of all of them."""
-        keys = self._replicas.keys() if wanted is None else [key for key in wanted if key in self._replicas]
-        logs = {key: self._replicas[key].log for key in keys}
-        return {key: (logs[key].directory.path, state) for key, state in self._logs.states(logs.values()).items()}
+        keys = list(self._replicas) if wanted is None else [key async for key in in_slices(wanted)]
+        found: dict[TopicPartition, tuple[Path, PartitionState]] = {}
+        async for start in in_slices(range(0, len(keys), _STATES_AT_ONCE), 1):
+            # Some may have gone between two slices.
+            part = [key for key in keys[start : start + _STATES_AT_ONCE] if key in self._replicas]
+            logs = {key: self._replicas[key].log for key in part}
+            for key, state in self._logs.states(logs.values()).items():
+                found[key] = (logs[key].directory.path, state)
+        return found
 
     def fail_appends(self) -> None:
         """Fail the appends that nobody will finish."""

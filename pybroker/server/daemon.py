@@ -166,6 +166,7 @@ class Daemon:
         self._subscribe(controller, services)
         await self._open_partitions(logs, replicas, _partition_count(controller.image, self.config.node_id))
         self.native.start()
+        services.groups.judge_deadlines(pump.after_received)
         pump.start()
         self._stack.push_async_callback(self._stop_serving, pump, services, controller)
         services.groups.start()

@@ -4,16 +4,21 @@ Runs on the asyncio loop, woken by one file descriptor for a batch of events. A 
 then, and most are, its answer leaves at once. One that waits for a future is stepped again when that is decided. Only
 one that waits for something else, or once more, becomes a Task, whose life costs as much as many a handler. What a
 client sends wrong costs it its connection and the log one line.
+
+Requests over 64 KiB, and answers that are long, are the business of `large_requests`. A round of the loop handles
+events for no longer than a slice (`pybroker.turns`); the rest comes in the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pybroker import turns
 from pybroker.native.broker import (
     EVENT_APPENDED,
     EVENT_CAUGHT_UP,
@@ -41,6 +46,7 @@ from pybroker.protocol.runtime import MAX_STRING_BYTES, Message, cut_utf8
 from pybroker.server.add_partitions_to_txn_manager import Verification
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.apis.api_versions import unsupported_version_body
+from pybroker.server.large_requests import LARGE_BYTES, LargeRequests, drop_message, is_long, send_in_slices
 from pybroker.server.stepping import resume
 
 logger = logging.getLogger(__name__)
@@ -48,9 +54,6 @@ logger = logging.getLogger(__name__)
 _API_VERSIONS_KEY = 18
 _PRINCIPAL = "User:ANONYMOUS"
 _MAX_KNOWN_HOSTS = 4096
-#: A request is decoded in one go, at up to 0.3 s a MiB, during which no other is served. The largest that make sense,
-#: the assignment of a group with 10,000 members or the offsets of as many partitions, stay below.
-_MAX_REQUEST_BYTES = 8 << 20
 _CLIENT_ID_BYTES = 256
 _MOST_BYTES_PER_CHARACTER = 4
 _UTF_8 = ("utf-8", "replace")
@@ -85,7 +88,12 @@ class EventPump:
         self._stopping = False
         #: Requests that wait for `open`; None: it is.
         self._early: list[RawEvent] | None = []
+        #: Events, and functions to be called when all before them are handled.
+        self._pending: deque[RawEvent | Callable[[], None]] = deque()
+        self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
+        self._turns = turns.current()
+        self._large = LargeRequests(native, services, self._fail)
 
     def start(self) -> None:
         """Begin to take events."""
@@ -107,6 +115,7 @@ class EventPump:
             future.cancel()
         # Comes after their callbacks, which go on with the handlers.
         await asyncio.gather(*awaited, return_exceptions=True)
+        await self._large.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,22 +123,57 @@ class EventPump:
     def drain(self) -> None:
         """After the data plane has stopped: take what it left, and no more."""
         self._loop.remove_reader(self._native.event_fd)
-        while self._on_events():
-            pass
+        while self._receive() or self._pending:
+            while self._pending:
+                self._handle_next()
 
-    def _on_events(self) -> bool:
-        """Handle one batch; whether there was any. The descriptor stays readable while there are more, so that other
-        work of the loop gets its turn."""
-        found = False
-        for event in self._native.take_events():
-            found = True
-            try:
-                self._handle(event)
-            except Exception:  # a defect; the events behind this one must not be lost with it
-                logger.exception("an event of kind %d could not be handled", event[0])
-            finally:
-                current_peer.set("")
-        return found
+    def after_received(self, judge: Callable[[], None]) -> None:
+        """Call `judge` once every request that the data plane has received by now is handled: for deadlines that one of
+        them may have met."""
+        while self._receive():
+            pass
+        self._pending.append(partial(self._large.when_heard, judge))
+        self._schedule()
+
+    def _on_events(self) -> None:
+        """There are events, or all that there were are taken. The descriptor stays readable while there are more."""
+        if not self._is_scheduled:
+            self._receive()
+            self._work()
+
+    def _receive(self) -> bool:
+        """Take one batch; whether there was any."""
+        before_count = len(self._pending)
+        self._pending.extend(self._native.take_events())
+        return len(self._pending) > before_count
+
+    def _work(self) -> None:
+        """Handle what is pending, as far as a slice goes, so that other work of the loop gets its turn."""
+        self._is_scheduled = False
+        self._turns.begin()
+        while self._pending:
+            self._handle_next()
+            if self._turns.is_over():
+                break
+        if self._pending:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._work)
+
+    def _handle_next(self) -> None:
+        item = self._pending.popleft()
+        try:
+            if callable(item):
+                item()
+            else:
+                self._handle(item)
+        except Exception:  # a defect; the events behind this one must not be lost with it
+            logger.exception("an event could not be handled: %s", item)
+        finally:
+            current_peer.set("")
 
     def _handle(self, event: RawEvent) -> None:
         kind = event[0]
@@ -197,14 +241,8 @@ class EventPump:
         current_peer.set(host)
         name = self._listeners[listener]
         context = RequestContext(key, version, correlation, client_id, host, name, _PRINCIPAL, connection)
-        if length > _MAX_REQUEST_BYTES:
-            logger.warning(
-                "%s: %d bytes, more than the %d that a request other than Produce may have; connection closed",
-                _described(context),
-                length,
-                _MAX_REQUEST_BYTES,
-            )
-            self._native.close_request(handle)
+        if length > LARGE_BYTES:
+            self._large.take(handle, context, api, body, length, is_held=bool(is_held))
             return
         data = read_bytes(body, length)
         if is_held:
@@ -227,7 +265,10 @@ class EventPump:
             else:
                 self._finish_in_background(handle, context, handling, waits_for)
             return
-        self._answer(handle, context, response)
+        if isinstance(response, bytes):
+            self._answer_any(handle, context, response)
+        else:
+            self._answer(handle, context, response)
 
     def _go_on(
         self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], future: asyncio.Future[Any]
@@ -237,7 +278,7 @@ class EventPump:
         try:
             waits_for = handling.send(None)
         except StopIteration as done:
-            self._answer(handle, context, done.value)
+            self._answer_any(handle, context, done.value)
         except asyncio.CancelledError:
             self._native.close_request(handle)
         except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
@@ -263,13 +304,34 @@ class EventPump:
         rest = resume(handling, waits_for)
         self._in_background(self._finish(handle, context, rest)).add_done_callback(ended)
 
+    def _answer_any(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
+        """As `_answer`, for one that may be long: it took more than one step to make."""
+        if not is_long(response):
+            self._answer(handle, context, response)
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                self._native.close_request(handle)
+
+        self._in_background(self._answer_long(handle, context, response)).add_done_callback(ended)
+
+    async def _answer_long(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
+        try:
+            last = await send_in_slices(self._native, handle, context.api_version, response)
+        except Exception as error:  # noqa: BLE001 - a defect, whatever it is: the request must come to an end
+            self._close_for_defect(handle, context, error)
+        else:
+            self._native.reply(handle, last, getattr(response, "throttle_time_ms", 0))
+            self._in_background(drop_message(response))
+
     async def _finish(self, handle: int, context: RequestContext, rest: Awaitable[Any]) -> None:
         try:
             response = await rest
         except Exception as error:  # noqa: BLE001 - _fail sorts them and logs what is unexpected
             self._fail(handle, context, error)
         else:
-            self._answer(handle, context, response)
+            self._answer_any(handle, context, response)
 
     def _answer(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
         try:

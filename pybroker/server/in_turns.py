@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from pybroker.server.stepping import resume
+from pybroker.turns import in_slices
 
 Result = TypeVar("Result")
 
@@ -25,7 +26,7 @@ async def in_turns(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]
     results: list[Any] = []
     while True:
         begun_count = len(results)
-        waiting = _begin(islice(remaining, AT_ONCE), results)
+        waiting = await _begin(islice(remaining, AT_ONCE), results)
         for place, result in zip(waiting, await asyncio.gather(*waiting.values()), strict=True):
             results[place] = result
         if len(results) < begun_count + AT_ONCE:
@@ -34,10 +35,10 @@ async def in_turns(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]
             await asyncio.sleep(0)
 
 
-def _begin(calls: Iterable[Coroutine[Any, Any, Any]], results: list[Any]) -> dict[int, Awaitable[Any]]:
+async def _begin(calls: Iterable[Coroutine[Any, Any, Any]], results: list[Any]) -> dict[int, Awaitable[Any]]:
     """Step each call once and append its result. Those that wait get None for now, and are returned by its place."""
     waiting: dict[int, Awaitable[Any]] = {}
-    for call in calls:
+    async for call in in_slices(calls):
         try:
             waits_for = call.send(None)
         except StopIteration as done:

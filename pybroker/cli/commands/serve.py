@@ -70,11 +70,14 @@ def command(properties: str | None, overrides: tuple[str, ...], log_format: str 
 
     from pybroker.metadata.errors import MetadataError, MetadataLogError
     from pybroker.native import NativeError
+    from pybroker.server.observe.turn_meter import metered_loop
     from pybroker.storage.errors import StorageError
 
     _raise_file_limit()
     try:
-        sys.exit(asyncio.run(_run(config, profile, partial(_reload_logging, properties, overrides, log_format))))
+        with asyncio.Runner(loop_factory=metered_loop) as runner:
+            status = runner.run(_run(config, profile, partial(_reload_logging, properties, overrides, log_format)))
+        sys.exit(status)
     except ConfigError as error:
         # Dynamic values, which are in the metadata, may contradict those of the file.
         _tell_why(str(error))

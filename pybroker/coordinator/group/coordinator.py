@@ -34,6 +34,7 @@ from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.turns import in_slices
 
 _LOG = logging.getLogger(__name__)
 
@@ -290,17 +291,17 @@ class GroupCoordinator:
         one = self._shard(request.group_id)
         return self._run(one, offsets.commit(one.state, api_version, request, topics))
 
-    def fetch_offsets(
+    async def fetch_offsets(
         self, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
     ) -> list[offsets.FetchedOffset]:
         """Committed offsets of some partitions of one topic."""
-        return offsets.fetch(
+        return await offsets.fetch(
             self._readable_shard(group_id).state, group_id, topic, topic_id, partitions, require_stable
         )
 
-    def fetch_all_offsets(self, group_id: str, require_stable: bool) -> dict[str, list[offsets.FetchedOffset]]:
+    async def fetch_all_offsets(self, group_id: str, require_stable: bool) -> dict[str, list[offsets.FetchedOffset]]:
         """All committed offsets of a group, by topic."""
-        return offsets.fetch_all(self._readable_shard(group_id).state, group_id, require_stable)
+        return await offsets.fetch_all(self._readable_shard(group_id).state, group_id, require_stable)
 
     def check_readable(self, group_id: str) -> None:
         """KafkaError when nothing can be read of the group's shard."""
@@ -318,19 +319,20 @@ class GroupCoordinator:
 
     # ---- administration ------------------------------------------------------------------------------------------
 
-    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[m.ListGroupsResponse.ListedGroup]:
+    async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[m.ListGroupsResponse.ListedGroup]:
         """Groups of all readable shards; names of states and types count without case, none means all.
 
         Raises COORDINATOR_LOAD_IN_PROGRESS while any shard is being loaded: the list would not be whole.
         """
         if any(one.status is ShardStatus.LOADING for one in self._shards.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        wanted_states = frozenset(name.strip().lower() for name in states)
-        wanted_types = frozenset(name.strip().lower() for name in types)
+        wanted_states = frozenset({name.strip().lower() async for name in in_slices(states)})
+        wanted_types = frozenset({name.strip().lower() async for name in in_slices(types)})
         return [
-            group
+            listed
             for one in self._active(ShardStatus.READABLE)
-            for group in describe.list_groups(one.state, wanted_states, wanted_types)
+            async for group in in_slices(list(one.state.groups.values()))
+            if (listed := describe.listed(group, wanted_states, wanted_types)) is not None
         ]
 
     def describe_group(self, group_id: str, api_version: int) -> m.DescribeGroupsResponse.DescribedGroup:
@@ -343,7 +345,7 @@ class GroupCoordinator:
         results: dict[str, ErrorCode] = {}
         #: By shard: when a partition comes back its groups are others, and may have members.
         closed: dict[Shard, list[ClassicGroup]] = {}
-        for group_id in group_ids:
+        async for group_id in in_slices(group_ids):
             if group_id in results:
                 continue
             try:

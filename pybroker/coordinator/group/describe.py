@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.shard_state import ShardState
 from pybroker.coordinator.group.state import GroupState
 from pybroker.protocol import messages as m
@@ -13,22 +14,18 @@ CLASSIC_TYPE = "classic"
 _GROUP_ID_NOT_FOUND_VERSION = 6
 
 
-def list_groups(
-    state: ShardState, states: frozenset[str], types: frozenset[str]
-) -> list[m.ListGroupsResponse.ListedGroup]:
-    """Groups whose state and type are among the given lower-case names; an empty set lets all through."""
-    if types and CLASSIC_TYPE not in types:
-        return []
-    return [
-        m.ListGroupsResponse.ListedGroup(
-            group_id=group.group_id,
-            protocol_type=group.protocol_type or "",
-            group_state=group.state.value,
-            group_type=CLASSIC_TYPE,
-        )
-        for group in state.groups.values()
-        if not states or group.state.value.lower() in states
-    ]
+def listed(
+    group: ClassicGroup, states: frozenset[str], types: frozenset[str]
+) -> m.ListGroupsResponse.ListedGroup | None:
+    """A group whose state and type are among the given lower-case names, else None; an empty set lets all through."""
+    if (types and CLASSIC_TYPE not in types) or (states and group.state.value.lower() not in states):
+        return None
+    return m.ListGroupsResponse.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=CLASSIC_TYPE,
+    )
 
 
 def describe_group(state: ShardState, group_id: str, api_version: int) -> m.DescribeGroupsResponse.DescribedGroup:

@@ -18,6 +18,7 @@ from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.turns import in_slices
 
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
@@ -114,29 +115,31 @@ class FetchedOffset(NamedTuple):
     error: ErrorCode
 
 
-def fetch(
+async def fetch(
     state: ShardState, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
 ) -> list[FetchedOffset]:
-    """Committed offsets of some partitions of a topic; ZERO_UUID stands for a caller that does not know topic ids."""
+    """Committed offsets of some partitions of a topic; ZERO_UUID stands for a caller that does not know topic ids. In
+    slices of the loop: each is what it was at one moment."""
     group = state.groups.get(group_id)
     offsets = state.offsets.group(group_id).get(topic, {}) if group is not None else {}
     return [
-        _fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable) for index in partitions
+        _fetched(state, group_id, topic, topic_id, index, offsets.get(index), require_stable)
+        async for index in in_slices(partitions)
     ]
 
 
-def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[str, list[FetchedOffset]]:
-    """All committed offsets of a group, by topic; nothing when there is no such group."""
+async def fetch_all(state: ShardState, group_id: str, require_stable: bool) -> dict[str, list[FetchedOffset]]:
+    """All committed offsets of a group, by topic; nothing when there is no such group. As `fetch`."""
     group = state.groups.get(group_id)
     if group is None:
         return {}
-    return {
-        topic: [
+    fetched: dict[str, list[FetchedOffset]] = {}
+    for topic, partitions in list(state.offsets.group(group_id).items()):
+        fetched[topic] = [
             _fetched(state, group_id, topic, ZERO_UUID, index, entry, require_stable)
-            for index, entry in partitions.items()
+            async for index, entry in in_slices(list(partitions.items()))
         ]
-        for topic, partitions in state.offsets.group(group_id).items()
-    }
+    return fetched
 
 
 def _fetched(

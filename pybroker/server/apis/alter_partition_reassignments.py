@@ -9,6 +9,7 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _Topic = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
@@ -23,8 +24,10 @@ async def handle(
         # As Kafka, which answers an empty request before it looks at anything.
         error_message=None if request.topics else "",
     )
-    for topic in request.topics:
-        rows = [_row(image, topic.name, each.partition_index, each.replicas) for each in topic.partitions]
+    async for topic in in_slices(request.topics):
+        rows = [
+            _row(image, topic.name, each.partition_index, each.replicas) async for each in in_slices(topic.partitions)
+        ]
         answer.responses.append(_Topic(name=topic.name, partitions=rows))
     return answer
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import drop, in_slices
 
 _Topic = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
@@ -18,17 +19,18 @@ async def handle(
     # As in Kafka, of a partition that the request repeats the last dir counts, and there is one row of it.
     wanted = {
         (topic.name, index): log_dir.path
-        for log_dir in request.dirs
-        for topic in log_dir.topics
-        for index in topic.partitions
+        async for log_dir in in_slices(request.dirs)
+        async for topic in in_slices(log_dir.topics)
+        async for index in in_slices(topic.partitions)
     }
     rows: dict[str, list[m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = defaultdict(list)
-    for (topic, index), path in wanted.items():
+    async for (topic, index), path in in_slices(wanted.items()):
         code = await _move(broker, topic, index, path)
         rows[topic].append(_Partition(partition_index=index, error_code=code))
-    return m.AlterReplicaLogDirsResponse(
-        results=[_Topic(topic_name=name, partitions=partitions) for name, partitions in rows.items()]
-    )
+    results = [_Topic(topic_name=name, partitions=partitions) async for name, partitions in in_slices(rows.items())]
+    for each in (wanted, rows):
+        await drop(each)
+    return m.AlterReplicaLogDirsResponse(results=results)
 
 
 async def _move(broker: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:

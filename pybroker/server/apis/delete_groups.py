@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol import messages as m
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 
 async def handle(
@@ -13,7 +14,7 @@ async def handle(
     return m.DeleteGroupsResponse(
         results=[
             m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
-            for group_id, error in results.items()
+            async for group_id, error in in_slices(results.items())
         ]
     )
 

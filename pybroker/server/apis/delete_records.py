@@ -7,6 +7,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
+from pybroker.turns import drop, in_slices
 
 _UNKNOWN = -1
 
@@ -17,17 +18,22 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DeleteRecordsRequest
 ) -> m.DeleteRecordsResponse:
     # As in Kafka, of a partition that the request repeats the last offset counts, and there is one row of it.
-    wanted = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
+    wanted = {
+        (topic.name, each.partition_index): each.offset
+        async for topic in in_slices(request.topics)
+        async for each in in_slices(topic.partitions)
+    }
     rows = await in_turns(_delete(broker, *key, offset, request.timeout_ms) for key, offset in wanted.items())
     by_topic: dict[str, list[_Row]] = {}
-    for (name, _), row in zip(wanted, rows, strict=True):
+    async for (name, _), row in in_slices(zip(wanted, rows, strict=True)):
         by_topic.setdefault(name, []).append(row)
-    return m.DeleteRecordsResponse(
-        topics=[
-            m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
-            for name, partitions in by_topic.items()
-        ]
-    )
+    topics = [
+        m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
+        async for name, partitions in in_slices(by_topic.items())
+    ]
+    for each in (wanted, by_topic):
+        await drop(each)
+    return m.DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(

@@ -8,6 +8,7 @@ from pybroker.metadata.client_quotas import CLIENT_ID, IP, USER
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
@@ -23,7 +24,7 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeClientQuotasRequest
 ) -> m.DescribeClientQuotasResponse:
     try:
-        exact, present = _filter(request)
+        exact, present = await _filter(request)
     except KafkaError as failure:
         return m.DescribeClientQuotasResponse(error_code=failure.code, error_message=failure.message, entries=None)
     entries = [
@@ -31,7 +32,7 @@ async def handle(
             entity=[_Entity(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[_Value(key=key, value=value) for key, value in values.items()],
         )
-        for entity, values in broker.metadata.image.client_quotas.items()
+        async for entity, values in in_slices(broker.metadata.image.client_quotas.items())
         if _matches(dict(entity), exact, present, request.strict)
     ]
     return m.DescribeClientQuotasResponse(error_message="", entries=entries)
@@ -44,11 +45,11 @@ def _matches(entity: _EntityNames, exact: _EntityNames, present: set[str], is_st
     return has_names and present <= entity.keys()
 
 
-def _filter(request: m.DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:
+async def _filter(request: m.DescribeClientQuotasRequest) -> tuple[dict[str, str | None], set[str]]:
     """Names that must be there by type, None for the default one; and types that must be there by any name."""
     exact: dict[str, str | None] = {}
     present: set[str] = set()
-    for each in request.components:
+    async for each in in_slices(request.components):
         kind = each.entity_type
         if not kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "an entity type is empty")

@@ -12,6 +12,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import drop, in_slices
 
 #: Resources that Kafka has and this broker does not: broker loggers, client metrics, groups.
 _UNSERVED: Mapping[int, str] = {8: "broker loggers", 16: "client metrics", 32: "groups"}
@@ -25,15 +26,17 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeConfigsRequest
 ) -> m.DescribeConfigsResponse:
     known = {RESOURCE_TOPIC, RESOURCE_BROKER, *_UNSERVED}
-    unknown = [each.resource_type for each in request.resources if each.resource_type not in known]
+    unknown = [each.resource_type async for each in in_slices(request.resources) if each.resource_type not in known]
     # As in Kafka, a type that nobody knows fails the whole request.
     refusal = invalid_request(f"resource type {unknown[0]} is unknown") if unknown else None
     # An answer is thousands of times as large as the question, so what is repeated is answered once.
     asked = {
         (each.resource_type, each.resource_name, frozenset(each.configuration_keys or ())): each
-        for each in request.resources
+        async for each in in_slices(request.resources)
     }
-    return m.DescribeConfigsResponse(results=[_result(broker, request, each, refusal) for each in asked.values()])
+    results = [_result(broker, request, each, refusal) async for each in in_slices(asked.values(), 1)]
+    await drop(asked)
+    return m.DescribeConfigsResponse(results=results)
 
 
 def _result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 #: ACL operations on a group as bits: READ (3), DELETE (6), DESCRIBE (8), DESCRIBE_CONFIGS (10), ALTER_CONFIGS (11).
 _ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -14,7 +15,7 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeGroupsRequest
 ) -> m.DescribeGroupsResponse:
     described = []
-    for group_id in request.groups:
+    async for group_id in in_slices(request.groups, 1):
         try:
             group = broker.groups.describe_group(group_id, context.api_version)
         except KafkaError as failure:

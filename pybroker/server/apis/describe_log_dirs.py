@@ -11,6 +11,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = m.DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -22,11 +23,16 @@ async def handle(
 ) -> m.DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = {
+            (topic.topic, index)
+            async for topic in in_slices(request.topics)
+            async for index in in_slices(topic.partitions)
+        }
     by_dir: dict[Path, dict[str, list[m.DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
     for path in broker.replicas.log_dirs():
         by_dir[path] = defaultdict(list)
-    for (topic, index), (path, state) in broker.replicas.placements(wanted).items():
+    held = await broker.replicas.placements(wanted)
+    async for (topic, index), (path, state) in in_slices(held.items()):
         by_dir[path][topic].append(_Partition(partition_index=index, partition_size=state.size_bytes, offset_lag=0))
     for future in broker.mover.futures():
         topic, index = future.key

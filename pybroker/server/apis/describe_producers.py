@@ -6,6 +6,7 @@ from pybroker.controller.topic_names import check_name
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _Row = m.DescribeProducersResponse.PartitionResponse
 _Producer = m.DescribeProducersResponse.ProducerState
@@ -18,9 +19,11 @@ async def handle(
         topics=[
             m.DescribeProducersResponse.TopicResponse(
                 name=topic.name,
-                partitions=[_row(broker, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)],
+                partitions=[
+                    _row(broker, topic.name, index) async for index in in_slices(dict.fromkeys(topic.partition_indexes))
+                ],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 

@@ -10,6 +10,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 #: The directory of the voter is told from this version on; the times since one before.
 _DIRECTORY_VERSION = 2
@@ -23,9 +24,8 @@ _Node = m.DescribeQuorumResponse.Node
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeQuorumRequest
 ) -> m.DescribeQuorumResponse:
-    asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
-        return _unknown(request)
+    if not _asks_for_the_log(request):
+        return await _unknown(request)
     image, now_ms = broker.metadata.image, broker.clock.wall_ms()
     end_offset = image.provenance.end_offset
     # Before kraft.version 1 the log does not name its voters.
@@ -63,17 +63,27 @@ async def handle(
     )
 
 
-def _unknown(request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
+def _asks_for_the_log(request: m.DescribeQuorumRequest) -> bool:
+    """As in Kafka nothing else may be asked for, nor that twice."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return False
+    return (request.topics[0].topic_name, request.topics[0].partitions[0].partition_index) == (
+        CLUSTER_METADATA_TOPIC,
+        0,
+    )
+
+
+async def _unknown(request: m.DescribeQuorumRequest) -> m.DescribeQuorumResponse:
     return m.DescribeQuorumResponse(
         topics=[
             _Topic(
                 topic_name=topic.topic_name,
                 partitions=[
                     _Partition(partition_index=each.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                    for each in topic.partitions
+                    async for each in in_slices(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 

@@ -8,6 +8,7 @@ from collections import Counter
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import drop, in_slices
 
 _Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -17,12 +18,14 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeUserScramCredentialsRequest
 ) -> m.DescribeUserScramCredentialsResponse:
     known: dict[str, list[m.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
-    for (mechanism, user), credential in broker.metadata.image.scram_credentials.items():
+    async for (mechanism, user), credential in in_slices(broker.metadata.image.scram_credentials.items()):
         known.setdefault(user, []).append(_Credential(mechanism=mechanism, iterations=credential.iterations))
     # An empty list means all of them, like null.
-    counts = Counter(each.name for each in request.users) if request.users else Counter(dict.fromkeys(known, 1))
+    counts: Counter[str] = Counter() if request.users else Counter(dict.fromkeys(known, 1))
+    async for each in in_slices(request.users or ()):
+        counts[each.name] += 1
     answer = m.DescribeUserScramCredentialsResponse(error_message="")
-    for user, count in counts.items():
+    async for user, count in in_slices(counts.items()):
         row = _Result(user=user)
         if count > 1:
             row.error_code, row.error_message = ErrorCode.DUPLICATE_RESOURCE, f"user {user!r} is named more than once"
@@ -31,6 +34,7 @@ async def handle(
         else:
             row.credential_infos = known[user]
         answer.results.append(row)
+    await drop(counts)
     return answer
 
 

@@ -16,6 +16,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, code_name
 from pybroker.server.add_partitions_to_txn_manager import TRANSACTION_STATE_TOPIC
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +30,9 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.FindCoordinatorRequest
 ) -> m.FindCoordinatorResponse:
     if context.api_version >= _KEYS_VERSION:
-        found = [await _find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+        found = [
+            await _find(broker, context, request.key_type, key) async for key in in_slices(request.coordinator_keys, 4)
+        ]
         return m.FindCoordinatorResponse(coordinators=found)
     one = await _find(broker, context, request.key_type, request.key)
     return m.FindCoordinatorResponse(

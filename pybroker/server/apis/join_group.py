@@ -7,6 +7,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.parked import parked
+from pybroker.turns import in_slices
 
 #: Before this version there is no rebalance timeout: the session timeout is meant.
 _REBALANCE_TIMEOUT_VERSION = 1
@@ -31,7 +32,7 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Joi
             request.rebalance_timeout_ms if version >= _REBALANCE_TIMEOUT_VERSION else session_timeout_ms
         ),
         protocol_type=request.protocol_type,
-        protocols=[(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols],
+        protocols=[(protocol.name, protocol.metadata) async for protocol in in_slices(request.protocols)],
         reason=request.reason,
         reply=reply,
     )

@@ -6,6 +6,7 @@ from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _BROKER_LOGGER = 8
 _CLIENT_METRICS = 16
@@ -27,7 +28,7 @@ async def handle(
         config_resources=[
             _Resource(resource_name=name, resource_type=kind)
             for kind in dict.fromkeys(request.resource_types or served)
-            for name in _names(broker, kind)
+            async for name in in_slices(_names(broker, kind))
         ]
     )
 

@@ -9,7 +9,7 @@ from pybroker.server.api import Api, BrokerServices, RequestContext
 
 async def handle(broker: BrokerServices, context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
     try:
-        return m.ListGroupsResponse(groups=broker.groups.list_groups(request.states_filter, request.types_filter))
+        return m.ListGroupsResponse(groups=await broker.groups.list_groups(request.states_filter, request.types_filter))
     except KafkaError as failure:
         return m.ListGroupsResponse(error_code=failure.code)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 from pybroker.native.partition import READ_COMMITTED, READ_UNCOMMITTED, PartitionPosition
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
+from pybroker.turns import drop, in_slices
 
 LATEST = -1
 EARLIEST = -2
@@ -36,23 +36,24 @@ _NOWHERE = PartitionPosition(-1, -1, -1)
 
 Wanted = m.ListOffsetsRequest.ListOffsetsPartition
 Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+Topic = m.ListOffsetsResponse.ListOffsetsTopicResponse
 
 
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.ListOffsetsRequest
 ) -> m.ListOffsetsResponse:
-    counts = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    rows: dict[int, list[m.ListOffsetsResponse.ListOffsetsPartitionResponse]] = {}
+    repeated = await _repeated(request)
+    topics = []
     waiting = []
     # A request has one look-up under way, so that one with many partitions does not hold up those of others.
     turn = asyncio.Lock()
-    for number, topic in enumerate(request.topics):
-        rows[number] = []
-        for wanted in topic.partitions:
+    async for topic in in_slices(request.topics):
+        rows = []
+        async for wanted in in_slices(topic.partitions):
             row = Row(partition_index=wanted.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
-            rows[number].append(row)
+            rows.append(row)
             try:
-                if counts[topic.name, wanted.partition_index] > 1:
+                if (topic.name, wanted.partition_index) in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 position = _at_once(broker, context, request, topic.name, wanted)
             except KafkaError as failure:
@@ -62,18 +63,34 @@ async def handle(
                 waiting.append(_look_up(broker, request, topic.name, wanted, row, turn))
             else:
                 _fill(row, position)
+        topics.append(Topic(name=topic.name, partitions=rows))
     if waiting:
         await in_turns(waiting)
-    topics = [
-        m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows[number])
-        for number, topic in enumerate(request.topics)
-    ]
-    for row in (row for topic in topics for row in topic.partitions):
-        if context.api_version < _LEADER_EPOCH_VERSION:
-            row.leader_epoch = -1
-        if row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _NOT_AVAILABLE_VERSION:
-            row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    await _for_older_clients(context.api_version, topics)
     return m.ListOffsetsResponse(topics=topics)
+
+
+async def _repeated(request: m.ListOffsetsRequest) -> set[tuple[str, int]]:
+    """The partitions that the request names more than once."""
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    async for topic in in_slices(request.topics):
+        async for each in in_slices(topic.partitions):
+            key = (topic.name, each.partition_index)
+            (repeated if key in seen else seen).add(key)
+    await drop(seen)
+    return repeated
+
+
+async def _for_older_clients(version: int, topics: list[m.ListOffsetsResponse.ListOffsetsTopicResponse]) -> None:
+    if version >= _NOT_AVAILABLE_VERSION:
+        return
+    async for topic in in_slices(topics):
+        async for row in in_slices(topic.partitions):
+            if version < _LEADER_EPOCH_VERSION:
+                row.leader_epoch = -1
+            if row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
+                row.error_code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _isolation(request: m.ListOffsetsRequest) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol import messages as m
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import drop, in_slices
 
 _Topic = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
@@ -15,9 +16,13 @@ async def handle(
     # A metadata log that Apache Kafka began may have some in it, which wait for brokers that are not here.
     wanted = None
     if request.topics is not None:
-        wanted = {(each.name, index) for each in request.topics for index in each.partition_indexes}
+        wanted = {
+            (each.name, index)
+            async for each in in_slices(request.topics)
+            async for index in in_slices(each.partition_indexes)
+        }
     answer = m.ListPartitionReassignmentsResponse(error_message=None)
-    for name, topic in broker.metadata.image.topics.by_name.items():
+    async for name, topic in in_slices(broker.metadata.image.topics.by_name.items()):
         rows = [
             _Partition(
                 partition_index=index,
@@ -30,6 +35,8 @@ async def handle(
         ]
         if rows:
             answer.topics.append(_Topic(name=name, partitions=rows))
+    if wanted is not None:
+        await drop(wanted)
     return answer
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from pybroker.controller.auto_create import auto_create_request
 from pybroker.controller.state import Refusal
 from pybroker.controller.topic_names import SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, check_name
@@ -11,6 +13,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, known_code
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import drop, in_slices
 
 #: Up to this version an empty list asks for all topics; later a null one does.
 _EMPTY_MEANS_ALL_VERSION = 0
@@ -38,47 +41,65 @@ async def handle(
     )
     wanted = request.topics
     if wanted is None or (version == _EMPTY_MEANS_ALL_VERSION and not wanted):
-        return broker.metadata_cache.all_topics(broker.metadata.image, variant)
-    if version < _TOPIC_ID_VERSION and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
-        return _refused(wanted)
-    if any(topic.topic_id != ZERO_UUID for topic in wanted):
-        found, rows = _by_id(broker, wanted)
-    else:
-        names = [topic.name for topic in wanted if topic.name is not None]
-        may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
-        found, rows = await _by_name(broker, list(dict.fromkeys(names)), may_create)
-    return broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
+        return await broker.metadata_cache.all_topics(broker.metadata.image, variant)
+    # As Kafka: a topic that is named twice is answered once.
+    names: dict[str, None] = {}
+    ids: dict[bytes, None] = {}
+    refused = False
+    async for topic in in_slices(wanted):
+        refused = refused or topic.name is None or topic.topic_id != ZERO_UUID
+        if topic.topic_id != ZERO_UUID:
+            ids[topic.topic_id] = None
+        elif topic.name is not None:
+            names[topic.name] = None
+    if refused and version < _TOPIC_ID_VERSION:
+        return await _refused(wanted)
+    may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
+    found, rows = await _by_id(broker, ids) if ids else await _by_name(broker, names, may_create)
+    body = await broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
+    for each in (found, names, ids):
+        await drop(each)
+    return body
 
 
-def _refused(wanted: list[m.MetadataRequest.MetadataRequestTopic]) -> m.MetadataResponse:
+async def _refused(wanted: list[m.MetadataRequest.MetadataRequestTopic]) -> m.MetadataResponse:
     """As Kafka: no answer of those versions has room for a topic without a name."""
     return m.MetadataResponse(
-        topics=[error_row(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id) for each in wanted]
+        topics=[
+            error_row(ErrorCode.INVALID_REQUEST, each.name or "", each.topic_id) async for each in in_slices(wanted)
+        ]
     )
 
 
-def _by_id(
-    broker: BrokerServices, wanted: list[m.MetadataRequest.MetadataRequestTopic]
-) -> tuple[list[TopicImage], list[Row]]:
+async def _by_id(broker: BrokerServices, topic_ids: Iterable[bytes]) -> tuple[list[TopicImage], Iterator[Row]]:
     known = broker.metadata.image.topics.by_id
-    topic_ids = list(dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID))
-    found = [known[topic_id] for topic_id in topic_ids if topic_id in known]
-    missing = [topic_id for topic_id in topic_ids if topic_id not in known]
-    return found, [error_row(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in missing]
+    found, missing = [], []
+    async for topic_id in in_slices(topic_ids):
+        topic = known.get(topic_id)
+        if topic is None:
+            missing.append(topic_id)
+        else:
+            found.append(topic)
+    return found, (error_row(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in missing)
 
 
-async def _by_name(broker: BrokerServices, names: list[str], may_create: bool) -> tuple[list[TopicImage], list[Row]]:
+async def _by_name(
+    broker: BrokerServices, names: Iterable[str], may_create: bool
+) -> tuple[list[TopicImage], Iterator[Row]]:
     known = broker.metadata.image.topics.by_name
-    missing = [name for name in names if name not in known]
-    errors = {name: _unknown(name) for name in missing}
-    if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
+    errors = {name: _unknown(name) async for name in in_slices(names) if name not in known}
+    if errors and may_create and broker.config.get_bool("auto.create.topics.enable"):
         creatable = [
-            name for name in missing if errors[name] is not ErrorCode.INVALID_TOPIC_EXCEPTION and name not in _NOT_OURS
+            name
+            async for name, error in in_slices(errors.items())
+            if error is not ErrorCode.INVALID_TOPIC_EXCEPTION and name not in _NOT_OURS
         ]
         errors |= await _create(broker, creatable)
         known = broker.metadata.image.topics.by_name
-    found = [known[name] for name in names if name in known]
-    return found, [error_row(errors[name], name) for name in missing if name not in known]
+    found = [known[name] async for name in in_slices(names) if name in known]
+    return found, (
+        error_row(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name) for name in errors if name not in known
+    )
 
 
 def _unknown(name: str) -> ErrorCode:
@@ -96,7 +117,7 @@ async def _create(broker: BrokerServices, names: list[str]) -> dict[str, ErrorCo
     live_count = sum(not each.fenced for each in broker.metadata.image.cluster.brokers.values())
     response = await broker.controller.create_topics(auto_create_request(broker.config, names, live_count))
     errors = {}
-    for result in response.topics:
+    async for result in in_slices(response.topics):
         # Someone else has created it in the meantime: it is there, and an answer that asks to try again is right.
         exists = result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         errors[result.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else known_code(result.error_code)

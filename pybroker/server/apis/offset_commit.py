@@ -9,6 +9,7 @@ from pybroker.coordinator.group.offsets import CommitTopic
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 if TYPE_CHECKING:
     from pybroker.metadata.image import TopicsImage
@@ -26,7 +27,7 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.OffsetCommitRequest
 ) -> m.OffsetCommitResponse | bytes:
     version = context.api_version
-    topics = _sort_out(broker.metadata.image.topics, version, request)
+    topics = await _sort_out(broker.metadata.image.topics, version, request)
     committing = [topic for topic in topics if topic.partitions]
     error = ErrorCode.NONE
     if committing:
@@ -37,14 +38,14 @@ async def handle(
         except KafkaError as failure:
             error = failure.code
     if error is ErrorCode.NONE and not any(topic.refused for topic in topics):
-        return _all_committed(version, request)
-    return _response(request, topics, error)
+        return await _all_committed(version, request)
+    return await _response(request, topics, error)
 
 
-def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitRequest) -> list[CommitTopic]:
+async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitRequest) -> list[CommitTopic]:
     """For each topic of the request what can be committed, and what cannot because it does not exist."""
     sorted_out = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         if version >= _TOPIC_ID_VERSION:
             found = image.by_id.get(topic.topic_id)
             missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -52,23 +53,27 @@ def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitRequest) 
             found = image.by_name.get(topic.name)
             missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if found is None:
-            refused = dict.fromkeys([partition.partition_index for partition in topic.partitions], missing)
+            refused = {partition.partition_index: missing async for partition in in_slices(topic.partitions)}
             sorted_out.append(CommitTopic(topic.name, topic.topic_id, [], refused))
             continue
         known = found.partitions
-        existing = [partition for partition in topic.partitions if partition.partition_index in known]
+        existing = [partition async for partition in in_slices(topic.partitions) if partition.partition_index in known]
         refused = {}
         if len(existing) < len(topic.partitions):
-            indexes = [partition.partition_index for partition in topic.partitions]
-            refused = {index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for index in indexes if index not in known}
+            indexes = [partition.partition_index async for partition in in_slices(topic.partitions)]
+            refused = {
+                index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION async for index in in_slices(indexes) if index not in known
+            }
         sorted_out.append(CommitTopic(found.name, found.id, existing, refused))
     return sorted_out
 
 
-def _response(request: m.OffsetCommitRequest, topics: list[CommitTopic], error: ErrorCode) -> m.OffsetCommitResponse:
+async def _response(
+    request: m.OffsetCommitRequest, topics: list[CommitTopic], error: ErrorCode
+) -> m.OffsetCommitResponse:
     """What was refused with its reason; all else with `error`, or as committed when that is NONE."""
     answered = []
-    for asked, topic in zip(request.topics, topics, strict=True):
+    async for asked, topic in in_slices(zip(request.topics, topics, strict=True)):
         codes: dict[int, ErrorCode] = topic.refused
         if error is not ErrorCode.NONE:
             # Nothing of the request is committed, not even what would have been refused later on.
@@ -82,23 +87,32 @@ def _response(request: m.OffsetCommitRequest, topics: list[CommitTopic], error: 
                         partition_index=partition.partition_index,
                         error_code=codes.get(partition.partition_index, ErrorCode.NONE),
                     )
-                    for partition in asked.partitions
+                    async for partition in in_slices(asked.partitions)
                 ],
             )
         )
     return m.OffsetCommitResponse(topics=answered)
 
 
-def _all_committed(version: int, request: m.OffsetCommitRequest) -> bytes:
+async def _all_committed(version: int, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | bytes:
     """The encoded response when nothing is refused: the same each time that a consumer commits the same partitions."""
+    if _partition_count(request) > _KEPT_PARTITION_COUNT:
+        return await _response(request, [CommitTopic("", b"", [], {})] * len(request.topics), ErrorCode.NONE)
     shape = tuple(
         [
             (topic.name, topic.topic_id, tuple([partition.partition_index for partition in topic.partitions]))
             for topic in request.topics
         ]
     )
-    is_small = sum([len(partitions) for _, _, partitions in shape]) <= _KEPT_PARTITION_COUNT
-    return _kept_all_committed(version, shape) if is_small else _encoded_all_committed(version, shape)
+    return _kept_all_committed(version, shape)
+
+
+def _partition_count(request: m.OffsetCommitRequest) -> int:
+    """How many partitions the request names, or how many topics when these are many already."""
+    count = len(request.topics)
+    if count <= _KEPT_PARTITION_COUNT:
+        count = sum([len(topic.partitions) for topic in request.topics])
+    return count
 
 
 def _encoded_all_committed(version: int, shape: _Shape) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 
 async def handle(
@@ -12,10 +13,11 @@ async def handle(
 ) -> m.OffsetDeleteResponse:
     known = broker.metadata.image.topics.by_name
     existing: list[tuple[str, list[int]]] = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         image = known.get(topic.name)
-        indexes = [partition.partition_index for partition in topic.partitions]
-        existing.append((topic.name, [index for index in indexes if image is not None and index in image.partitions]))
+        indexes = [partition.partition_index async for partition in in_slices(topic.partitions)]
+        if image is not None:
+            existing.append((topic.name, [index async for index in in_slices(indexes) if index in image.partitions]))
     try:
         results, committed = broker.groups.delete_offsets(request.group_id, existing)
         error = ErrorCode.NONE if committed is None else await committed
@@ -34,10 +36,10 @@ async def handle(
                             (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                         ),
                     )
-                    for partition in topic.partitions
+                    async for partition in in_slices(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 

@@ -9,6 +9,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 if TYPE_CHECKING:
     from pybroker.metadata.image import TopicsImage
@@ -25,54 +26,60 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.OffsetFetchRequest
 ) -> m.OffsetFetchResponse:
     if context.api_version < _GROUPS_VERSION:
-        return _one_group(broker, context.api_version, request)
+        return await _one_group(broker, context.api_version, request)
     by_id = context.api_version >= _TOPIC_ID_VERSION
     image = broker.metadata.image.topics
     return m.OffsetFetchResponse(
-        groups=[_group(broker, image, group, by_id, request.require_stable) for group in request.groups]
+        groups=[
+            await _group(broker, image, group, by_id, request.require_stable)
+            async for group in in_slices(request.groups, 4)
+        ]
     )
 
 
 # ---- versions 1 to 7 -----------------------------------------------------------------------------------------------
 
 
-def _one_group(broker: BrokerServices, version: int, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+async def _one_group(broker: BrokerServices, version: int, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     try:
         if request.topics is None:
-            fetched = list(broker.groups.fetch_all_offsets(request.group_id, request.require_stable).items())
+            fetched = list((await broker.groups.fetch_all_offsets(request.group_id, request.require_stable)).items())
         else:
             broker.groups.check_readable(request.group_id)
             fetched = [
                 (
                     topic.name,
-                    broker.groups.fetch_offsets(
+                    await broker.groups.fetch_offsets(
                         request.group_id, topic.name, ZERO_UUID, topic.partition_indexes, request.require_stable
                     ),
                 )
-                for topic in request.topics
+                async for topic in in_slices(request.topics)
             ]
     except KafkaError as failure:
-        return _failed(version, request, failure.code)
+        return await _failed(version, request, failure.code)
     return m.OffsetFetchResponse(
         topics=[
             m.OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=name, partitions=[_partition(offset) for offset in offsets]
+                name=name, partitions=[_partition(offset) async for offset in in_slices(offsets)]
             )
-            for name, offsets in fetched
+            async for name, offsets in in_slices(fetched)
         ]
     )
 
 
-def _failed(version: int, request: m.OffsetFetchRequest, error: ErrorCode) -> m.OffsetFetchResponse:
+async def _failed(version: int, request: m.OffsetFetchRequest, error: ErrorCode) -> m.OffsetFetchResponse:
     if version >= _TOP_LEVEL_ERROR_VERSION:
         return m.OffsetFetchResponse(error_code=error)
     return m.OffsetFetchResponse(
         topics=[
             m.OffsetFetchResponse.OffsetFetchResponseTopic(
                 name=topic.name,
-                partitions=[_partition(FetchedOffset(index, -1, -1, "", error)) for index in topic.partition_indexes],
+                partitions=[
+                    _partition(FetchedOffset(index, -1, -1, "", error))
+                    async for index in in_slices(topic.partition_indexes)
+                ],
             )
-            for topic in request.topics or ()
+            async for topic in in_slices(request.topics or ())
         ]
     )
 
@@ -90,7 +97,7 @@ def _partition(fetched: FetchedOffset) -> m.OffsetFetchResponse.OffsetFetchRespo
 # ---- version 8 and later -------------------------------------------------------------------------------------------
 
 
-def _group(
+async def _group(
     broker: BrokerServices,
     image: TopicsImage,
     request: m.OffsetFetchRequest.OffsetFetchRequestGroup,
@@ -100,22 +107,24 @@ def _group(
     response = m.OffsetFetchResponse.OffsetFetchResponseGroup(group_id=request.group_id)
     try:
         if request.topics is None:
-            response.topics = _all_topics(broker, image, request.group_id, by_id, require_stable)
+            response.topics = await _all_topics(broker, image, request.group_id, by_id, require_stable)
         else:
             broker.groups.check_readable(request.group_id)
             response.topics = [
-                _topic(broker, image, request.group_id, topic, by_id, require_stable) for topic in request.topics
+                await _topic(broker, image, request.group_id, topic, by_id, require_stable)
+                async for topic in in_slices(request.topics)
             ]
     except KafkaError as failure:
         response.error_code = failure.code
     return response
 
 
-def _all_topics(
+async def _all_topics(
     broker: BrokerServices, image: TopicsImage, group_id: str, by_id: bool, require_stable: bool
 ) -> list[m.OffsetFetchResponse.OffsetFetchResponseTopics]:
     answered = []
-    for name, offsets in broker.groups.fetch_all_offsets(group_id, require_stable).items():
+    fetched = await broker.groups.fetch_all_offsets(group_id, require_stable)
+    async for name, offsets in in_slices(fetched.items()):
         topic = image.by_name.get(name)
         if by_id and topic is None:
             # It has been deleted: there is no id to name it by.
@@ -124,13 +133,13 @@ def _all_topics(
             m.OffsetFetchResponse.OffsetFetchResponseTopics(
                 name=name,
                 topic_id=topic.id if by_id and topic is not None else ZERO_UUID,
-                partitions=[_partition_of_group(offset) for offset in offsets],
+                partitions=[_partition_of_group(offset) async for offset in in_slices(offsets)],
             )
         )
     return answered
 
 
-def _topic(
+async def _topic(
     broker: BrokerServices,
     image: TopicsImage,
     group_id: str,
@@ -143,16 +152,19 @@ def _topic(
         topic_id = asked.topic_id
         found = image.by_id.get(topic_id)
         if found is None:
-            offsets = [
-                FetchedOffset(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes
-            ]
             return m.OffsetFetchResponse.OffsetFetchResponseTopics(
-                topic_id=topic_id, partitions=[_partition_of_group(offset) for offset in offsets]
+                topic_id=topic_id,
+                partitions=[
+                    _partition_of_group(FetchedOffset(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID))
+                    async for index in in_slices(asked.partition_indexes)
+                ],
             )
         name = found.name
-    fetched = broker.groups.fetch_offsets(group_id, name, topic_id, asked.partition_indexes, require_stable)
+    fetched = await broker.groups.fetch_offsets(group_id, name, topic_id, asked.partition_indexes, require_stable)
     return m.OffsetFetchResponse.OffsetFetchResponseTopics(
-        name=name, topic_id=topic_id, partitions=[_partition_of_group(offset) for offset in fetched]
+        name=name,
+        topic_id=topic_id,
+        partitions=[_partition_of_group(offset) async for offset in in_slices(fetched)],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.turns import in_slices
 
 _Asked = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 _Answer = m.OffsetForLeaderEpochResponse.EpochEndOffset
@@ -16,9 +17,10 @@ async def handle(
     return m.OffsetForLeaderEpochResponse(
         topics=[
             m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_end(broker, topic.topic, each) for each in topic.partitions]
+                topic=topic.topic,
+                partitions=[_end(broker, topic.topic, each) async for each in in_slices(topic.partitions)],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics)
         ]
     )
 

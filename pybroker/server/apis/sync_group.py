@@ -7,6 +7,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.parked import parked
+from pybroker.turns import in_slices
 
 #: From this version on (KIP-559) a member has to say which protocol it means.
 _PROTOCOL_REQUIRED_VERSION = 5
@@ -23,7 +24,7 @@ async def handle(broker: BrokerServices, context: RequestContext, request: m.Syn
         group_instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={given.member_id: bytes(given.assignment) for given in request.assignments},
+        assignments={given.member_id: given.assignment async for given in in_slices(request.assignments)},
         reply=reply,
     )
     try:

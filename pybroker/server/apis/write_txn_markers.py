@@ -14,6 +14,7 @@ from pybroker.protocol.control_records import end_transaction_marker
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
+from pybroker.turns import drop, in_slices
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 _Topics = dict[str, dict[int, ErrorCode]]
@@ -36,26 +37,32 @@ async def handle(
     # producer and partition.
     wanted = {
         (number, topic.name, index): marker
-        for number, marker in enumerate(request.markers)
-        for topic in marker.topics
-        for index in topic.partition_indexes
+        async for number, marker in in_slices(enumerate(request.markers))
+        async for topic in in_slices(marker.topics)
+        async for index in in_slices(topic.partition_indexes)
     }
     errors = await in_turns(_write(broker, marker, topic, index) for (_, topic, index), marker in wanted.items())
-    results: dict[int, _Topics] = {marker.producer_id: {} for marker in request.markers}
-    for ((_, topic, index), marker), error in zip(wanted.items(), errors, strict=True):
+    results: dict[int, _Topics] = {marker.producer_id: {} async for marker in in_slices(request.markers)}
+    async for ((_, topic, index), marker), error in in_slices(zip(wanted.items(), errors, strict=True)):
         results[marker.producer_id].setdefault(topic, {})[index] = error
-    return m.WriteTxnMarkersResponse(markers=[_result(producer_id, topics) for producer_id, topics in results.items()])
+    rows = [await _result(producer_id, topics) async for producer_id, topics in in_slices(results.items())]
+    for each in (wanted, results):
+        await drop(each)
+    return m.WriteTxnMarkersResponse(markers=rows)
 
 
-def _result(producer_id: int, topics: _Topics) -> m.WriteTxnMarkersResponse.WritableTxnMarkerResult:
+async def _result(producer_id: int, topics: _Topics) -> m.WriteTxnMarkersResponse.WritableTxnMarkerResult:
     return _Result(
         producer_id=producer_id,
         topics=[
             _TopicResult(
                 name=name,
-                partitions=[_PartitionResult(partition_index=index, error_code=error) for index, error in rows.items()],
+                partitions=[
+                    _PartitionResult(partition_index=index, error_code=error)
+                    async for index, error in in_slices(rows.items())
+                ],
             )
-            for name, rows in topics.items()
+            async for name, rows in in_slices(topics.items())
         ],
     )
 

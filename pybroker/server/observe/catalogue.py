@@ -40,6 +40,16 @@ LOG_LINES_LEFT_OUT = Metric(
     "Lines that the log was spared because a peer or a loop had caused many like them; a summary counts them there.",
     ("level",),
 )
+LONGEST_TURN_SECONDS = Metric(
+    "pybroker_control_loop_longest_turn_seconds",
+    "gauge",
+    "CPU time of the control loop's longest turn in the last minute or two.",
+)
+LONG_TURNS = Metric(
+    "pybroker_control_loop_long_turns_total",
+    "counter",
+    "Turns of the control loop that took more than 20 ms of CPU time, those of the start included.",
+)
 EVENTS = Metric("pybroker_events_total", "counter", "Events that `pybroker events` shows.", ("kind",))
 
 # ---- clients -----------------------------------------------------------------------------------------------------

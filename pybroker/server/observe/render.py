@@ -55,6 +55,9 @@ def _add_broker(out: Exposition, snapshot: Snapshot) -> None:
     out.add(c.INFO, [(labels(**snapshot.info), 1)])
     _values(out, [(c.READY, int(snapshot.is_serving)), (c.CONTROL_LOOP_SECONDS, round(snapshot.delay_s, 6))])
     out.add(c.LOG_LINES_LEFT_OUT, [(labels(level=level), count) for level, count in snapshot.left_out_lines.items()])
+    if snapshot.turns is not None:
+        longest_s, long_count = snapshot.turns
+        _values(out, [(c.LONGEST_TURN_SECONDS, round(longest_s, 6)), (c.LONG_TURNS, long_count)])
     out.add(c.EVENTS, [(labels(kind=kind), count) for kind, count in snapshot.event_counts.items()])
 
 

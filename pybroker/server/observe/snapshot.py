@@ -28,6 +28,7 @@ from pybroker.observability.log_limit import LIMIT
 from pybroker.profiles.measurement.flush import SUSPICIOUS
 from pybroker.replication.statistics import ReplicationStatistics
 from pybroker.server.observe.observed import SERVING, Observed
+from pybroker.server.observe.turn_meter import TurnStatistics, meter_of
 from pybroker.storage.log_cleaner import CleanerStatistics
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_scrub import ScrubProgress
@@ -76,6 +77,8 @@ class Snapshot:
     #: By level.
     left_out_lines: dict[str, int]
     delay_s: float = 0.0
+    #: None where the loop has no meter.
+    turns: TurnStatistics | None = None
     directories: list[DirectoryView] = field(default_factory=list)
     #: Of every open log.
     partitions: Mapping[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -113,6 +116,8 @@ class Collector:
             left_out_lines=dict(LIMIT.left_out_counts),
             has_controller=not observed.config.joins_quorum,
         )
+        meter = meter_of(asyncio.get_running_loop())
+        made.turns = None if meter is None else meter.statistics()
         await asyncio.sleep(0)
         if observed.logs is not None:
             _add_logs(made, observed.logs)

@@ -1,5 +1,6 @@
 """Encoded Metadata answers: equal to what the codec writes, kept while nothing changed, renewed when something did."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -37,12 +38,12 @@ def test_bodies_equal_the_codecs(image: MetadataImage, replay: Replay, version: 
     with_operations = version in (8, 9, 10)
     variant = Variant(version, "PLAINTEXT", with_operations, with_operations)
     rows = [topic_row(image.cluster, topic, variant) for topic in image.topics.by_id.values()]
-    assert cache.all_topics(image, variant) == _plain(image, variant, rows)
+    assert asyncio.run(cache.all_topics(image, variant)) == _plain(image, variant, rows)
     alpha = image.topics.by_name["alpha"]
     missing = error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nope")
-    body = cache.some_topics(image, variant, [alpha], [missing])
+    body = asyncio.run(cache.some_topics(image, variant, [alpha], [missing]))
     assert body == _plain(image, variant, [topic_row(image.cluster, alpha, variant), missing])
-    assert cache.some_topics(image, variant, []) == _plain(image, variant, [])
+    assert asyncio.run(cache.some_topics(image, variant, [])) == _plain(image, variant, [])
     decoded, end = m.MetadataResponse.decode(version, body)
     assert end == len(body)
     assert [topic.name for topic in decoded.topics] == ["alpha", "nope"]
@@ -52,25 +53,25 @@ def test_only_what_changed_is_encoded_again(image: MetadataImage, replay: Replay
     cache = MetadataCache(1)
     variant = Variant(12, "PLAINTEXT")
     image = replay(image, m.TopicRecord(name="beta", topic_id=b"b" * 16))
-    first = cache.all_topics(image, variant)
-    assert cache.all_topics(image, variant) is first
+    first = asyncio.run(cache.all_topics(image, variant))
+    assert asyncio.run(cache.all_topics(image, variant)) is first
     assert cache.encoded_topic_count == 2
     config = m.ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="1")
-    assert cache.all_topics(replay(image, config), variant) is first
+    assert asyncio.run(cache.all_topics(replay(image, config), variant)) is first
     changed = replay(image, m.PartitionChangeRecord(topic_id=b"t" * 16, partition_id=0, leader=1))
-    assert cache.all_topics(changed, variant) != first
+    assert asyncio.run(cache.all_topics(changed, variant)) != first
     assert cache.encoded_topic_count == 3
     fenced = replay(image, m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=1))
-    cache.all_topics(fenced, variant)
+    asyncio.run(cache.all_topics(fenced, variant))
     assert cache.encoded_topic_count == 5
 
 
 def test_a_deleted_topic_is_gone_from_all_answers(image: MetadataImage, replay: Replay) -> None:
     cache = MetadataCache(1)
     variant = Variant(12, "PLAINTEXT")
-    cache.all_topics(image, variant)
+    asyncio.run(cache.all_topics(image, variant))
     after = replay(image, m.RemoveTopicRecord(topic_id=b"t" * 16))
-    assert cache.all_topics(after, variant) == _plain(after, variant, [])
+    assert asyncio.run(cache.all_topics(after, variant)) == _plain(after, variant, [])
 
 
 @pytest.mark.parametrize(

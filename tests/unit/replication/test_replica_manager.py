@@ -422,7 +422,7 @@ def test_changes_are_applied_in_their_order(tmp_path: Path) -> None:
             await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
             await creating
             assert made.logs.logs == {}
-            assert made.replicas.placements(None) == {}
+            assert await made.replicas.placements(None) == {}
 
     asyncio.run(run())
     assert len(list(tmp_path.glob("t-*-delete"))) == 5

@@ -41,6 +41,8 @@ class FakeNative:
         self.event_fd, self._write_fd = os.pipe()
         self.events: list[RawEvent] = []
         self.replies: dict[int, bytes] = {}
+        self.parts: dict[int, list[bytes]] = {}
+        self.taken_from: list[int] = []
         self.throttled_ms: dict[int, int] = {}
         self.closed: list[int] = []
         self.host_lookup_count = 0
@@ -73,11 +75,18 @@ class FakeNative:
 
     def reply(self, handle: int, body: bytes, throttle_ms: int = 0) -> None:
         assert handle not in self.replies
-        self.replies[handle] = body
+        self.replies[handle] = b"".join((*self.parts.pop(handle, ()), body))
         if throttle_ms:
             self.throttled_ms[handle] = throttle_ms
 
+    def reply_part(self, handle: int, part: bytes) -> None:
+        self.parts.setdefault(handle, []).append(part)
+
+    def taken(self, handle: int) -> None:
+        self.taken_from.append(handle)
+
     def close_request(self, handle: int) -> None:
+        assert handle not in self.replies and handle not in self.closed
         self.closed.append(handle)
 
     def client_host(self, handle: int) -> str:
@@ -355,22 +364,6 @@ def test_an_event_that_cannot_be_handled_takes_no_other_with_it(caplog: pytest.L
 
     pumped(handler, scenario)
     assert "could not be handled" in caplog.text
-
-
-def test_a_request_beyond_all_measure_is_not_decoded(caplog: pytest.LogCaptureFixture) -> None:
-    async def handler(broker: Any, context: RequestContext, request: Any) -> Any:
-        return OK
-
-    async def scenario(native: FakeNative, pump: EventPump, replicas: Replicas) -> None:
-        body = m.HeartbeatRequest().encode(0)
-        for handle, size_bytes in ((1, 8 << 20), (2, (8 << 20) + 1)):
-            native.request(handle, body + bytes(size_bytes - len(body)), version=0)
-            await turns()
-        assert list(native.replies) == [1]
-        assert native.closed == [2]
-
-    pumped(handler, scenario)
-    assert "8388609 bytes" in caplog.text
 
 
 def test_other_events(caplog: pytest.LogCaptureFixture) -> None:

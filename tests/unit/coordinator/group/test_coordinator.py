@@ -321,7 +321,7 @@ def test_groups_expire_by_themselves() -> None:
         assert [commit_error(answer) for answer in answers] == [0] * 700
         assert len((await broker.call("a", 16, 5, m.ListGroupsRequest())).groups) == 700
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
-        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+        while await broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
             await asyncio.sleep(0.01)
         assert broker.writer.append_count < 20, "tombstones of many groups share batches"
         await broker.groups.stop()
@@ -339,8 +339,8 @@ async def with_many_offsets(**settings: Any) -> BrokerDouble:
     return broker
 
 
-def committed_offsets(broker: BrokerDouble, group: str = "g") -> dict[int, int]:
-    found = broker.groups.fetch_all_offsets(group, False).get(scenario.TOPIC, [])
+async def committed_offsets(broker: BrokerDouble, group: str = "g") -> dict[int, int]:
+    found = (await broker.groups.fetch_all_offsets(group, False)).get(scenario.TOPIC, [])
     return {offset.partition: offset.offset for offset in found}
 
 
@@ -348,14 +348,14 @@ def test_a_group_with_more_offsets_than_a_batch_holds_expires() -> None:
     async def test() -> None:
         broker = await with_many_offsets(offsets_retention_check_interval_ms=10)
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
-        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+        while await broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
             await asyncio.sleep(0.01)
         assert max(map(len, broker.writer.logs[OFFSETS_TOPIC, 0])) <= 2000
         await broker.groups.stop()
         again = BrokerDouble(IMAGE, broker.writer)
         await again.start()
-        assert again.groups.list_groups([], []) == []
-        assert again.groups.fetch_all_offsets("g", False) == {}
+        assert await again.groups.list_groups([], []) == []
+        assert await again.groups.fetch_all_offsets("g", False) == {}
         await again.groups.stop()
 
     run(test())
@@ -380,7 +380,7 @@ def test_what_is_committed_while_offsets_expire_stays(turns: int) -> None:
         assert commit_error(await committing) == 0
         await expiring
         await broker.groups.expire_offsets()
-        assert committed_offsets(broker) == {0: 5, 1: 6, 99: 7}
+        assert await committed_offsets(broker) == {0: 5, 1: 6, 99: 7}
         await broker.groups.stop()
 
     run(test())
@@ -401,7 +401,7 @@ def test_what_is_committed_for_a_new_topic_stays_while_offsets_of_the_deleted_on
         broker.writer.release()
         answers = await asyncio.gather(*tasks)
         assert commit_error(answers[0 if commits_first else 1]) == 0
-        assert committed_offsets(broker) == {0: 6, 99: 7}
+        assert await committed_offsets(broker) == {0: 6, 99: 7}
         await broker.groups.stop()
 
     run(test())
@@ -412,7 +412,7 @@ def test_offsets_of_a_deleted_topic_go_in_as_few_batches_as_they_fit_into() -> N
         broker = await with_many_offsets()
         before_count = broker.writer.append_count
         await broker.groups.on_topics_deleted([(scenario.TOPIC, TOPIC_ID)])
-        assert committed_offsets(broker) == {}
+        assert await committed_offsets(broker) == {}
         assert broker.writer.append_count == before_count + 3
         assert max(map(len, broker.writer.logs[OFFSETS_TOPIC, 0])) <= 2000
         await broker.groups.stop()
@@ -426,7 +426,7 @@ def test_what_cannot_all_be_removed_keeps_its_group() -> None:
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
         broker.writer.fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
         await broker.groups.expire_offsets()
-        assert len(broker.groups.list_groups([], [])) == 1
+        assert len(await broker.groups.list_groups([], [])) == 1
         broker.writer.fail_with = None
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
         await broker.groups.stop()
@@ -455,7 +455,7 @@ def test_another_epoch_of_the_same_leader_loses_nothing_that_is_on_its_way() -> 
         assert broker.groups.is_active(0)
         broker.writer.release()
         assert [commit_error(await first), commit_error(await second)] == [0, 0]
-        assert committed_offsets(broker, "h") == {0: 1, 1: 2}
+        assert await committed_offsets(broker, "h") == {0: 1, 1: 2}
         assert (await broker.call("a", 12, 4, scenario.heartbeat("g", 1, joined.member_id))).error_code == 0
         broker.groups.on_election(0, 1)  # an older one says nothing
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
@@ -482,7 +482,7 @@ def test_what_the_shard_of_before_still_appends_is_loaded() -> None:
         assert commit_error(await second) == ErrorCode.NONE
         await resigning
         await broker.active()
-        assert committed_offsets(broker, "h") == {1: 2}
+        assert await committed_offsets(broker, "h") == {1: 2}
         await broker.groups.stop()
 
     run(test())
@@ -510,7 +510,7 @@ def test_elections_while_the_shard_of_before_is_not_closed() -> None:
         assert [commit_error(await each) for each in held_back] == [ErrorCode.NONE] * 2
         await asyncio.gather(*resigning)
         await broker.active()
-        assert committed_offsets(broker, "h") == {0: 1, 1: 2}
+        assert await committed_offsets(broker, "h") == {0: 1, 1: 2}
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
         assert broker.writer.logs[OFFSETS_TOPIC, 0][-1][12:16] == (6).to_bytes(4, "big")
         await broker.groups.stop()
@@ -563,7 +563,9 @@ def test_a_commit_that_takes_too_long_does_not_outlive_its_group() -> None:
         broker.writer.release()
         assert [row.error_code for row in (await deleting).results] == [0]
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
-        partitions = [offset.partition for offset in broker.groups.fetch_all_offsets("g", False)[scenario.TOPIC]]
+        partitions = [
+            offset.partition for offset in (await broker.groups.fetch_all_offsets("g", False))[scenario.TOPIC]
+        ]
         assert partitions == [0]
         await broker.groups.stop()
 
@@ -582,7 +584,7 @@ def test_groups_expire_in_spite_of_a_failure_before(
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
         monkeypatch.setattr(removal, "expire_group", fail_once)
         broker.clock.ahead_ms = 7 * 24 * 3600 * 1000
-        while broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
+        while await broker.groups.list_groups([], []):  # noqa: ASYNC110 - bounded by `run`
             await asyncio.sleep(0.01)
         await broker.groups.stop()
 
@@ -721,12 +723,12 @@ def test_an_offsets_topic_that_was_made_anew_has_none_of_the_old_groups() -> Non
         publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (b"\2" * 16, 1)}))
         await broker.active()
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g"))) == 0
-        assert committed_offsets(broker) == {0: 42}
+        assert await committed_offsets(broker) == {0: 42}
         broker.writer.logs.clear()
         broker.writer.ends.clear()
         publisher.publish(NO_DELTA, _image(**{OFFSETS_TOPIC: (b"\3" * 16, 1)}))
         await broker.active()
-        assert committed_offsets(broker) == {}
+        assert await committed_offsets(broker) == {}
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("h"))) == 0
         await broker.groups.stop()
 
@@ -754,7 +756,7 @@ def test_publisher_loads_again_what_could_not_be_read(monkeypatch: pytest.Monkey
         monkeypatch.undo()
         publisher.on_reopened([(OFFSETS_TOPIC, 0)])
         await broker.active()
-        assert committed_offsets(broker) == {0: 42}
+        assert await committed_offsets(broker) == {0: 42}
         await broker.groups.stop()
 
     run(test())

@@ -106,8 +106,8 @@ def test_a_rebalance_moves_by_the_length_of_a_standstill() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_deadlines_that_pass_together_end_one_join_once(count: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The session of the last member that is awaited, and the join itself: the first ends the join, and the members that
-    it answered stay."""
+    """The session of the last awaited member ends the join, whose own deadline has passed too. Members that were
+    answered stay."""
 
     async def test() -> None:
         broker = await started()

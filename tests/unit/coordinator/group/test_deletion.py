@@ -35,8 +35,8 @@ def test_delete_does_not_wait_for_ever_for_a_commit_in_flight() -> None:
         broker.writer.release()
         assert commit_error(await racing) == not_available
         assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=[(1, 1, 1, "")]))) == 0
-        assert committed_offsets(broker) == {0: 42, 1: 1, 5: 5}
-        assert committed_offsets(broker, "h") == {0: 42}
+        assert await committed_offsets(broker) == {0: 42, 1: 1, 5: 5}
+        assert await committed_offsets(broker, "h") == {0: 42}
         await broker.groups.stop()
 
     run(test())
@@ -87,7 +87,7 @@ def test_delete_leaves_the_groups_of_a_partition_that_has_moved_away_and_back() 
             first: 0,
             second: ErrorCode.NOT_COORDINATOR,
         }
-        assert committed_offsets(broker, second) == {0: 42}
+        assert await committed_offsets(broker, second) == {0: 42}
         await broker.groups.stop()
 
     run(test())

@@ -42,8 +42,8 @@ def test_committed_offsets_can_be_fetched_while_what_is_behind_them_is_not_commi
         assert await fetched() == [(10, 0), (11, 0), (-1, 0)], "what is not committed is not told"
         unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         assert await fetched(require_stable=True) == [(10, 0), unstable, unstable]
-        assert committed_offsets(second) == {0: 10, 1: 11}
-        assert [each.group_id for each in second.groups.list_groups([], [])] == ["g"]
+        assert await committed_offsets(second) == {0: 10, 1: 11}
+        assert [each.group_id for each in await second.groups.list_groups([], [])] == ["g"]
         assert second.groups.describe_group("g", 6).group_state == "Empty"
         assert (await second.groups.statistics(10)).offset_count == 2
         # What would be behind it in the log has to wait.
@@ -77,7 +77,7 @@ def test_offsets_of_a_topic_that_is_deleted_during_a_load_go_after_it() -> None:
         first.writer.committed = 2**63 - 1
         await removing
         await asyncio.sleep(1)
-        assert committed_offsets(second) == {}
+        assert await committed_offsets(second) == {}
         await second.groups.stop()
 
     run(test())
@@ -116,7 +116,7 @@ def test_a_read_that_fails_for_once_does_not_end_a_coordinator(
             # By another election it is.
             broker.groups.on_election(0, 2)
             await settle()
-        assert committed_offsets(broker) == dict.fromkeys(range(100), 1)
+        assert await committed_offsets(broker) == dict.fromkeys(range(100), 1)
         await broker.groups.stop()
 
     run(test())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
@@ -169,7 +170,7 @@ def test_offset_of_an_earlier_topic_of_the_same_name_is_not_fetched() -> None:
     machine = Machine()
     machine.commit("g", 5)
     for topic_id, expected in ((TOPIC_ID, 5), (ZERO_UUID, 5), (b"\1" * 16, -1)):
-        (fetched,) = offsets.fetch(machine.state, "g", "events", topic_id, [0], False)
+        (fetched,) = asyncio.run(offsets.fetch(machine.state, "g", "events", topic_id, [0], False))
         assert fetched.offset == expected
 
 
@@ -181,7 +182,7 @@ def test_offsets_in_a_transaction_are_seen_after_its_end() -> None:
         entry = OffsetEntry(50 + partition, 1, "", 1)
         replay.apply(state, records.OffsetChange("g", "events", partition, entry, producer_id), 10)
     assert machine.committed("g") == 5
-    stable = offsets.fetch(state, "g", "events", ZERO_UUID, [0, 1, 2], True)
+    stable = asyncio.run(offsets.fetch(state, "g", "events", ZERO_UUID, [0, 1, 2], True))
     assert [offset.error for offset in stable] == [
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,

@@ -85,7 +85,7 @@ class Replicas:
     def offline_log_dirs(self) -> list[Path]:
         return self.offline_dirs
 
-    def placements(self, wanted: Collection[Key] | None) -> dict[Key, tuple[Path, PartitionState]]:
+    async def placements(self, wanted: Collection[Key] | None) -> dict[Key, tuple[Path, PartitionState]]:
         return {
             key: (path, state)
             for path, states in self.dirs.items()

@@ -26,6 +26,7 @@ from pybroker.server.observe import health, observer
 from pybroker.server.observe.catalogue import METRICS
 from pybroker.server.observe.health import Health
 from pybroker.server.observe.observer import LISTENER_KEY
+from pybroker.server.observe.turn_meter import metered_loop
 from pybroker.testing.process import free_port
 
 #: What this broker has no values for: nothing promises durability, one look at the page cache follows the scrape, and
@@ -133,7 +134,8 @@ def test_each_metric_that_is_told_is_documented_and_the_reverse(tmp_path: Path) 
                 for sample in family.samples:
                     assert tuple(key for key in sample.labels if key != "le") == by_name[name].labels
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=metered_loop) as runner:
+        runner.run(run())
 
 
 def test_the_page_cache_and_doubtful_flushes_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,380 @@
+"""Requests over 64 KiB, and long answers: decoded, worked on and encoded in slices of the loop.
+
+They wait undecoded. One request over 1 MiB at a time has a place to be unpacked, and beside it smaller ones of 8 MiB in
+all. So memory is bounded by the largest request and not by the number of clients. The next place goes to the request
+that would be done first had all begun when they came: small ones go ahead of huge ones, which are not starved. A body
+that waits is copied out of the receive buffers, up to 64 MiB of them. Beyond that it stays there, and clients that send
+more have to wait.
+Belongs to the asyncio loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from pybroker import turns
+from pybroker.native.broker import NativeBroker, view_bytes
+from pybroker.protocol.runtime import Message, Struct
+from pybroker.server.api import Api, BrokerServices, RequestContext
+
+LARGE_BYTES = 64 << 10
+"""What is larger is served here."""
+HUGE_BYTES = 1 << 20
+"""Of what is larger, one at a time is unpacked."""
+MOST_SMALLER_BYTES = 8 << 20
+"""So much of what is smaller is unpacked at a time."""
+MOST_WAITING_BYTES = 64 << 20
+"""So much waits in copies."""
+
+#: An order of waiting: so long a request counts as taking, per byte. Names of topics take about that.
+_NS_PER_BYTE = 1_700
+_COPIED_AT_ONCE_BYTES = 1 << 20
+#: A handler that waits for others, replicas for example, keeps its place for so long.
+_PLACE_S = 30.0
+_PART_BYTES = 64 << 10
+#: An answer with more elements is encoded in slices.
+_LONG_COUNT = 1_000
+_DROPPED_COUNT = 32
+#: The collector's look at everything takes as long as a million objects are many: it has to wait.
+_NO_FULL_COLLECTION = 1_000_000
+
+_JOIN_GROUP_KEY, _SYNC_GROUP_KEY = 11, 14
+#: Requests of group members: OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup.
+_OF_MEMBERS = frozenset({8, 9, _JOIN_GROUP_KEY, 12, 13, _SYNC_GROUP_KEY})
+#: They wait for other members, as long as these take, and the coordinator bounds what they hold.
+_PARKED = frozenset({_JOIN_GROUP_KEY, _SYNC_GROUP_KEY})
+
+Fail = Callable[[int, RequestContext, Exception], None]
+
+
+class LargeRequest:
+    """One of them, from its arrival to its answer. `data` is where the body is now."""
+
+    __slots__ = (
+        "api",
+        "arrived_ns",
+        "context",
+        "data",
+        "handle",
+        "has_place",
+        "is_answered",
+        "is_copy",
+        "is_held",
+        "length",
+    )
+
+    def __init__(
+        self, handle: int, context: RequestContext, api: Api[Any, Any], data: memoryview, arrived_ns: int
+    ) -> None:
+        self.handle = handle
+        self.context = context
+        self.api = api
+        self.data: memoryview | None = data
+        self.length = len(data)
+        self.is_copy = False
+        #: The body, or what comes with it, is in a receive buffer.
+        self.is_held = False
+        self.is_answered = False
+        self.has_place = False
+        self.arrived_ns = arrived_ns
+
+    @property
+    def is_huge(self) -> bool:
+        return self.length > HUGE_BYTES
+
+    @property
+    def rank(self) -> int:
+        """The lower, the earlier its turn."""
+        return self.arrived_ns + self.length * _NS_PER_BYTE
+
+
+class LargeRequests:
+    """`fail` answers a request that came to nothing."""
+
+    def __init__(self, native: NativeBroker, services: BrokerServices, fail: Fail) -> None:
+        self._native = native
+        self._services = services
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._turns = turns.current()
+        self._waiting: list[LargeRequest] = []
+        self._waiting_bytes = 0
+        #: Those that are unpacked.
+        self._placed: set[LargeRequest] = set()
+        self._tasks: dict[asyncio.Task[None], LargeRequest] = {}
+        #: Requests of members that have had no effect yet, in the order of their arrival.
+        self._unheard: dict[LargeRequest, None] = {}
+        self._judges: list[tuple[set[LargeRequest], Callable[[], None]]] = []
+        self._full_threshold: int | None = None
+        self._is_stopping = False
+
+    # ---- from arrival to a place -----------------------------------------------------------------------------------
+
+    def take(
+        self, handle: int, context: RequestContext, api: Api[Any, Any], body: int, length: int, *, is_held: bool
+    ) -> None:
+        """Serve a request whose body is at that address; with `is_held` in a receive buffer that others need."""
+        one = LargeRequest(handle, context, api, view_bytes(body, length), self._loop_ns())
+        one.is_held = is_held
+        if context.api_key in _OF_MEMBERS:
+            self._unheard[one] = None
+        if is_held and self._waiting_bytes + length <= MOST_WAITING_BYTES:
+            self._waiting_bytes += length
+            one.is_copy = True
+            self._begin(one, self._copy(one))
+        else:
+            self._wait(one)
+
+    async def stop(self) -> None:
+        """Close the connections of all that are not answered."""
+        self._is_stopping = True
+        for one in self._waiting:
+            self._native.close_request(one.handle)
+        self._waiting.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def when_heard(self, judge: Callable[[], None]) -> None:
+        """Call `judge` when each request of a group's member that is here by now has had its effect."""
+        if self._unheard:
+            self._judges.append((set(self._unheard), judge))
+        else:
+            judge()
+
+    def _loop_ns(self) -> int:
+        return int(self._loop.time() * 1e9)
+
+    def _begin(self, one: LargeRequest, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[task] = one
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        one = self._tasks.pop(task)
+        if task.cancelled():
+            # Not for the coroutine to do: cancelled before its first turn, it never runs.
+            if not one.is_answered:
+                self._native.close_request(one.handle)
+            self._heard(one)
+
+    async def _copy(self, one: LargeRequest) -> None:
+        assert one.data is not None
+        copy = bytearray()
+        for start in range(0, one.length, _COPIED_AT_ONCE_BYTES):
+            if self._turns.is_over():
+                await self._turns.next()
+            copy += one.data[start : start + _COPIED_AT_ONCE_BYTES]
+        one.data = memoryview(copy)
+        one.is_held = False
+        self._native.taken(one.handle)
+        self._wait(one)
+
+    def _wait(self, one: LargeRequest) -> None:
+        if self._is_stopping:
+            self._native.close_request(one.handle)
+            return
+        self._waiting.append(one)
+        self._give_places()
+
+    def _give_places(self) -> None:
+        """Begin with those that have a place, the lowest rank first."""
+        for is_huge in (False, True):
+            while one := min((each for each in self._waiting if each.is_huge is is_huge), key=_rank, default=None):
+                placed = [each.length for each in self._placed if each.is_huge is is_huge]
+                if placed and (is_huge or sum(placed) + one.length > MOST_SMALLER_BYTES):
+                    break
+                self._waiting.remove(one)
+                self._placed.add(one)
+                one.has_place = True
+                self._spare_collector()
+                self._begin(one, self._serve(one))
+
+    def _leave_place(self, one: LargeRequest) -> None:
+        if not one.has_place:
+            return
+        one.has_place = False
+        self._placed.discard(one)
+        self._spare_collector()
+        if not self._is_stopping:
+            self._give_places()
+
+    def _spare_collector(self) -> None:
+        """A full collection goes through all that is unpacked, and nothing of that is garbage."""
+        first, second, third = gc.get_threshold()
+        if self._placed and self._full_threshold is None:
+            if gc.isenabled() and gc.get_count()[2] > third:
+                gc.collect()
+            self._full_threshold = third
+            gc.set_threshold(first, second, _NO_FULL_COLLECTION)
+        elif not self._placed and self._full_threshold is not None:
+            gc.set_threshold(first, second, self._full_threshold)
+            self._full_threshold = None
+
+    # ---- from there to the answer ----------------------------------------------------------------------------------
+
+    async def _serve(self, one: LargeRequest) -> None:
+        place = self._loop.call_later(_PLACE_S, self._leave_place, one)
+        try:
+            await self._unpacked(one)
+        except Exception as error:
+            if one.is_answered:
+                raise
+            one.is_answered = True
+            self._fail(one.handle, one.context, error)
+        finally:
+            place.cancel()
+            self._let_go_of_body(one)
+            self._heard(one)
+            self._leave_place(one)
+
+    async def _unpacked(self, one: LargeRequest) -> None:
+        assert one.data is not None
+        context = one.context
+        request, _ = await turns.run_in_slices(one.api.request.decode_in_slices(context.api_version, one.data))
+        self._let_go_of_body(one)
+        unpacked = [request]
+
+        def waits() -> None:
+            self._heard(one)
+            if context.api_key in _PARKED:
+                unpacked.clear()
+                self._leave_place(one)
+
+        handling = one.api.handle(self._services, context, request)
+        del request
+        response = await _watched(handling, self._turns, waits)
+        self._heard(one)
+        last = await send_in_slices(self._native, one.handle, context.api_version, response)
+        one.is_answered = True
+        self._native.reply(one.handle, last, getattr(response, "throttle_time_ms", 0))
+        for each in (*unpacked, response):
+            await drop_message(each)
+
+    def _let_go_of_body(self, one: LargeRequest) -> None:
+        one.data = None
+        if one.is_held and not one.is_answered:
+            one.is_held = False
+            self._native.taken(one.handle)
+        if one.is_copy:
+            one.is_copy = False
+            self._waiting_bytes -= one.length
+
+    def _heard(self, one: LargeRequest) -> None:
+        if one not in self._unheard:
+            return
+        del self._unheard[one]
+        for awaited, _ in self._judges:
+            awaited.discard(one)
+        while self._judges and not self._judges[0][0]:
+            self._judges.pop(0)[1]()
+
+
+def _rank(one: LargeRequest) -> int:
+    return one.rank
+
+
+@types.coroutine
+def _watched(
+    handling: Coroutine[Any, Any, Any], slices: turns.Turns, waits: Callable[[], None]
+) -> Generator[Any, Any, Any]:
+    """The result of a handler; `waits` is called each time that it waits for anything but its next slice."""
+    failure: BaseException | None = None
+    while True:
+        try:
+            waits_for = handling.send(None) if failure is None else handling.throw(failure)
+        except StopIteration as done:
+            return done.value
+        if not slices.is_next(waits_for):
+            waits()
+        failure = None
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - handed on to the handler, a cancellation too
+            failure = error
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+def is_long(response: Message | bytes) -> bool:
+    """Whether an answer is to be encoded, or copied, in slices."""
+    if isinstance(response, bytes):
+        return len(response) > HUGE_BYTES
+    return isinstance(response, Struct) and _count(response, _LONG_COUNT) > _LONG_COUNT
+
+
+def _count(value: Struct, most: int) -> int:
+    """Elements of a struct's arrays, and of those in them; it does not matter how many more than `most` there are."""
+    count = 0
+    for name in value.__slots__:
+        items = getattr(value, name)
+        if type(items) is not list:
+            continue
+        count += len(items)
+        for item in items:
+            if count > most:
+                return count
+            if not isinstance(item, Struct):
+                break
+            count += _count(item, most - count)
+    return count
+
+
+async def send_in_slices(native: NativeBroker, handle: int, version: int, response: Message | bytes) -> bytes:
+    """Encode a response and hand it over but for the last part, which is returned: to answer with it is the caller's.
+    ProtocolError when it cannot be encoded."""
+    slices = turns.current()
+    if isinstance(response, bytes):
+        for start in range(0, len(response), _COPIED_AT_ONCE_BYTES):
+            native.reply_part(handle, response[start : start + _COPIED_AT_ONCE_BYTES])
+            if slices.is_over():
+                await slices.next()
+        return b""
+    pieces: list[bytes] = []
+    gathered_bytes = 0
+    for piece in response.encode_in_slices(version):
+        pieces.append(piece)
+        gathered_bytes += len(piece)
+        if gathered_bytes >= _PART_BYTES:
+            native.reply_part(handle, b"".join(pieces))
+            pieces.clear()
+            gathered_bytes = 0
+        if slices.is_over():
+            await slices.next()
+    return b"".join(pieces)
+
+
+async def drop_message(message: Any) -> None:
+    """Free a message that nobody needs any more. What handlers may have kept of it, the structs and the arrays of plain
+    values in them, stays as it is."""
+    if not isinstance(message, Struct):
+        return
+    for name in message.__slots__:
+        items = getattr(message, name)
+        if type(items) is not list or not items:
+            continue
+        if isinstance(items[0], Struct):
+            await _drop_structs(items)
+        elif isinstance(items[0], str):
+            await turns.drop(items)
+
+
+async def _drop_structs(items: list[Any]) -> None:
+    slices = turns.current()
+    arrays = [name for name in items[0].__slots__ if type(getattr(items[0], name)) is list]
+    while items:
+        for last in items[-_DROPPED_COUNT:]:
+            for name in arrays:
+                inner = getattr(last, name)
+                if inner and len(inner) > _DROPPED_COUNT and isinstance(inner[0], Struct):
+                    await _drop_structs(inner)
+        last = None
+        del items[-_DROPPED_COUNT:]
+        if slices.is_over():
+            await slices.next()
