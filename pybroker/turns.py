@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 SLICE_NS = 5_000_000
 """A round has the slice of what has just come, and one of what has waited: half of the 20 ms that it may take."""
 
 _DROPPED_COUNT = 64
+_SHARDS = 256
+_SHARD_COUNT = 4_096
 
 
 class Turns:
@@ -119,6 +123,59 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
             await turns.next()
 
 
+class SteadyDict(Generic[K, V]):
+    """A dictionary that never takes long to grow: a plain one of a million keys takes 20 ms or more when it has to. It
+    keeps the order in which keys came."""
+
+    __slots__ = ("_order", "_shards")
+
+    def __init__(self) -> None:
+        self._shards: list[dict[K, V]] = [{}]
+        self._order: list[K] = []
+
+    def _shard(self, key: K) -> dict[K, V]:
+        return self._shards[hash(key) % len(self._shards)]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._shards[hash(key) % len(self._shards)]
+
+    def __getitem__(self, key: K) -> V:
+        return self._shard(key)[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        shard = self._shard(key)
+        if key not in shard:
+            self._order.append(key)
+        shard[key] = value
+        if len(self._shards) == 1 and len(shard) > _SHARD_COUNT:
+            self._spread(shard)
+
+    def get(self, key: K) -> V | None:
+        return self._shard(key).get(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._order)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return ((key, self[key]) for key in self._order)
+
+    def values(self) -> Iterator[V]:
+        return (self[key] for key in self._order)
+
+    def popitem(self) -> tuple[K, V]:
+        """Take the last one out."""
+        key = self._order.pop()
+        return key, self._shard(key).pop(key)
+
+    def _spread(self, whole: dict[K, V]) -> None:
+        self._shards = [{} for _ in range(_SHARDS)]
+        for key, value in whole.items():
+            self._shard(key)[key] = value
+
+
 async def drop(items: Any) -> None:
     """Empty a list, dictionary or set that nobody needs any more: to free a million objects takes long."""
     turns = current()
@@ -126,7 +183,7 @@ async def drop(items: Any) -> None:
         if isinstance(items, list):
             del items[-_DROPPED_COUNT:]
         else:
-            take = items.popitem if isinstance(items, dict) else items.pop
+            take = items.pop if isinstance(items, set) else items.popitem
             for _ in range(min(len(items), _DROPPED_COUNT)):
                 take()
         if turns.is_over():

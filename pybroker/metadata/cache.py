@@ -10,9 +10,8 @@ latest few are kept.
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -43,6 +42,9 @@ _LISTENER_NOT_FOUND_SINCE = 6
 _MAX_VARIANTS = 16
 _JOINED_COUNT = 1_000
 
+Body = bytes | list[bytes]
+"""An encoded body; a large one in parts, as it takes long to join them."""
+
 Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
 
@@ -64,7 +66,7 @@ class _Encoded:
     topics: TopicsImage
     head: bytes
     by_id: dict[bytes, tuple[TopicImage, bytes]] = field(default_factory=dict)
-    all_topics: bytes | None = None
+    all_topics: Body | None = None
 
 
 class MetadataCache:
@@ -75,7 +77,7 @@ class MetadataCache:
         self.encoded_topic_count = 0
         self._variants: OrderedDict[Variant, _Encoded] = OrderedDict()
 
-    async def all_topics(self, image: MetadataImage, variant: Variant) -> bytes:
+    async def all_topics(self, image: MetadataImage, variant: Variant) -> Body:
         """The body that lists all topics."""
         encoded = self._current(image, variant)
         if encoded.all_topics is not None:
@@ -83,7 +85,7 @@ class MetadataCache:
         fragments = _Fragments()
         async for topic in in_slices(image.topics.by_id.values(), 1):
             fragments.add(self._fragment(image, encoded, topic, variant))
-        body = _join(encoded.head, fragments, variant)
+        body = fragments.body(encoded.head, variant)
         # Meanwhile the image may have become another.
         if encoded.topics is image.topics:
             encoded.all_topics = body
@@ -95,7 +97,7 @@ class MetadataCache:
         variant: Variant,
         topics: Sequence[TopicImage],
         others: Iterable[m.MetadataResponse.MetadataResponseTopic] = (),
-    ) -> bytes:
+    ) -> Body:
         """The body that lists `topics`, which are of `image`, and `others`: rows with errors, made by the caller."""
         encoded = self._current(image, variant)
         fragments = _Fragments()
@@ -103,7 +105,7 @@ class MetadataCache:
             fragments.add(self._fragment(image, encoded, topic, variant))
         async for row in in_slices(others):
             fragments.add(_encode_topic(row, variant))
-        return _join(encoded.head, fragments, variant)
+        return fragments.body(encoded.head, variant)
 
     def _current(self, image: MetadataImage, variant: Variant) -> _Encoded:
         """What is kept for the variant, brought up to the image."""
@@ -263,9 +265,8 @@ class _Fragments:
             self._joined.append(b"".join(self._apart))
             self._apart.clear()
 
-    def __iter__(self) -> Iterator[bytes]:
-        return itertools.chain(self._joined, self._apart)
-
-
-def _join(head: bytes, fragments: _Fragments, variant: Variant) -> bytes:
-    return b"".join((head, _count(fragments.count, variant.version), *fragments, _tail(variant)))
+    def body(self, head: bytes, variant: Variant) -> Body:
+        """With what is before and behind them."""
+        head += _count(self.count, variant.version)
+        parts = [head, *self._joined, *self._apart, _tail(variant)]
+        return b"".join(parts) if not self._joined else parts

@@ -2,8 +2,9 @@
 
 Every module there exposes one `API = Api(...)`. Handlers run on the asyncio loop thread. The dispatcher decodes the
 request, calls `API.handle(broker, context, request)` and encodes what it returns; a handler that already holds the
-encoded body returns `bytes`. A handler whose answer is ready at once never suspends, so that the dispatcher can finish
-it with one `send(None)` and needs no Task; one that has to wait awaits plain asyncio futures.
+encoded body returns `bytes`, or a list of its parts when it is large. A handler whose answer is ready at once never
+suspends, so that the dispatcher can finish it with one `send(None)` and needs no Task; one that has to wait awaits
+plain asyncio futures. A handler goes through what may be many by `pybroker.turns.in_slices`.
 
 A handler answers every failure that the protocol has an error code for by itself. An exception that leaves it is a
 defect: the dispatcher logs it and closes the connection.
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 Req = TypeVar("Req")
 Resp = TypeVar("Resp")
+
+Encoded = bytes | list[bytes]
+"""The body of a response, or of a large one its parts."""
 
 
 class RequestContext(NamedTuple):
@@ -95,4 +99,4 @@ class Api(Value, Generic[Req, Resp]):
     request: type[Req]
     min_version: int
     max_version: int
-    handle: Callable[[BrokerServices, RequestContext, Req], Coroutine[Any, Any, Resp | bytes]]
+    handle: Callable[[BrokerServices, RequestContext, Req], Coroutine[Any, Any, Resp | Encoded]]

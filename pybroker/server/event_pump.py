@@ -44,7 +44,7 @@ from pybroker.protocol.errors import KafkaError, ProtocolError
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import MAX_STRING_BYTES, Message, cut_utf8
 from pybroker.server.add_partitions_to_txn_manager import Verification
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 from pybroker.server.apis.api_versions import unsupported_version_body
 from pybroker.server.large_requests import LARGE_BYTES, LargeRequests, drop_message, is_long, send_in_slices
 from pybroker.server.stepping import resume
@@ -265,7 +265,7 @@ class EventPump:
             else:
                 self._finish_in_background(handle, context, handling, waits_for)
             return
-        if isinstance(response, bytes):
+        if isinstance(response, bytes | list):
             self._answer_any(handle, context, response)
         else:
             self._answer(handle, context, response)
@@ -304,7 +304,7 @@ class EventPump:
         rest = resume(handling, waits_for)
         self._in_background(self._finish(handle, context, rest)).add_done_callback(ended)
 
-    def _answer_any(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
+    def _answer_any(self, handle: int, context: RequestContext, response: Message | Encoded) -> None:
         """As `_answer`, for one that may be long: it took more than one step to make."""
         if not is_long(response):
             self._answer(handle, context, response)
@@ -316,7 +316,7 @@ class EventPump:
 
         self._in_background(self._answer_long(handle, context, response)).add_done_callback(ended)
 
-    async def _answer_long(self, handle: int, context: RequestContext, response: Message | bytes) -> None:
+    async def _answer_long(self, handle: int, context: RequestContext, response: Message | Encoded) -> None:
         try:
             last = await send_in_slices(self._native, handle, context.api_version, response)
         except Exception as error:  # noqa: BLE001 - a defect, whatever it is: the request must come to an end

@@ -19,7 +19,7 @@ from typing import Any
 from pybroker import turns
 from pybroker.native.broker import NativeBroker, view_bytes
 from pybroker.protocol.runtime import Message, Struct
-from pybroker.server.api import Api, BrokerServices, RequestContext
+from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 
 LARGE_BYTES = 64 << 10
 """What is larger is served here."""
@@ -39,8 +39,8 @@ _PART_BYTES = 64 << 10
 #: An answer with more elements is encoded in slices.
 _LONG_COUNT = 1_000
 _DROPPED_COUNT = 32
-#: The collector's look at everything takes as long as a million objects are many: it has to wait.
-_NO_FULL_COLLECTION = 1_000_000
+#: While much is unpacked the collector looks at little at a time, and at everything not at all.
+_QUICK_COLLECTIONS = (2_000, 5, 1_000_000)
 
 _JOIN_GROUP_KEY, _SYNC_GROUP_KEY = 11, 14
 #: Requests of group members: OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup.
@@ -109,7 +109,7 @@ class LargeRequests:
         #: Requests of members that have had no effect yet, in the order of their arrival.
         self._unheard: dict[LargeRequest, None] = {}
         self._judges: list[tuple[set[LargeRequest], Callable[[], None]]] = []
-        self._full_threshold: int | None = None
+        self._thresholds: tuple[int, int, int] | None = None
         self._is_stopping = False
 
     # ---- from arrival to a place -----------------------------------------------------------------------------------
@@ -206,15 +206,14 @@ class LargeRequests:
 
     def _spare_collector(self) -> None:
         """A full collection goes through all that is unpacked, and nothing of that is garbage."""
-        first, second, third = gc.get_threshold()
-        if self._placed and self._full_threshold is None:
-            if gc.isenabled() and gc.get_count()[2] > third:
+        if self._placed and self._thresholds is None:
+            self._thresholds = gc.get_threshold()
+            if gc.isenabled() and gc.get_count()[2] > self._thresholds[2]:
                 gc.collect()
-            self._full_threshold = third
-            gc.set_threshold(first, second, _NO_FULL_COLLECTION)
-        elif not self._placed and self._full_threshold is not None:
-            gc.set_threshold(first, second, self._full_threshold)
-            self._full_threshold = None
+            gc.set_threshold(*_QUICK_COLLECTIONS)
+        elif not self._placed and self._thresholds is not None:
+            gc.set_threshold(*self._thresholds)
+            self._thresholds = None
 
     # ---- from there to the answer ----------------------------------------------------------------------------------
 
@@ -302,10 +301,12 @@ def _watched(
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-def is_long(response: Message | bytes) -> bool:
+def is_long(response: Message | Encoded) -> bool:
     """Whether an answer is to be encoded, or copied, in slices."""
     if isinstance(response, bytes):
         return len(response) > HUGE_BYTES
+    if isinstance(response, list):
+        return True
     return isinstance(response, Struct) and _count(response, _LONG_COUNT) > _LONG_COUNT
 
 
@@ -326,10 +327,16 @@ def _count(value: Struct, most: int) -> int:
     return count
 
 
-async def send_in_slices(native: NativeBroker, handle: int, version: int, response: Message | bytes) -> bytes:
+async def send_in_slices(native: NativeBroker, handle: int, version: int, response: Message | Encoded) -> bytes:
     """Encode a response and hand it over but for the last part, which is returned: to answer with it is the caller's.
     ProtocolError when it cannot be encoded."""
     slices = turns.current()
+    if isinstance(response, list):
+        for part in response:
+            native.reply_part(handle, part)
+            if slices.is_over():
+                await slices.next()
+        return b""
     if isinstance(response, bytes):
         for start in range(0, len(response), _COPIED_AT_ONCE_BYTES):
             native.reply_part(handle, response[start : start + _COPIED_AT_ONCE_BYTES])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pybroker import turns
-from pybroker.turns import SLICE_NS, Turns, drop, in_slices, run_in_slices
+from pybroker.turns import SLICE_NS, SteadyDict, Turns, drop, in_slices, run_in_slices
 
 LOOKS = 10
 """A slice is over after so many looks at the clock."""
@@ -141,6 +141,24 @@ def test_containers_are_emptied_in_slices() -> None:
             assert len(rounds.done) >= 5_000 // 64 // (LOOKS + 1)
 
     run(main())
+
+
+def test_a_steady_dictionary_is_one() -> None:
+    steady: SteadyDict[str, int] = SteadyDict()
+    plain: dict[str, int] = {}
+    for number in range(20_000):
+        key = f"key {number * 7 % 15_000}"
+        assert (key in steady) == (key in plain)
+        steady[key] = plain[key] = number
+    assert len(steady) == len(plain) and bool(steady)
+    assert list(steady) == list(plain)
+    assert list(steady.items()) == list(plain.items())
+    assert list(steady.values()) == list(plain.values())
+    assert steady["key 7"] == plain["key 7"] and steady.get("none") is None
+    assert max(map(len, steady._shards)) < 4_096, "what grows is small"
+    while plain:
+        assert steady.popitem() == plain.popitem()
+    assert not steady and len(steady) == 0
 
 
 def test_each_loop_has_its_own() -> None:

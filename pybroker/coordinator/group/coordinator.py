@@ -34,7 +34,7 @@ from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.turns import in_slices
+from pybroker.turns import SteadyDict, in_slices
 
 _LOG = logging.getLogger(__name__)
 
@@ -339,10 +339,10 @@ class GroupCoordinator:
         """One group with its members; KafkaError when its shard is not readable."""
         return describe.describe_group(self._readable_shard(group_id).state, group_id, api_version)
 
-    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
+    async def delete_groups(self, group_ids: Iterable[str]) -> SteadyDict[str, ErrorCode]:
         """Delete groups that have no members, with their offsets; a result for each. COORDINATOR_NOT_AVAILABLE: it took
         too long, and may be tried again."""
-        results: dict[str, ErrorCode] = {}
+        results: SteadyDict[str, ErrorCode] = SteadyDict()
         #: By shard: when a partition comes back its groups are others, and may have members.
         closed: dict[Shard, list[ClassicGroup]] = {}
         async for group_id in in_slices(group_ids):
@@ -361,7 +361,8 @@ class GroupCoordinator:
         try:
             for one, groups in list(closed.items()):
                 error = await self._commits_landed(one, groups, deadline_s)
-                results.update({group.group_id: error for group in groups})
+                for group in groups:
+                    results[group.group_id] = error
                 if error is ErrorCode.NONE:
                     committed = self._run(one, removal.delete_closed(one.state, closed.pop(one)))
                     assert committed is not None, "a closed group has a tombstone at least"
@@ -372,7 +373,8 @@ class GroupCoordinator:
                 removal.reopen(groups)
         for groups, committed in deciding:
             error = await committed
-            results.update({group.group_id: error for group in groups})
+            for group in groups:
+                results[group.group_id] = error
         return results
 
     async def _commits_landed(self, one: Shard, groups: list[ClassicGroup], deadline_s: float) -> ErrorCode:

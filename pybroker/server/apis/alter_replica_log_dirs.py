@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 _Topic = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
@@ -17,19 +15,20 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.AlterReplicaLogDirsRequest
 ) -> m.AlterReplicaLogDirsResponse:
     # As in Kafka, of a partition that the request repeats the last dir counts, and there is one row of it.
-    wanted = {
-        (topic.name, index): log_dir.path
-        async for log_dir in in_slices(request.dirs)
-        async for topic in in_slices(log_dir.topics)
-        async for index in in_slices(topic.partitions)
-    }
-    rows: dict[str, list[m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = defaultdict(list)
-    async for (topic, index), path in in_slices(wanted.items()):
-        code = await _move(broker, topic, index, path)
-        rows[topic].append(_Partition(partition_index=index, error_code=code))
+    wanted: SteadyDict[tuple[str, int], str] = SteadyDict()
+    async for log_dir in in_slices(request.dirs):
+        async for topic in in_slices(log_dir.topics):
+            async for index in in_slices(topic.partitions):
+                wanted[topic.name, index] = log_dir.path
+    rows: SteadyDict[str, list[m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]] = SteadyDict()
+    async for (name, index), path in in_slices(wanted.items()):
+        code = await _move(broker, name, index, path)
+        if name not in rows:
+            rows[name] = []
+        rows[name].append(_Partition(partition_index=index, error_code=code))
     results = [_Topic(topic_name=name, partitions=partitions) async for name, partitions in in_slices(rows.items())]
-    for each in (wanted, rows):
-        await drop(each)
+    await drop(wanted)
+    await drop(rows)
     return m.AlterReplicaLogDirsResponse(results=results)
 
 

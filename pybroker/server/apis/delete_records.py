@@ -7,7 +7,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 _UNKNOWN = -1
 
@@ -18,21 +18,22 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DeleteRecordsRequest
 ) -> m.DeleteRecordsResponse:
     # As in Kafka, of a partition that the request repeats the last offset counts, and there is one row of it.
-    wanted = {
-        (topic.name, each.partition_index): each.offset
-        async for topic in in_slices(request.topics)
-        async for each in in_slices(topic.partitions)
-    }
+    wanted: SteadyDict[tuple[str, int], int] = SteadyDict()
+    async for topic in in_slices(request.topics):
+        async for each in in_slices(topic.partitions):
+            wanted[topic.name, each.partition_index] = each.offset
     rows = await in_turns(_delete(broker, *key, offset, request.timeout_ms) for key, offset in wanted.items())
-    by_topic: dict[str, list[_Row]] = {}
+    by_topic: SteadyDict[str, list[_Row]] = SteadyDict()
     async for (name, _), row in in_slices(zip(wanted, rows, strict=True)):
-        by_topic.setdefault(name, []).append(row)
+        if name not in by_topic:
+            by_topic[name] = []
+        by_topic[name].append(row)
     topics = [
         m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
         async for name, partitions in in_slices(by_topic.items())
     ]
-    for each in (wanted, by_topic):
-        await drop(each)
+    await drop(wanted)
+    await drop(by_topic)
     return m.DeleteRecordsResponse(topics=topics)
 
 

@@ -12,7 +12,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 #: Resources that Kafka has and this broker does not: broker loggers, client metrics, groups.
 _UNSERVED: Mapping[int, str] = {8: "broker loggers", 16: "client metrics", 32: "groups"}
@@ -30,10 +30,9 @@ async def handle(
     # As in Kafka, a type that nobody knows fails the whole request.
     refusal = invalid_request(f"resource type {unknown[0]} is unknown") if unknown else None
     # An answer is thousands of times as large as the question, so what is repeated is answered once.
-    asked = {
-        (each.resource_type, each.resource_name, frozenset(each.configuration_keys or ())): each
-        async for each in in_slices(request.resources)
-    }
+    asked: SteadyDict[tuple[int, str, frozenset[str]], m.DescribeConfigsRequest.DescribeConfigsResource] = SteadyDict()
+    async for each in in_slices(request.resources):
+        asked[each.resource_type, each.resource_name, frozenset(each.configuration_keys or ())] = each
     results = [_result(broker, request, each, refusal) async for each in in_slices(asked.values(), 1)]
     await drop(asked)
     return m.DescribeConfigsResponse(results=results)

@@ -11,7 +11,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 _Result = m.DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = m.DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -21,13 +21,12 @@ _Partition = m.DescribeLogDirsResponse.DescribeLogDirsPartition
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.DescribeLogDirsRequest
 ) -> m.DescribeLogDirsResponse:
-    wanted = None
+    wanted: SteadyDict[tuple[str, int], None] | None = None
     if request.topics is not None:
-        wanted = {
-            (topic.topic, index)
-            async for topic in in_slices(request.topics)
-            async for index in in_slices(topic.partitions)
-        }
+        wanted = SteadyDict()
+        async for asked in in_slices(request.topics):
+            async for index in in_slices(asked.partitions):
+                wanted[asked.topic, index] = None
     by_dir: dict[Path, dict[str, list[m.DescribeLogDirsResponse.DescribeLogDirsPartition]]] = {}
     for path in broker.replicas.log_dirs():
         by_dir[path] = defaultdict(list)
@@ -44,6 +43,8 @@ async def handle(
                 is_future_key=True,
             )
             by_dir[future.log_dir][topic].append(row)
+    if wanted is not None:
+        await drop(wanted)
     results = await asyncio.gather(*(asyncio.to_thread(_result, *each) for each in by_dir.items()))
     cordoned = broker.config.get_list("cordoned.log.dirs")
     for path, result in zip(by_dir, results, strict=True):

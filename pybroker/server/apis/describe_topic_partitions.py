@@ -13,7 +13,7 @@ from pybroker.metadata.image import MetadataImage, TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import in_slices
+from pybroker.turns import SteadyDict, in_slices
 
 #: The version of Metadata whose rows hold the same facts.
 _METADATA_VERSION = 13
@@ -30,7 +30,9 @@ async def handle(
 ) -> m.DescribeTopicPartitionsResponse:
     image, cursor = broker.metadata.image, request.cursor
     begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    asked = {topic.name async for topic in in_slices(request.topics)}
+    asked: SteadyDict[str, None] = SteadyDict()
+    async for topic in in_slices(request.topics):
+        asked[topic.name] = None
     if begin[1] < 0 or (asked and cursor is not None and cursor.topic_name not in asked):
         refused = [
             _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name) async for topic in in_slices(request.topics)

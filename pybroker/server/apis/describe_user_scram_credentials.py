@@ -3,12 +3,10 @@ for none."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 _Result = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -21,9 +19,9 @@ async def handle(
     async for (mechanism, user), credential in in_slices(broker.metadata.image.scram_credentials.items()):
         known.setdefault(user, []).append(_Credential(mechanism=mechanism, iterations=credential.iterations))
     # An empty list means all of them, like null.
-    counts: Counter[str] = Counter() if request.users else Counter(dict.fromkeys(known, 1))
-    async for each in in_slices(request.users or ()):
-        counts[each.name] += 1
+    counts: SteadyDict[str, int] = SteadyDict()
+    async for name in in_slices((each.name for each in request.users) if request.users else known):
+        counts[name] = (counts.get(name) or 0) + 1
     answer = m.DescribeUserScramCredentialsResponse(error_message="")
     async for user, count in in_slices(counts.items()):
         row = _Result(user=user)

@@ -9,7 +9,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 LATEST = -1
 EARLIEST = -2
@@ -66,18 +66,19 @@ async def handle(
         topics.append(Topic(name=topic.name, partitions=rows))
     if waiting:
         await in_turns(waiting)
+    await drop(repeated)
     await _for_older_clients(context.api_version, topics)
     return m.ListOffsetsResponse(topics=topics)
 
 
-async def _repeated(request: m.ListOffsetsRequest) -> set[tuple[str, int]]:
+async def _repeated(request: m.ListOffsetsRequest) -> SteadyDict[tuple[str, int], None]:
     """The partitions that the request names more than once."""
-    seen: set[tuple[str, int]] = set()
-    repeated: set[tuple[str, int]] = set()
+    seen: SteadyDict[tuple[str, int], None] = SteadyDict()
+    repeated: SteadyDict[tuple[str, int], None] = SteadyDict()
     async for topic in in_slices(request.topics):
         async for each in in_slices(topic.partitions):
             key = (topic.name, each.partition_index)
-            (repeated if key in seen else seen).add(key)
+            (repeated if key in seen else seen)[key] = None
     await drop(seen)
     return repeated
 

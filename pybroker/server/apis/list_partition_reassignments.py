@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol import messages as m
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 _Topic = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment
 _Partition = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
@@ -14,13 +14,12 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.ListPartitionReassignmentsRequest
 ) -> m.ListPartitionReassignmentsResponse:
     # A metadata log that Apache Kafka began may have some in it, which wait for brokers that are not here.
-    wanted = None
+    wanted: SteadyDict[tuple[str, int], None] | None = None
     if request.topics is not None:
-        wanted = {
-            (each.name, index)
-            async for each in in_slices(request.topics)
-            async for index in in_slices(each.partition_indexes)
-        }
+        wanted = SteadyDict()
+        async for asked in in_slices(request.topics):
+            async for index in in_slices(asked.partition_indexes):
+                wanted[asked.name, index] = None
     answer = m.ListPartitionReassignmentsResponse(error_message=None)
     async for name, topic in in_slices(broker.metadata.image.topics.by_name.items()):
         rows = [

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pybroker.controller.auto_create import auto_create_request
-from pybroker.controller.state import Refusal
+from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, Refusal
 from pybroker.controller.topic_names import SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, check_name
 from pybroker.metadata.cache import Variant, error_row
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, known_code
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import drop, in_slices
+from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
+from pybroker.turns import SteadyDict, drop, in_slices
 
 #: Up to this version an empty list asks for all topics; later a null one does.
 _EMPTY_MEANS_ALL_VERSION = 0
@@ -31,7 +31,7 @@ Row = m.MetadataResponse.MetadataResponseTopic
 
 async def handle(
     broker: BrokerServices, context: RequestContext, request: m.MetadataRequest
-) -> m.MetadataResponse | bytes:
+) -> m.MetadataResponse | Encoded:
     version = context.api_version
     variant = Variant(
         version,
@@ -43,8 +43,8 @@ async def handle(
     if wanted is None or (version == _EMPTY_MEANS_ALL_VERSION and not wanted):
         return await broker.metadata_cache.all_topics(broker.metadata.image, variant)
     # As Kafka: a topic that is named twice is answered once.
-    names: dict[str, None] = {}
-    ids: dict[bytes, None] = {}
+    names: SteadyDict[str, None] = SteadyDict()
+    ids: SteadyDict[bytes, None] = SteadyDict()
     refused = False
     async for topic in in_slices(wanted):
         refused = refused or topic.name is None or topic.topic_id != ZERO_UUID
@@ -87,19 +87,27 @@ async def _by_name(
     broker: BrokerServices, names: Iterable[str], may_create: bool
 ) -> tuple[list[TopicImage], Iterator[Row]]:
     known = broker.metadata.image.topics.by_name
-    errors = {name: _unknown(name) async for name in in_slices(names) if name not in known}
-    if errors and may_create and broker.config.get_bool("auto.create.topics.enable"):
-        creatable = [
-            name
-            async for name, error in in_slices(errors.items())
-            if error is not ErrorCode.INVALID_TOPIC_EXCEPTION and name not in _NOT_OURS
-        ]
-        errors |= await _create(broker, creatable)
+    missing = [name async for name in in_slices(names) if name not in known]
+    errors: dict[str, ErrorCode] = {}
+    refused: ErrorCode | None = None
+    if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
+        creatable = [name async for name in in_slices(missing) if _may_be_created(name)]
+        if len(creatable) > MAX_RECORDS_PER_OPERATION:
+            # No controller creates so many with one request.
+            refused = ErrorCode.POLICY_VIOLATION
+        else:
+            errors = await _create(broker, creatable)
         known = broker.metadata.image.topics.by_name
+
+    def why(name: str) -> ErrorCode:
+        return refused if refused is not None and _may_be_created(name) else errors.get(name) or _unknown(name)
+
     found = [known[name] async for name in in_slices(names) if name in known]
-    return found, (
-        error_row(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name) for name in errors if name not in known
-    )
+    return found, (error_row(why(name), name) for name in missing if name not in known)
+
+
+def _may_be_created(name: str) -> bool:
+    return name not in _NOT_OURS and _unknown(name) is not ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def _unknown(name: str) -> ErrorCode:

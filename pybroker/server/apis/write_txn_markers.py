@@ -14,7 +14,7 @@ from pybroker.protocol.control_records import end_transaction_marker
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.server.in_turns import in_turns
-from pybroker.turns import drop, in_slices
+from pybroker.turns import SteadyDict, drop, in_slices
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 _Topics = dict[str, dict[int, ErrorCode]]
@@ -35,19 +35,18 @@ async def handle(
 ) -> m.WriteTxnMarkersResponse:
     # As in Kafka, whatever the request repeats, a marker is written once to each partition, and there is one row per
     # producer and partition.
-    wanted = {
-        (number, topic.name, index): marker
-        async for number, marker in in_slices(enumerate(request.markers))
-        async for topic in in_slices(marker.topics)
-        async for index in in_slices(topic.partition_indexes)
-    }
+    wanted: SteadyDict[tuple[int, str, int], m.WriteTxnMarkersRequest.WritableTxnMarker] = SteadyDict()
+    async for number, marker in in_slices(enumerate(request.markers)):
+        async for topic in in_slices(marker.topics):
+            async for index in in_slices(topic.partition_indexes):
+                wanted[number, topic.name, index] = marker
     errors = await in_turns(_write(broker, marker, topic, index) for (_, topic, index), marker in wanted.items())
     results: dict[int, _Topics] = {marker.producer_id: {} async for marker in in_slices(request.markers)}
-    async for ((_, topic, index), marker), error in in_slices(zip(wanted.items(), errors, strict=True)):
-        results[marker.producer_id].setdefault(topic, {})[index] = error
+    async for ((_, name, index), marker), error in in_slices(zip(wanted.items(), errors, strict=True)):
+        results[marker.producer_id].setdefault(name, {})[index] = error
     rows = [await _result(producer_id, topics) async for producer_id, topics in in_slices(results.items())]
-    for each in (wanted, results):
-        await drop(each)
+    await drop(wanted)
+    await drop(results)
     return m.WriteTxnMarkersResponse(markers=rows)
 
 
