@@ -43,12 +43,19 @@ from pybroker.metadata.registration import Placements, Registration
 from pybroker.native.descriptors import log_descriptors
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
+from pybroker.protocol.runtime import element_count
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
 _UPKEEP_INTERVAL_S = 60.0
+
+
+#: A request with more elements takes longer than a slice of the loop.
+_MANY = 1_000
+#: After so many changes by others meanwhile, the loop does it itself.
+_ATTEMPTS = 3
 
 
 class Controller:
@@ -99,60 +106,60 @@ class Controller:
         self, request: m.CreateTopicsRequest, version: int, mutations: Mutations | None = None
     ) -> m.CreateTopicsResponse:
         """CreateTopics; `version` is the request's."""
-        return await self._run(lambda state: create_topics(state, request, version), mutations)
+        return await self._run(lambda state: create_topics(state, request, version), mutations, request=request)
 
     async def delete_topics(
         self, request: m.DeleteTopicsRequest, version: int, mutations: Mutations | None = None
     ) -> m.DeleteTopicsResponse:
         """DeleteTopics; `version` is the request's."""
-        return await self._run(lambda state: delete_topics(state, request, version), mutations)
+        return await self._run(lambda state: delete_topics(state, request, version), mutations, request=request)
 
     async def create_partitions(
         self, request: m.CreatePartitionsRequest, _version: int = 3, mutations: Mutations | None = None
     ) -> m.CreatePartitionsResponse:
         """CreatePartitions, alike in all versions."""
-        return await self._run(lambda state: create_partitions(state, request), mutations)
+        return await self._run(lambda state: create_partitions(state, request), mutations, request=request)
 
     async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
         """ElectLeaders."""
-        return await self._run(lambda state: elect_leaders(state, request))
+        return await self._run(lambda state: elect_leaders(state, request), request=request)
 
     async def update_features(self, request: m.UpdateFeaturesRequest, version: int) -> m.UpdateFeaturesResponse:
         """UpdateFeatures; `version` is the request's."""
-        return await self._run(lambda state: update_features(state, request, version))
+        return await self._run(lambda state: update_features(state, request, version), request=request)
 
     async def unregister_broker(self, request: m.UnregisterBrokerRequest) -> m.UnregisterBrokerResponse:
         """UnregisterBroker."""
-        return await self._run(lambda state: unregister_broker(state, request))
+        return await self._run(lambda state: unregister_broker(state, request), request=request)
 
     async def add_raft_voter(self, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
         """AddRaftVoter."""
-        return await self._run(lambda state: ControllerResult(add_raft_voter(state, request)))
+        return await self._run(lambda state: ControllerResult(add_raft_voter(state, request)), request=request)
 
     async def remove_raft_voter(self, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
         """RemoveRaftVoter."""
-        return await self._run(lambda state: ControllerResult(remove_raft_voter(state, request)))
+        return await self._run(lambda state: ControllerResult(remove_raft_voter(state, request)), request=request)
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         """AlterConfigs."""
-        return await self._run(lambda state: alter_configs(state, request))
+        return await self._run(lambda state: alter_configs(state, request), request=request)
 
     async def incremental_alter_configs(
         self, request: m.IncrementalAlterConfigsRequest
     ) -> m.IncrementalAlterConfigsResponse:
         """IncrementalAlterConfigs."""
-        return await self._run(lambda state: incremental_alter_configs(state, request))
+        return await self._run(lambda state: incremental_alter_configs(state, request), request=request)
 
     async def alter_client_quotas(self, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse:
         """AlterClientQuotas."""
         unknown_hosts = {each for each in addresses(request) if not await _is_host(each)}
-        return await self._run(lambda state: alter_client_quotas(state, request, unknown_hosts))
+        return await self._run(lambda state: alter_client_quotas(state, request, unknown_hosts), request=request)
 
     async def alter_user_scram_credentials(
         self, request: m.AlterUserScramCredentialsRequest
     ) -> m.AlterUserScramCredentialsResponse:
         """AlterUserScramCredentials."""
-        return await self._run(lambda state: alter_user_scram_credentials(state, request))
+        return await self._run(lambda state: alter_user_scram_credentials(state, request), request=request)
 
     async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
         """A block of producer ids above `known_id` for this broker, which must be registered."""
@@ -210,17 +217,14 @@ class Controller:
         return self._config.of(self._accepted)
 
     async def _run(
-        self, operation: Callable[[ControllerState], ControllerResult[R]], mutations: Mutations | None = None
+        self,
+        operation: Callable[[ControllerState], ControllerResult[R]],
+        mutations: Mutations | None = None,
+        request: m.Message | None = None,
     ) -> R:
-        """Run an operation; its response once everything it saw or made is durable."""
-        if self._failed:
-            raise MetadataLogError("the metadata log failed; the broker must be restarted")
+        """Run an operation, of a `request` if there is one; its response once everything it saw or made is durable."""
         self.operation_count += 1
-        result = operation(
-            ControllerState(
-                self._accepted, self.config, self.node_id, self._log.end_offset, mutations, log_descriptors()
-            )
-        )
+        result = await self._result(operation, mutations, request)
         remaining = iter(result.records)
         # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes sense
         # alone.
@@ -230,6 +234,33 @@ class Controller:
             # A caller that gives up must not take the append of others with it.
             await asyncio.shield(self._last_append)
         return result.response
+
+    async def _result(
+        self,
+        operation: Callable[[ControllerState], ControllerResult[R]],
+        mutations: Mutations | None,
+        request: m.Message | None,
+    ) -> ControllerResult[R]:
+        """What the operation makes of the newest state. With many elements a thread finds out, while the loop serves
+        others, and again when the state has changed meanwhile."""
+        attempts = (
+            0 if request is None or mutations is not None or element_count(request, _MANY) <= _MANY else _ATTEMPTS
+        )
+        for _ in range(attempts):
+            state = self._state(mutations)
+            result = await asyncio.to_thread(operation, state)
+            if state.image is self._accepted:
+                # Nothing is accepted any more once the log has failed.
+                self._state(mutations)
+                return result
+        return operation(self._state(mutations))
+
+    def _state(self, mutations: Mutations | None) -> ControllerState:
+        if self._failed:
+            raise MetadataLogError("the metadata log failed; the broker must be restarted")
+        return ControllerState(
+            self._accepted, self.config, self.node_id, self._log.end_offset, mutations, log_descriptors()
+        )
 
     def _accept(self, records: list[VersionedRecord]) -> asyncio.Future[int]:
         """Replay the records and append them. Publishing follows when they are durable, in the order of the calls."""

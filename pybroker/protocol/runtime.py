@@ -203,6 +203,23 @@ class Struct:
         return f"{type(self).__qualname__}({values})"
 
 
+def element_count(value: Struct, most: int) -> int:
+    """Elements of a struct's arrays, and of those in them; it does not matter how many more than `most` there are."""
+    count = 0
+    for name in value.__slots__:
+        items = getattr(value, name)
+        if type(items) is not list:
+            continue
+        count += len(items)
+        for item in items:
+            if count > most:
+                return count
+            if not isinstance(item, Struct):
+                break
+            count += element_count(item, most - count)
+    return count
+
+
 class CodecCache(dict[int, Callable[..., Any]]):
     """version -> generated function, made at its first use."""
 

@@ -306,7 +306,7 @@ class EventPump:
 
     def _answer_any(self, handle: int, context: RequestContext, response: Message | Encoded) -> None:
         """As `_answer`, for one that may be long: it took more than one step to make."""
-        if not is_long(response):
+        if not isinstance(response, list) and not is_long(response):
             self._answer(handle, context, response)
             return
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from pybroker import turns
 from pybroker.native.broker import NativeBroker, view_bytes
-from pybroker.protocol.runtime import Message, Struct
+from pybroker.protocol.runtime import Message, Struct, element_count
 from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 
 LARGE_BYTES = 64 << 10
@@ -307,24 +307,7 @@ def is_long(response: Message | Encoded) -> bool:
         return len(response) > HUGE_BYTES
     if isinstance(response, list):
         return True
-    return isinstance(response, Struct) and _count(response, _LONG_COUNT) > _LONG_COUNT
-
-
-def _count(value: Struct, most: int) -> int:
-    """Elements of a struct's arrays, and of those in them; it does not matter how many more than `most` there are."""
-    count = 0
-    for name in value.__slots__:
-        items = getattr(value, name)
-        if type(items) is not list:
-            continue
-        count += len(items)
-        for item in items:
-            if count > most:
-                return count
-            if not isinstance(item, Struct):
-                break
-            count += _count(item, most - count)
-    return count
+    return isinstance(response, Struct) and element_count(response, _LONG_COUNT) > _LONG_COUNT
 
 
 async def send_in_slices(native: NativeBroker, handle: int, version: int, response: Message | Encoded) -> bytes:

@@ -289,7 +289,7 @@ class GroupCoordinator:
         if self._queued.held_bytes >= _MOST_QUEUED_BYTES:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         one = self._shard(request.group_id)
-        return self._run(one, offsets.commit(one.state, api_version, request, topics))
+        return self._run(one, offsets.commit(one.state, api_version, request, topics, one.appender.max_batch_bytes()))
 
     async def fetch_offsets(
         self, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool

@@ -24,6 +24,9 @@ from pybroker.turns import in_slices
 _GROUP_ID_NOT_FOUND_VERSION = 9
 #: What a record has room for; who asks for as long a retention as there is means for ever.
 _LATEST_MS = 2**63 - 1
+#: A record of a committed offset is longer: its key has two names and the partition, its value 24 bytes at least.
+_LEAST_RECORD_BYTES = 32
+_LARGEST_BATCH_BYTES = 2**31 - 1
 
 
 class CommitTopic(NamedTuple):
@@ -45,10 +48,16 @@ class DeletedTopic(NamedTuple):
 # ---- commit ------------------------------------------------------------------------------------------------------
 
 
-def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]) -> Outcome:
+def commit(
+    state: ShardState,
+    api_version: int,
+    request: m.OffsetCommitRequest,
+    topics: list[CommitTopic],
+    max_batch_bytes: int = _LARGEST_BATCH_BYTES,
+) -> Outcome:
     """Records for the offsets of `topics` but for what it adds to their `refused`.
 
-    KafkaError when the committer has no right to commit.
+    KafkaError when the committer has no right to commit, or no batch has room for all of it.
     """
     group_id = request.group_id
     group = state.groups.get(group_id)
@@ -63,6 +72,9 @@ def commit(state: ShardState, api_version: int, request: m.OffsetCommitRequest, 
             ErrorCode.GROUP_ID_NOT_FOUND if api_version >= _GROUP_ID_NOT_FOUND_VERSION else ErrorCode.ILLEGAL_GENERATION
         )
 
+    if sum(len(topic.partitions) for topic in topics) * _LEAST_RECORD_BYTES > max_batch_bytes:
+        # As when the append is refused for its size; to find that out by making the records takes long.
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     now_ms = state.clock.wall_ms()
     expire_ms = -1 if request.retention_time_ms == -1 else min(now_ms + request.retention_time_ms, _LATEST_MS)
     made: list[CoordinatorRecord] = []

@@ -58,8 +58,12 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
             continue
         known = found.partitions
         existing = [partition async for partition in in_slices(topic.partitions) if partition.partition_index in known]
+        existing_count = len(existing)
+        if existing_count > len(known):
+            # Some are named more than once: the last offset counts.
+            existing = list({each.partition_index: each async for each in in_slices(existing)}.values())
         refused = {}
-        if len(existing) < len(topic.partitions):
+        if existing_count < len(topic.partitions):
             indexes = [partition.partition_index async for partition in in_slices(topic.partitions)]
             refused = {
                 index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION async for index in in_slices(indexes) if index not in known

@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pybroker.config.broker import BrokerConfig
+from pybroker.controller import controller as controller_module
 from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.controller.start import start_controller
@@ -273,5 +275,43 @@ def test_a_log_of_another_voter_or_a_newer_cluster_is_refused(tmp_path: Path) ->
         await _stop(controller, dirs, clean=False)
         with pytest.raises(MetadataError, match=r"metadata\.version 31"):
             await _start(tmp_path)
+
+    asyncio.run(run())
+
+
+def test_an_operation_on_many_elements_keeps_nobody_waiting_and_sees_the_newest_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread works on it. What others change meanwhile is seen."""
+    loop_thread = threading.get_ident()
+    threads: list[int] = []
+    may_begin = threading.Event()
+    plain = controller_module.create_topics
+
+    def operation(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        if threads[-1] != loop_thread:
+            assert may_begin.wait(20)
+        return plain(*arguments)
+
+    monkeypatch.setattr(controller_module, "create_topics", operation)
+
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        topic = m.CreateTopicsRequest.CreatableTopic
+        names = ["beside", *(f"not a name {number}" for number in range(2_000))]
+        large = m.CreateTopicsRequest(
+            topics=[topic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        )
+        creating = asyncio.create_task(controller.create_topics(large, 7))
+        while not threads:  # noqa: ASYNC110 - a thread's doing
+            await asyncio.sleep(0.001)
+        assert await _create(controller, "beside") == ErrorCode.NONE
+        may_begin.set()
+        rows = (await creating).topics
+        assert rows[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert {row.error_code for row in rows[1:]} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+        assert len(threads) == 3 and threads.count(loop_thread) == 1
+        await _stop(controller, dirs)
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from broker_double import BrokerDouble, image_with, settle
 from memory_writer import MemoryWriter
 
 from pybroker.config.broker import BrokerConfig
-from pybroker.coordinator.group import removal, shard
+from pybroker.coordinator.group import offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.publisher import GroupCoordinatorPublisher
@@ -857,3 +857,33 @@ def test_settings_come_from_the_configuration_with_kafkas_defaults() -> None:
     changed = BrokerConfig.load(None, ["offsets.retention.minutes=3", "group.max.size=7"])
     settings = GroupSettings.from_config(changed)
     assert (settings.offsets_retention_ms, settings.max_size) == (180_000, 7)
+
+
+def test_what_no_batch_holds_is_refused_before_records_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        broker = await started()
+        partitions = [(index, number, 1, "") for number in range(3) for index in range(100)]
+        # The last offset of a partition that is named more than once counts, and these fit.
+        assert commit_error(await broker.call("a", 8, 9, scenario.commit("g", partitions=partitions))) == 0
+        assert await committed_offsets(broker) == dict.fromkeys(range(100), 2)
+        broker.writer.max_message_bytes = 100 * 32 - 1
+        monkeypatch.setattr(offsets, "_entries", None)
+        answer = await broker.call("a", 8, 9, scenario.commit("g2", partitions=partitions))
+        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+        await broker.groups.stop()
+
+    run(test())
+
+
+def test_many_members_leave_in_one_request() -> None:
+    async def test() -> None:
+        broker = await started()
+        joined = await broker.call("a", 11, 3, scenario.join("g"))
+        await broker.call("a", 14, 5, scenario.sync("g", 1, joined.member_id, {joined.member_id: b"x"}))
+        strangers = [(f"stranger {number}", None) for number in range(2_500)]
+        answer = await broker.call("a", 13, 5, scenario.leave("g", *strangers, (joined.member_id, None)))
+        assert [each.error_code for each in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2_500 + [0]
+        assert broker.groups.describe_group("g", 5).group_state == "Empty"
+        await broker.groups.stop()
+
+    run(test())
