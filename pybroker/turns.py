@@ -84,6 +84,8 @@ _known: list[Turns] = []
 def current() -> Turns:
     """Those of the running loop."""
     loop = asyncio.get_running_loop()
+    if _known and _known[-1]._loop is loop:
+        return _known[-1]
     for each in _known:
         if each._loop is loop:
             return each
@@ -99,11 +101,12 @@ def install(turns: Turns) -> Turns:
 
 async def in_slices(items: Iterable[T], every: int = 16) -> AsyncIterator[T]:
     """The items; after each `every` of them the loop may go round. 1 is for those that take a part of a millisecond."""
-    turns = current()
+    turns: Turns | None = None
     left = every
     for item in items:
         if left == 0:
             left = every
+            turns = turns or current()
             if turns.is_over():
                 await turns.next()
         left -= 1

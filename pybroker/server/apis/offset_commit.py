@@ -57,7 +57,10 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
             sorted_out.append(CommitTopic(topic.name, topic.topic_id, [], refused))
             continue
         known = found.partitions
-        existing = [partition async for partition in in_slices(topic.partitions) if partition.partition_index in known]
+        if len(topic.partitions) <= _KEPT_PARTITION_COUNT:  # as nearly always
+            existing = [partition for partition in topic.partitions if partition.partition_index in known]
+        else:
+            existing = [each async for each in in_slices(topic.partitions) if each.partition_index in known]
         existing_count = len(existing)
         if existing_count > len(known):
             # Some are named more than once: the last offset counts.
