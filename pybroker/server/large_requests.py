@@ -18,6 +18,7 @@ from typing import Any
 
 from pybroker import turns
 from pybroker.native.broker import NativeBroker, view_bytes
+from pybroker.observability.log_limit import current_peer
 from pybroker.protocol.runtime import Message, Struct, element_count
 from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 
@@ -218,6 +219,7 @@ class LargeRequests:
     # ---- from there to the answer ----------------------------------------------------------------------------------
 
     async def _serve(self, one: LargeRequest) -> None:
+        current_peer.set(one.context.client_host)
         place = self._loop.call_later(_PLACE_S, self._leave_place, one)
         try:
             await self._unpacked(one)

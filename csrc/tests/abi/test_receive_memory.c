@@ -151,6 +151,65 @@ TEST(requests_that_python_has_copied_leave_their_memory)
     }
 }
 
+static pb_event take_request(void)
+{
+    pb_event event = {0};
+    for (int tries = 0; tries < PATIENCE_S * 1000; tries++) {
+        if (pb_broker_take_events(it.broker, &event, 1) == 1) {
+            if (event.kind == PB_EVENT_REQUEST)
+                return event;
+            pb_notice_release(event.handle);
+        }
+        usleep(1000);
+    }
+    CHECK(false);
+    return event;
+}
+
+static void answer_in_parts(uint64_t request, size_t length, size_t part)
+{
+    static uint8_t bytes[4096];
+    for (size_t at = 0; at < length;) {
+        const size_t count = length - at < part ? length - at : part;
+        for (size_t i = 0; i < count; i++)
+            bytes[i] = (uint8_t)((at + i) * 7);
+        CHECK_INT(pb_request_reply_part(it.broker, request, bytes, count), 0);
+        at += count;
+    }
+}
+
+/* A large one is sent from where it is, and both kinds keep the order of the connection's answers. */
+TEST(answers_come_in_parts)
+{
+    static const uint8_t api_versions_0[] = {0, 0, 0, 14, 0, 18, 0, 0, 0, 0, 0, 9, 0, 4, 'm', 'i', 'n', 'i'};
+    static const size_t lengths[] = {1, 4096, 65536, 65537, 3 << 20};
+    for (int b = 0; b < 2; b++) {
+        begin(backends[b]);
+        for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+            mini_client_send_raw(&clients[0], api_versions_0, sizeof api_versions_0);
+            mini_client_send_raw(&clients[0], api_versions_0, sizeof api_versions_0);
+            const uint64_t first = take_request().handle;
+            answer_in_parts(first, lengths[i], 4000);
+            CHECK_INT(pb_request_reply(it.broker, first, (const uint8_t *)"end", 3), 0);
+            CHECK(mini_client_receive(&clients[0]));
+            CHECK_INT(clients[0].answer_length, 4 + lengths[i] + 3); /* the correlation id before it */
+            for (size_t at = 0; at < lengths[i]; at++)
+                CHECK(clients[0].answer[4 + at] == (uint8_t)(at * 7));
+            CHECK(memcmp(clients[0].answer + 4 + lengths[i], "end", 3) == 0);
+            CHECK_INT(pb_request_reply(it.broker, take_request().handle, (const uint8_t *)"ok", 2), 0);
+            CHECK(mini_client_receive(&clients[0]));
+            CHECK_INT(clients[0].answer_length, 4 + 2);
+        }
+        /* One that is not ended is freed with its connection. */
+        mini_client_send_raw(&clients[1], api_versions_0, sizeof api_versions_0);
+        const uint64_t unfinished = take_request().handle;
+        answer_in_parts(unfinished, 1 << 20, 4000);
+        pb_request_close(it.broker, unfinished);
+        CHECK(!mini_client_receive(&clients[1]));
+        finish();
+    }
+}
+
 /* A Produce behind a request that waits, as a JoinGroup does for the group's other members, who are to be heard. */
 TEST(large_requests_that_may_not_begin_yet_take_no_memory)
 {
