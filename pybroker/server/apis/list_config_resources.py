@@ -22,12 +22,13 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.ListConfigResourcesRequest
 ) -> m.ListConfigResourcesResponse:
     served = _ALL if context.api_version >= _TYPES_VERSION else (_CLIENT_METRICS,)
-    if not set(request.resource_types) <= set(served):
+    wanted = {kind: None async for kind in in_slices(request.resource_types)} or dict.fromkeys(served)
+    if not wanted.keys() <= set(served):
         return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return m.ListConfigResourcesResponse(
         config_resources=[
             _Resource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(request.resource_types or served)
+            for kind in wanted
             async for name in in_slices(_names(broker, kind))
         ]
     )
