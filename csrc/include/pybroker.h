@@ -73,9 +73,9 @@ void pb_broker_close(pb_broker *broker);
  * stay.
  */
 void pb_broker_limit_connections(pb_broker *broker, int32_t max_connections);
-/* Of `limit` file descriptors, `kept` are for other uses than logs and connections, and of the rest logs and connections
- * each leave the other `reserve`: kept + 2 * reserve is at most the limit. One more is refused. 0: no bound.
- * Process-wide, at once, any thread. */
+/* Of `limit` file descriptors, `kept` are for other uses than logs and connections, and of the rest logs and
+ * connections each leave the other `reserve`: kept + 2 * reserve is at most the limit. One more is refused. 0: no
+ * bound. Process-wide, at once, any thread. */
 void pb_process_limit_descriptors(int32_t limit, int32_t kept, int32_t reserve);
 /* The limit as it was told, 0 before, and how many logs may be open within it. Any thread. */
 int32_t pb_process_descriptor_limit(void);
