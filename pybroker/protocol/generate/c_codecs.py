@@ -242,14 +242,11 @@ class _ReadSource:
             f"arena, sizeof({element}), &elements);"
         )
         out.line(f"{target} = elements;")
-        out.line(f"int32_t room = pb_array_first_room({target}_count);")
-        out.open(f"for (int32_t i = 0; i < {target}_count; i++)")
-        out.open("if (i == room)")
-        out.line(f"room = pb_array_next_room(i, {target}_count);")
-        out.line(f"{target} = pb_array_grow(reader, arena, {target}, i, room, sizeof({element}));")
-        out.line(f"if ({target} == NULL)")
-        out.line("    return reader->error;")
-        out.close()
+        # The inner loop is that of an array without limits: nearly all of them are short.
+        out.line(f"const int32_t count = {target}_count;")
+        out.line("int32_t i = 0, room = pb_array_first_room(count);")
+        out.open("for (;;)")
+        out.open("for (; i < room; i++)")
         if field.struct is not None:
             out.line(f"if ({element}_read(reader, version, arena, &{target}[i]) != 0)")
             out.line("    return reader->error;")
@@ -257,6 +254,13 @@ class _ReadSource:
             out.line(f"{target}[i] = pb_read_{field.type}(reader);")
         else:
             out.line(f"{target}[i] = {self._variable(field)};")
+        out.close()
+        out.line("if (i >= count)")
+        out.line("    break;")
+        out.line("room = pb_array_next_room(i, count);")
+        out.line(f"{target} = pb_array_grow(reader, arena, {target}, i, room, sizeof({element}));")
+        out.line(f"if ({target} == NULL)")
+        out.line("    return reader->error;")
         out.close()
         out.close()
 
