@@ -3,7 +3,8 @@
 #include "log/transaction_index.h"
 #include "tests/log/hot_log_fixture.h"
 
-enum { SEGMENTS = 4, BATCHES = SEGMENTS * 4, NOT_REACHED = 1000, NEVER = 1 << 30 };
+enum { SEGMENTS = 4, BATCHES = SEGMENTS * 4, NOT_REACHED = 1000 };
+enum { NOTE_CHANGES = 2 }; /* the note of a cut is made and written, see log/cut_note.c */
 
 static const int FULL[] = {ENOSPC, EDQUOT};
 
@@ -298,12 +299,33 @@ TEST(a_log_is_cut_and_repaired_on_a_full_disk)
         CHECK_INT(pb_log_repair(f.log, &f.guard, &failure), 0);
         check_readable(&f, 0, BATCHES);
         if (end >= 2) {
+            room = NOTE_CHANGES;
             CHECK_INT(pb_log_truncate(f.log, &f.guard, end, &failure), 0);
             CHECK(!pb_log_failed(f.log));
             check_readable(&f, 0, end);
             check_catches_up(&f, 0, end);
         }
         make_room(&f);
+        fixture_free(&f);
+    }
+}
+
+/* Records would be missed at the next start without a note of the cut. */
+TEST(nothing_is_cut_without_room_for_a_note_of_it)
+{
+    for (int i = 0; i < 2 * NOTE_CHANGES; i++) {
+        fixture f;
+        pb_failure failure;
+        fixture_start(&f);
+        fill(&f);
+        fill_disk(&f, FULL[i % 2], i / 2);
+        CHECK_INT(pb_log_truncate(f.log, &f.guard, BATCHES / 2, &failure), -FULL[i % 2]);
+        CHECK(pb_log_failed(f.log)); /* whoever asked for it opens the log again */
+        fixture_close(&f, false);
+        room = 0;
+        fixture_open(&f);
+        check_readable(&f, 0, BATCHES);
+        check_catches_up(&f, 0, BATCHES);
         fixture_free(&f);
     }
 }
