@@ -25,6 +25,7 @@ from pybroker.storage import offset_checkpoint
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class EndsFile(Value):
         """None when there is none. StorageError for one that makes no sense. OSError. Blocks."""
         path = log_dir / FILE_NAME
         try:
-            content = path.read_bytes()
+            content = read_bytes(path)
         except FileNotFoundError:
             return None
         body, _, last = content.rstrip(b"\n").rpartition(b"\n")
@@ -118,7 +119,7 @@ def _read_written(log_dir: Path) -> dict[TopicPartition, RecordedEnds]:
     """What was written in logs of a broker that was killed; {} when that does not count."""
     path = log_dir / WRITTEN_NAME
     try:
-        body, _, last = path.read_bytes().rstrip(b"\n").rpartition(b"\n")
+        body, _, last = read_bytes(path).rstrip(b"\n").rpartition(b"\n")
         version, boot, *lines = body.decode().split("\n")
         if int(last, 16) != crc32c(body) or version != _VERSION:
             raise ValueError("its checksum or its version is wrong")
@@ -156,7 +157,7 @@ def _with_written(
 def checkpoint_crc(log_dir: Path) -> int:
     """Of the recovery points that lie there. Blocks."""
     try:
-        return crc32c((log_dir / offset_checkpoint.RECOVERY_POINT).read_bytes())
+        return crc32c(read_bytes(log_dir / offset_checkpoint.RECOVERY_POINT))
     except OSError:
         return 0
 

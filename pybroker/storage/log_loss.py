@@ -15,6 +15,7 @@ from pybroker.observability.event_log import event
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_ends import CUT_NOTE, NO_START, RecordedEnds
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.storage.regular_file import read_bytes
 from pybroker.storage.ring_notes import RingNote
 from pybroker.storage.ring_salvage import end_of as end_of_segment
 from pybroker.storage.ring_salvage import newest_segment
@@ -69,8 +70,7 @@ def end_of(recorded: RecordedEnds) -> int:
 def was_cut_below(log: Path, recorded: RecordedEnds) -> bool:
     """Whether the log was cut on purpose since, below what is recorded. A damaged note says that it was."""
     try:
-        with open(log / CUT_NOTE, "rb") as file:
-            text = file.read(_NOTE_BYTES)
+        text = read_bytes(log / CUT_NOTE)[:_NOTE_BYTES]
     except FileNotFoundError:
         return False
     try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pybroker.storage.atomic import write_durably
+from pybroker.storage.regular_file import WrongKind, read_bytes
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,10 @@ class RingNote(Value):
         if not os.path.exists(f"{log}/{FILE_NAME}"):
             return None  # every start asks for each log
         try:
-            with open(log / FILE_NAME, "rb") as file:
-                text = file.read(_NOTE_BYTES).decode()
+            text = read_bytes(log / FILE_NAME)[:_NOTE_BYTES].decode()
         except FileNotFoundError:
             return None
-        except (UnicodeDecodeError, NotADirectoryError, IsADirectoryError) as error:
+        except (UnicodeDecodeError, NotADirectoryError, WrongKind) as error:
             logger.warning("%s is no note of a tail ring: %s", log / FILE_NAME, error)
             return None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,3 +86,17 @@ def test_the_data_plane_says_it_in_the_same_words() -> None:
     error = NativeError(-124)
     assert "where a regular file has to be" in str(error)
     assert consequence(error) is Consequence.PARTITION
+
+
+def test_no_file_of_a_log_dir_is_read_another_way() -> None:
+    """A plain read waits for a pipe, and its errors do not name the file. Tools for stopped brokers are not meant."""
+    root = Path(__file__).parents[3] / "pybroker"
+    plain = re.compile(r"\.read_text\(|\.read_bytes\(|(?<![\w.])(?<!def )open\((?!.*opener=)")
+    found = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for folder in ("storage", "metadata")
+        for path in sorted((root / folder).glob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if path.name != "regular_file.py" and plain.search(line) and "/proc/" not in line
+    ]
+    assert not found, "\n".join(found)
