@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_keys import BROKER_KEYS, base_name, find_key
 from pybroker.config.definition import ConfigError, ConfigKey, UpdateMode, format_value
+from pybroker.config.keys.own import DURABILITY
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, topic_value_text
 from pybroker.values import Value
@@ -74,7 +75,7 @@ def describe_topic(
     return [
         _topic_entry(key, overrides, config, broker)
         for name, key in TOPIC_KEYS.items()
-        if _wanted(name, names) and (not key.internal or name in overrides)
+        if _wanted(name, names) and (name in overrides or not _is_hidden(key, broker))
     ]
 
 
@@ -101,6 +102,12 @@ def describe_default_broker(broker: BrokerConfig, names: Collection[str] | None 
         documentation = None if key is None else key.documentation
         entries.append(DescribedConfig(name, shown, source, sensitive, read_only, type_id, synonyms, documentation))
     return entries
+
+
+def _is_hidden(key: ConfigKey, broker: BrokerConfig) -> bool:
+    """Whether a topic's setting is left out until the topic has it. Apache Kafka's controllers refuse settings that
+    they do not know, and clients send them all that was described."""
+    return key.internal or (broker.joins_quorum and key is DURABILITY)
 
 
 def _wanted(name: str, names: Collection[str] | None) -> bool:

@@ -18,7 +18,7 @@ from pybroker.config.definition import (
     format_value,
     split_list,
 )
-from pybroker.config.keys.own import DURABILITY
+from pybroker.config.keys.own import DURABILITY, DURABILITY_BY_FLUSH
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.topic import TOPIC_KEYS as _KAFKA_TOPIC_KEYS
 from pybroker.config.values import ConfigValues
@@ -58,8 +58,8 @@ class TopicConfig(ConfigValues):
     @property
     def durability(self) -> str:
         """`none`, `interval` or `acks`: what an acknowledgement promises. An explicit setting wins over flush.*."""
-        explicit = self._values[DURABILITY.name]
-        if isinstance(explicit, str):
+        explicit = self.get_str(DURABILITY.name)
+        if explicit != DURABILITY_BY_FLUSH:
             return explicit
         if self.get_int("flush.messages") == 1:
             return "acks"

@@ -36,15 +36,18 @@ class _LogLevels(Value):
 _LOGGER_LEVEL = rf"([a-z_]+(\.[a-z_0-9]+)*:)?({_LOG_LEVELS})"
 
 DURABILITY_MODES = ("none", "interval", "acks")
+DURABILITY_BY_FLUSH = "auto"
+"""The durability that follows from the topic's flush settings."""
 
 DURABILITY = ConfigKey(
     "pybroker.durability",
     ConfigType.STRING,
-    None,
+    # Not null: clients send all settings of a topic back, as they were described, when they change one.
+    DURABILITY_BY_FLUSH,
     Importance.HIGH,
     "What an acknowledgement promises: none and interval survive a crash of the process, acks also a loss of power. "
-    "Unset, a flush.messages of 1 means acks, any other bound on flushing interval, and no bound none.",
-    OneOf(*DURABILITY_MODES),
+    "With auto, a flush.messages of 1 means acks, any other bound on flushing interval, and no bound none.",
+    OneOf(DURABILITY_BY_FLUSH, *DURABILITY_MODES),
     UpdateMode.CLUSTER_WIDE,
     honoured=True,
 )

@@ -25,7 +25,7 @@ def test_nothing_needs_to_be_configured() -> None:
     assert config.metadata_log_dir == Path("/tmp/kafka-logs")
     assert config.rack is None
     assert config.warnings == ()
-    assert config.get("pybroker.durability") is None
+    assert config.get("pybroker.durability") == "auto"
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:

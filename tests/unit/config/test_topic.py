@@ -77,6 +77,8 @@ def test_an_override_that_cannot_be_used_gives_way_to_the_broker() -> None:
         ({}, ["log.flush.scheduler.interval.ms=1000"], "interval"),
         ({}, ["log.flush.interval.messages=1"], "acks"),
         ({"flush.messages": "1"}, ["pybroker.durability=none"], "none"),
+        ({"pybroker.durability": "auto", "flush.messages": "1"}, ["pybroker.durability=none"], "acks"),
+        ({"pybroker.durability": "auto"}, ["pybroker.durability=acks"], "none"),
         ({"pybroker.durability": "interval", "flush.messages": "1"}, ["pybroker.durability=acks"], "interval"),
     ],
 )
@@ -160,6 +162,34 @@ def test_listeners_do_not_change_while_the_broker_runs() -> None:
         alter_broker({}, [ConfigAlteration("listeners", SET, "PLAINTEXT://:1")], broker, per_broker=True)
     with pytest.raises(InvalidAlteration, match="setting of one broker"):
         alter_broker({}, [ConfigAlteration("cordoned.log.dirs", SET, "*")], broker, per_broker=False)
+
+
+@pytest.mark.parametrize("properties", [[], ["pybroker.durability=acks", "log.retention.ms=-1", "log.flush.offset=1"]])
+@pytest.mark.parametrize(
+    "overrides", [{}, {"internal.segment.bytes": "4096", "flush.messages": "1", "cleanup.policy": "compact,delete"}]
+)
+def test_what_is_described_can_be_sent_back(properties: list[str], overrides: dict[str, str]) -> None:
+    broker = BrokerConfig.load(None, properties)
+    entries = describe_topic(overrides, broker)
+    described = {entry.name: entry.value for entry in entries}
+    assert [name for name, value in described.items() if value is None] == []
+    assert [s.name for entry in entries for s in entry.synonyms if s.value is None] == []
+    wanted = described | {"retention.bytes": "5000"}
+    changes = replace_topic(overrides, wanted, broker)
+    kept = {name: text for name, text in (overrides | changes).items() if text is not None}
+    after = TopicConfig.resolve(kept, broker)
+    assert after.get("retention.bytes") == 5000
+    assert after.durability == TopicConfig.resolve(overrides, broker).durability
+    assert {e.name: e.value for e in describe_topic(kept, broker)} == wanted
+    assert check_new_topic(wanted, broker) == wanted
+
+
+def test_controllers_of_apache_kafka_know_every_setting_that_is_described() -> None:
+    voters = ["process.roles=broker", "node.id=1", "controller.quorum.voters=3@127.0.0.1:9093"]
+    broker = BrokerConfig.load(None, [*voters, "pybroker.durability=acks"])
+    assert not any(entry.name.startswith("pybroker.") for entry in describe_topic({}, broker))
+    own = {"pybroker.durability": "none"}
+    assert [e.value for e in describe_topic(own, broker) if e.name.startswith("pybroker.")] == ["none"]
 
 
 def test_our_own_key_is_described_like_kafkas() -> None:
