@@ -14,7 +14,7 @@ typedef struct pb_walk pb_walk;
 
 enum pb_walk_flag {
     PB_WALK_CRC = 1,            /* the CRC is not that of the bytes */
-    PB_WALK_HEADER = 2,         /* record count, deltas, attributes or producer id that no broker writes */
+    PB_WALK_HEADER = 2,         /* record count, deltas, compression or timestamp that no broker writes */
     PB_WALK_GAP = 4,            /* offsets are missing between the batch before and this one */
     PB_WALK_BACK = 8,           /* the base offset is below the one due */
     PB_WALK_EPOCH = 16,         /* another leader epoch than the batch before, or the first batch */

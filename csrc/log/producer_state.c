@@ -11,7 +11,7 @@
 #include "base/kafka_error.h"
 #include "log/log.h"
 
-enum { FIRST_BUCKETS = 8, EPOCH_PER_TRANSACTION_VERSION = 2 };
+enum { FIRST_BUCKETS = 8, EPOCH_PER_TRANSACTION_VERSION = 2, NO_EPOCH = -1 };
 
 int32_t pb_sequence_add(int32_t sequence, int32_t increment)
 {
@@ -83,7 +83,7 @@ static pb_producer *producers_insert(pb_producers *producers, int64_t producer_i
     if (producer == NULL)
         return NULL;
     producer->producer_id = producer_id;
-    producer->epoch = -1;
+    producer->epoch = NO_EPOCH;
     producer->coordinator_epoch = -1;
     producer->transaction_start_offset = -1;
     producer->last_timestamp_ms = -1;
@@ -111,11 +111,11 @@ int pb_producers_check(const pb_producers *producers, const pb_producer_append *
 {
     const pb_producer *producer = producers_find(producers, append->producer_id);
     if (producer == NULL)
-        return 0;
+        return append->epoch < NO_EPOCH ? PB_INVALID_PRODUCER_EPOCH : 0;
     if (append->is_marker) {
-        /* A marker that comes again finds its transaction ended. */
-        bool must_be_newer =
-            append->transaction_version >= EPOCH_PER_TRANSACTION_VERSION && producer->transaction_start_offset >= 0;
+        /* A marker that comes again finds its transaction ended. No epoch follows the last one. */
+        bool must_be_newer = append->transaction_version >= EPOCH_PER_TRANSACTION_VERSION &&
+                             producer->transaction_start_offset >= 0 && append->epoch < INT16_MAX;
         if (append->epoch < producer->epoch || (must_be_newer && append->epoch == producer->epoch))
             return PB_INVALID_PRODUCER_EPOCH;
         return append->coordinator_epoch < producer->coordinator_epoch ? PB_TRANSACTION_COORDINATOR_FENCED : 0;
@@ -130,7 +130,8 @@ int pb_producers_check(const pb_producers *producers, const pb_producer_append *
     if (append->epoch < producer->epoch)
         return PB_INVALID_PRODUCER_EPOCH;
     int32_t last = append->epoch == producer->epoch ? pb_producer_last_sequence(producer) : -1;
-    if (append->base_sequence != (last == INT32_MAX ? 0 : last + 1))
+    /* What came without an epoch begins no sequence. */
+    if (producer->epoch != NO_EPOCH && append->base_sequence != (last == INT32_MAX ? 0 : last + 1))
         return PB_OUT_OF_ORDER_SEQUENCE_NUMBER;
     if (producer->transaction_start_offset >= 0 && !append->is_transactional)
         return PB_INVALID_TXN_STATE;

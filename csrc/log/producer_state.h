@@ -6,7 +6,9 @@
  * reached (snapshot, replay, appends). A producer keeps its last five batches; an append is answered as
  *
  *     known producer | epoch          | sequence                     -> answer
- *     no             | any            | any                          -> accept
+ *     no             | below -1       |                              -> INVALID_PRODUCER_EPOCH
+ *     no             | other          | any                          -> accept
+ *     yes, epoch -1  | -1 or newer    | any other than the last five -> accept
  *     yes            | older          |                              -> INVALID_PRODUCER_EPOCH
  *     yes            | same           | one of the last five batches -> PB_LOG_DUPLICATE
  *     yes            | same           | last + 1 (after 2^31-1: 0)   -> accept
@@ -18,10 +20,11 @@
  * and a marker as
  *
  *     epoch older, or a coordinator's that is older                  -> INVALID_PRODUCER_EPOCH, ..._COORDINATOR_FENCED
- *     epoch the same, a transaction open, transaction version >= 2   -> INVALID_PRODUCER_EPOCH
+ *     unknown producer, epoch below -1                               -> INVALID_PRODUCER_EPOCH
+ *     epoch the same, below 32767, a transaction open, version >= 2  -> INVALID_PRODUCER_EPOCH
  *     other                                                          -> accept
  *
- * since from version 2 on (KIP-890) the coordinator ends each transaction at an epoch of its own.
+ * since from version 2 on (KIP-890) the coordinator ends each transaction at an epoch of its own, while there is one.
  */
 #ifndef PB_LOG_PRODUCER_STATE_H
 #define PB_LOG_PRODUCER_STATE_H

@@ -22,7 +22,7 @@
 /* What a row is about. More than one may be set where it is about a batch. */
 enum pb_log_walk_flags {
     PB_LOG_WALK_CRC = 1,            /* the CRC is not that of the bytes */
-    PB_LOG_WALK_HEADER = 2,         /* record count, deltas, attributes or producer id that no broker writes */
+    PB_LOG_WALK_HEADER = 2,         /* record count, deltas, compression or timestamp that no broker writes */
     PB_LOG_WALK_GAP = 4,            /* offsets are missing between the batch before and this one */
     PB_LOG_WALK_BACK = 8,           /* the base offset is below the one due */
     PB_LOG_WALK_EPOCH = 16,         /* another leader epoch than the batch before, or the first batch */

@@ -12,12 +12,12 @@
 #include "record/bytes.h"
 #include "record/record.h"
 
+/* What no broker takes from a client. Any negative producer id is none, and unknown attributes are kept, as in Kafka.
+ */
 static bool header_is_odd(const pb_batch_header *header)
 {
     return header->record_count < 0 || header->record_count > (int64_t)header->last_offset_delta + 1 ||
-           pb_batch_compression(header) >= PB_COMPRESSION_COUNT ||
-           (header->attributes & ~PB_BATCH_KNOWN_ATTRIBUTES) != 0 || header->producer_id < PB_NO_PRODUCER_ID ||
-           header->max_timestamp < PB_NO_TIMESTAMP;
+           pb_batch_compression(header) >= PB_COMPRESSION_COUNT || header->max_timestamp < PB_NO_TIMESTAMP;
 }
 
 /* Where the batch stands among the offsets and epochs of the log. */

@@ -14,8 +14,7 @@ static bool plausible(const pb_log_walk *walk, const pb_batch_header *header)
 {
     return header->size_bytes != 0 && header->magic == PB_BATCH_MAGIC &&
            header->base_offset >= walk->options.base_offset &&
-           header->base_offset - walk->options.base_offset <= INT32_MAX &&
-           (header->attributes & ~PB_BATCH_KNOWN_ATTRIBUTES) == 0 && header->record_count >= 0;
+           header->base_offset - walk->options.base_offset <= INT32_MAX && header->record_count >= 0;
 }
 
 int pb_walk_is_batch(pb_log_walk *walk, int64_t position)

@@ -189,6 +189,7 @@ typedef struct batch_spec {
     int record_count;
     int value_length;
     int64_t timestamp;
+    uint16_t attributes; /* besides those that the other fields ask for */
     int64_t producer_id; /* 0: none; ids of tests begin at 1 */
     int16_t producer_epoch;
     int32_t base_sequence;
@@ -227,12 +228,12 @@ static UNUSED pb_append *append_make(batch_spec spec)
     pb_batch_header header = {
         .size_bytes = (uint32_t)(at - append->bytes),
         .partition_leader_epoch = -1,
-        .attributes = (uint16_t)((spec.is_transactional || spec.marker ? PB_BATCH_TRANSACTIONAL : 0) |
+        .attributes = (uint16_t)(spec.attributes | (spec.is_transactional || spec.marker ? PB_BATCH_TRANSACTIONAL : 0) |
                                  (spec.marker ? PB_BATCH_CONTROL : 0)),
         .last_offset_delta = spec.record_count - 1,
         .base_timestamp = spec.timestamp,
         .max_timestamp = spec.timestamp + spec.record_count - 1,
-        .producer_id = spec.producer_id > 0 ? spec.producer_id : -1,
+        .producer_id = spec.producer_id != 0 ? spec.producer_id : -1,
         .producer_epoch = spec.producer_id > 0 ? spec.producer_epoch : -1,
         .base_sequence = spec.producer_id > 0 && !spec.marker ? spec.base_sequence : -1,
         .record_count = spec.record_count,

@@ -47,6 +47,23 @@ TEST(sequences_wrap)
     fixture_free(&f);
 }
 
+TEST(epochs_begin_with_0_and_none_is_minus_1)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(produce(&f, -5, 0, 1), -PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(produce(&f, -2, 0, 1), -PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(produce(&f, INT16_MIN, 0, 1), -PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(produce(&f, -1, 3, 1), 0);
+    CHECK_INT(produce(&f, -2, 4, 1), -PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(produce(&f, -1, 3, 1), 0); /* comes again */
+    CHECK_INT(produce(&f, -1, 7, 1), 1); /* without an epoch there is no order */
+    CHECK_INT(produce(&f, 0, 9, 1), 2);
+    CHECK_INT(produce(&f, 0, 9, 1), 2);
+    CHECK_INT(produce(&f, 0, 11, 1), -PB_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    fixture_free(&f);
+}
+
 /* Queue a marker of coordinator epoch 7 that goes by a transaction version; the answer. */
 static int64_t end_transaction(fixture *f, int16_t epoch, int16_t transaction_version)
 {
@@ -59,6 +76,19 @@ static int64_t end_transaction(fixture *f, int16_t epoch, int16_t transaction_ve
     else
         append_free(append);
     return rc;
+}
+
+TEST(markers_have_epochs_too)
+{
+    fixture f;
+    fixture_start(&f);
+    CHECK_INT(end_transaction(&f, -5, 0), PB_INVALID_PRODUCER_EPOCH);
+    CHECK_INT(end_transaction(&f, -5, 2), PB_INVALID_PRODUCER_EPOCH);
+    batch_spec data = {.timestamp = 1000, .producer_id = 1, .producer_epoch = INT16_MAX, .is_transactional = true};
+    CHECK_INT(log_append(&f, data), 0);
+    CHECK_INT(end_transaction(&f, INT16_MAX, 2), 0); /* no epoch is left for it alone */
+    CHECK_INT(pb_log_first_unstable_offset(f.log), INT64_MAX);
+    fixture_free(&f);
 }
 
 TEST(markers_of_zombies_are_refused)

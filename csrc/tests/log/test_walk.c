@@ -97,6 +97,38 @@ TEST(a_healthy_log_has_only_its_first_epoch_to_tell)
     fixture_free(&f);
 }
 
+/* Clients may send it, and brokers store it. */
+TEST(unknown_attributes_and_any_negative_producer_id_are_no_damage)
+{
+    fixture f;
+    fixture_init(&f);
+    f.options.config.index_interval_bytes = 700;
+    fixture_open(&f);
+    for (int i = 0; i < BATCHES; i++)
+        (void)log_append(&f, (batch_spec){.record_count = 3,
+                                          .value_length = 50,
+                                          .timestamp = 1000 + 10 * i,
+                                          .producer_id = i % 2 == 0 ? -5 : INT64_MIN,
+                                          .producer_epoch = -5,
+                                          .base_sequence = -5,
+                                          .attributes = 0xff80});
+    fixture_close(&f, true);
+    walked seen;
+    walk_over(&f, PB_LOG_WALK_EVERY, &seen);
+    CHECK_INT(seen.totals.batches, BATCHES);
+    int64_t position = seen.rows[10].position;
+    walk_over(&f, EVERYTHING, &seen);
+    CHECK_INT(seen.count, 1);
+    CHECK_INT(seen.rows[0].flags, PB_LOG_WALK_EPOCH);
+    flip(&f, "log", position + 70, 0x20);
+    walk_over(&f, EVERYTHING, &seen);
+    CHECK_INT(seen.totals.batches, BATCHES - 1); /* what follows the damage is found again */
+    flip(&f, "log", position + 9, 0x20);         /* ... also when the damaged batch does not tell where it begins */
+    walk_over(&f, EVERYTHING, &seen);
+    CHECK_INT(seen.totals.batches, BATCHES - 1);
+    fixture_free(&f);
+}
+
 TEST(a_flipped_bit_costs_the_batch_it_is_in)
 {
     for (int byte = 0; byte < 90; byte++) {
