@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from pybroker.metadata import features
 from pybroker.metadata.delta import MetadataDelta
-from pybroker.metadata.image import NO_LEADER, RESOURCE_BROKER, MetadataImage, Provenance, Voter
+from pybroker.metadata.eligible_leaders import min_insync_replicas_of_all
+from pybroker.metadata.image import NO_LEADER, MetadataImage, Provenance, Voter
 from pybroker.metadata.offline import Replayed
 from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.snapshot import voters_record
@@ -19,8 +20,6 @@ from pybroker.protocol import messages as m
 #: Voters are in records since this level (KIP-853).
 KRAFT_VERSION = 1
 _ELIGIBLE_LEADER_REPLICAS = 1
-_MIN_INSYNC_REPLICAS = "min.insync.replicas"
-_ALL_BROKERS = ""
 _FENCED = 1
 
 
@@ -77,16 +76,4 @@ def _eligible_leaders(image: MetadataImage, min_insync_replicas: int) -> Iterato
         name=features.ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=_ELIGIBLE_LEADER_REPLICAS
     )
     yield VersionedRecord(level, 0)
-    for kind, name in image.configs:
-        if kind == RESOURCE_BROKER and name != _ALL_BROKERS and _MIN_INSYNC_REPLICAS in image.config(kind, name):
-            yield VersionedRecord(
-                m.ConfigRecord(resource_type=kind, resource_name=name, name=_MIN_INSYNC_REPLICAS, value=None), 0
-            )
-    if _MIN_INSYNC_REPLICAS not in image.config(RESOURCE_BROKER, _ALL_BROKERS):
-        default = m.ConfigRecord(
-            resource_type=RESOURCE_BROKER,
-            resource_name=_ALL_BROKERS,
-            name=_MIN_INSYNC_REPLICAS,
-            value=str(min_insync_replicas),
-        )
-        yield VersionedRecord(default, 0)
+    yield from min_insync_replicas_of_all(image, min_insync_replicas)

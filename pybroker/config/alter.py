@@ -22,6 +22,8 @@ INVALID_REQUEST = 42
 #: No record has room for more.
 _MAX_VALUE_BYTES = 2**15 - 1
 
+_NULL_VALUE = "Null value not supported for topic configs: {}. Leave the key out to take its default"
+
 #: Name → new text, None to remove the override: one ConfigRecord each.
 Changes = dict[str, str | None]
 
@@ -87,7 +89,7 @@ def check_new_topic(configs: Mapping[str, str | None], broker: BrokerConfig) -> 
     """The overrides of a topic to be created. Raises InvalidAlteration (INVALID_CONFIG for a null value, too)."""
     for name, value in configs.items():
         if value is None:
-            raise InvalidAlteration(INVALID_CONFIG, f"{name} has no value; leave the key out to take its default")
+            raise InvalidAlteration(INVALID_CONFIG, _NULL_VALUE.format(name))
     wanted = _without_null(configs)
     _check_topic(wanted, broker)
     return wanted
@@ -112,7 +114,7 @@ def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
     wanted = {}
     for name, value in configs.items():
         if value is None:
-            raise InvalidAlteration(INVALID_REQUEST, f"{name} has no value; leave the key out to take its default")
+            raise InvalidAlteration(INVALID_REQUEST, _NULL_VALUE.format(name))
         wanted[name] = value
     return wanted
 
@@ -124,7 +126,9 @@ def _apply(
     counts = Counter(alteration.name for alteration in alterations)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:
-        raise InvalidAlteration(INVALID_REQUEST, f"{repeated[0]}: altered twice in one request; send each key once")
+        raise InvalidAlteration(
+            INVALID_REQUEST, f"Error due to duplicate config keys. {repeated[0]} is altered twice in one request"
+        )
     wanted = dict(current)
     for alteration in alterations:
         name = alteration.name
@@ -132,7 +136,9 @@ def _apply(
             wanted.pop(name, None)
             continue
         if alteration.value is None:
-            raise InvalidAlteration(INVALID_REQUEST, f"{name} has no value; use DELETE to remove the setting")
+            raise InvalidAlteration(
+                INVALID_REQUEST, f"Null value not supported for : {name}. Use DELETE to remove the setting"
+            )
         if alteration.operation == AlterOperation.SET:
             wanted[name] = alteration.value
         elif alteration.operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
@@ -140,7 +146,8 @@ def _apply(
         else:
             raise InvalidAlteration(
                 INVALID_REQUEST,
-                f"{name}: operation {alteration.operation} is unknown; accepted: 0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT",
+                f"Unknown operations type {alteration.operation} of {name}; "
+                "accepted: 0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT",
             )
     return wanted
 
@@ -149,7 +156,9 @@ def _edit_list(key: ConfigKey | None, present: str | None, alteration: ConfigAlt
     """The list after APPEND or SUBTRACT. What is not set starts from Kafka's default, not from server.properties."""
     if key is None or key.type is not ConfigType.LIST:
         what = AlterOperation(alteration.operation).name
-        raise InvalidAlteration(INVALID_CONFIG, f"{alteration.name} is not a list, so {what} means nothing; use SET")
+        raise InvalidAlteration(
+            INVALID_CONFIG, f"Can't {what} to key {alteration.name} because its type is not LIST. Use SET"
+        )
     items = split_list((key.default or "") if present is None else present)
     edits = split_list(alteration.value or "")
     if alteration.operation == AlterOperation.APPEND:
@@ -162,7 +171,11 @@ def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> Changes:
     changes: Changes = {name: text for name, text in wanted.items() if current.get(name) != text}
     for name, text in changes.items():
         if text is not None and len(text.encode()) > _MAX_VALUE_BYTES:
-            raise InvalidAlteration(INVALID_REQUEST, f"{name} would have more than {_MAX_VALUE_BYTES} bytes")
+            raise InvalidAlteration(
+                INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{_MAX_VALUE_BYTES} bytes. It is that of {name}",
+            )
     changes.update({name: None for name in current if name not in wanted})
     return changes
 
@@ -175,7 +188,7 @@ def _checked_topic_changes(current: Mapping[str, str], wanted: dict[str, str], b
 def _check_topic(wanted: Mapping[str, str], broker: BrokerConfig) -> None:
     for name, text in wanted.items():
         if name not in TOPIC_KEYS:
-            raise InvalidAlteration(INVALID_CONFIG, f"{name} is not a topic setting")
+            raise InvalidAlteration(INVALID_CONFIG, f"Unknown topic config name: {name}")
         try:
             parse_topic_value(TOPIC_KEYS[name], text)
         except ConfigError as error:
@@ -184,11 +197,14 @@ def _check_topic(wanted: Mapping[str, str], broker: BrokerConfig) -> None:
     least, most = config.get_int("min.compaction.lag.ms"), config.get_int("max.compaction.lag.ms")
     if least > most:
         raise InvalidAlteration(
-            INVALID_CONFIG, f"min.compaction.lag.ms ({least}) must not be above max.compaction.lag.ms ({most})"
+            INVALID_CONFIG,
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
         )
     if config.get_bool("remote.storage.enable"):
         raise InvalidAlteration(
-            INVALID_CONFIG, "remote.storage.enable cannot be true: this broker has no remote storage"
+            INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage. Leave remote.storage.enable out",
         )
 
 
@@ -228,13 +244,19 @@ def _check_broker_key(name: str, text: str, per_broker: bool) -> None:
         return
     if key.update_mode is UpdateMode.READ_ONLY or name in NEEDS_RESTART:
         raise InvalidAlteration(
-            INVALID_REQUEST, f"{name} is read at start only; set it in server.properties and restart"
+            INVALID_REQUEST,
+            f"Cannot update these configs dynamically: Set({name}). Set it in server.properties and restart",
         )
     if not per_broker and key.update_mode is UpdateMode.PER_BROKER:
-        raise InvalidAlteration(INVALID_REQUEST, f"{name} is a setting of one broker; name the broker's id")
+        raise InvalidAlteration(
+            INVALID_REQUEST,
+            f"Cannot update these configs at default cluster level, broker id must be specified: Set({name})",
+        )
     if name in _PER_LISTENER:
         raise InvalidAlteration(
-            INVALID_REQUEST, f"{name} can only change for one listener: alter listener.name.<listener>.{name}"
+            INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"Set({name}). Alter listener.name.<listener>.{name}",
         )
     try:
         key.parse(text)

@@ -263,8 +263,10 @@ class ConfigKey:
         """The error for a value that is not accepted."""
         if len(text) > _SHOWN_CHARS:
             text = text[:_SHOWN_CHARS] + "…"
-        shown = HIDDEN if self.sensitive else repr(text)
-        return ConfigError(f"{self.name} cannot be {shown}; accepted: {self.accepted}", self.name, where=where)
+        shown = HIDDEN if self.sensitive else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        # Scripts search for Kafka's words, so these come first.
+        message = f"Invalid value {shown} for configuration {self.name}; accepted: {self.accepted}"
+        return ConfigError(message, self.name, where=where)
 
 
 def parse_value(kind: ConfigType, text: str) -> ConfigValue:

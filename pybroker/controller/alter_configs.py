@@ -16,7 +16,8 @@ from pybroker.config.alter import (
     replace_topic,
 )
 from pybroker.config.broker import BrokerConfig
-from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request
+from pybroker.controller import eligible_leaders
+from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request, unknown_topic
 from pybroker.controller.topic_names import check_name
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from pybroker.metadata.records import VersionedRecord
@@ -55,10 +56,11 @@ def _alter(
         code, message = ErrorCode.NONE, None
         try:
             if counts[kind, name] > 1:
-                raise invalid_request("a resource can be altered only once in a request")
+                raise invalid_request("Each resource must appear at most once. Send the others in another request")
             _check_resource(state, kind, name)
             current = state.image.config(kind, name)
             changes = edit(state, resource, current)
+            eligible_leaders.check_alteration(state.image, kind, name, changes)
             if kind == RESOURCE_BROKER:
                 # What comes behind it in the request is checked with it.
                 state = state.replace(config=_with_changes(state.config, name, current, changes))
@@ -66,6 +68,7 @@ def _alter(
                 VersionedRecord(m.ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value), 0)
                 for key, value in changes.items()
             ]
+            records += eligible_leaders.forgetting(state.image, kind, name, changes)
         except Refusal as refusal:
             code, message = refusal.code, refusal.message
         except InvalidAlteration as error:
@@ -82,16 +85,18 @@ def _with_changes(config: BrokerConfig, name: str, current: Mapping[str, str], c
 def _check_resource(state: ControllerState, kind: int, name: str) -> None:
     if kind == RESOURCE_TOPIC:
         if not name:
-            raise invalid_request("topics have no default resource; name a topic")
+            raise invalid_request("Default topic resources are not allowed. Name a topic")
         check_name(name)
         if name not in state.image.topics.by_name:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+            raise unknown_topic(name)
     elif kind == RESOURCE_BROKER:
         if name and name != str(state.node_id):
-            raise invalid_request(f"this is broker {state.node_id}, not {name!r}; an empty name means all brokers")
+            raise invalid_request(
+                f"Unexpected broker id, expected {state.node_id}, but received {name}. An empty name means all brokers"
+            )
     else:
         raise invalid_request(
-            f"resources of type {kind} cannot be altered; "
+            f"Unknown resource type {kind} for settings that can be altered here; "
             f"accepted: {RESOURCE_TOPIC} (topic), {RESOURCE_BROKER} (broker)"
         )
 
@@ -106,7 +111,7 @@ def _edit_incrementally(state: ControllerState, resource: Any, current: Mapping[
 def _replace(state: ControllerState, resource: Any, current: Mapping[str, str]) -> Changes:
     configs = {each.name: each.value for each in resource.configs}
     if len(configs) < len(resource.configs):
-        raise invalid_request("a setting can be given only once for a resource")
+        raise invalid_request("Error due to duplicate config keys. A setting can be given only once for a resource")
     if resource.resource_type == RESOURCE_TOPIC:
         return replace_topic(current, configs, state.config)
     return replace_broker(current, configs, state.config, per_broker=bool(resource.resource_name))

@@ -11,6 +11,7 @@ from pybroker.controller.state import (
     ControllerState,
     Refusal,
     invalid_request,
+    unknown_topic,
 )
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
@@ -32,12 +33,13 @@ def create_partitions(
         row = TopicResult(name=topic.name)
         try:
             if name_counts[topic.name] > 1:
-                raise invalid_request(f"topic {topic.name!r} is named more than once in the request")
+                raise invalid_request(f"Duplicate topic name. {topic.name!r} is in the request more than once")
             added = _added(state, topic, placement)
             if len(records) + len(added) > MAX_RECORDS_PER_OPERATION:
                 raise Refusal(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+                    "Excessively large number of partitions per request. "
+                    f"One can add at most {MAX_RECORDS_PER_OPERATION}; send several",
                 )
             state.check_descriptors(partition_count + len(records) + len(added))
             state.take_partitions(len(added))
@@ -53,18 +55,22 @@ def _added(
 ) -> list[VersionedRecord]:
     topic = state.image.topics.by_name.get(wanted.name)
     if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name!r} does not exist")
+        raise unknown_topic(wanted.name)
     present_count = len(topic.partitions)
     added_count = wanted.count - present_count
-    if added_count <= 0:
+    if added_count == 0:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present_count} partition(s).")
+    if added_count < 0:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {wanted.name!r} has {present_count} partitions already; {wanted.count} would be no increase",
+            f"The topic {wanted.name} currently has {present_count} partition(s); "
+            f"{wanted.count} would not be an increase.",
         )
     if added_count > MAX_RECORDS_PER_OPERATION:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
-            f"one request can add at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+            "Excessively large number of additional partitions per request. "
+            f"One can add at most {MAX_RECORDS_PER_OPERATION}; send several",
         )
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
@@ -73,7 +79,8 @@ def _added(
         if len(wanted.assignments) != added_count:
             raise Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added_count} partitions would be added, but replicas of {len(wanted.assignments)} are assigned",
+                f"Attempted to add {added_count} additional partition(s), but only {len(wanted.assignments)} "
+                "assignment(s) were specified.",
             )
         for assignment in wanted.assignments:
             placement.check_manual(assignment.broker_ids, replication_factor)

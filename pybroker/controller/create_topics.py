@@ -45,11 +45,12 @@ def create_topics(
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if name_counts[topic.name] > 1:
-                raise invalid_request(f"topic {topic.name!r} is named more than once in the request")
+                raise invalid_request(f"Duplicate topic name. {topic.name!r} is in the request more than once")
             if is_excessive:
                 raise Refusal(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request can create at most {MAX_RECORDS_PER_OPERATION} partitions; send several requests",
+                    "Excessively large number of partitions per request. "
+                    f"One can create at most {MAX_RECORDS_PER_OPERATION}; send several",
                 )
             row, topic_records = _create_topic(state, topic, placement, collisions, described)
             if len(records) + len(topic_records) > MAX_RECORDS_PER_OPERATION:
@@ -85,9 +86,9 @@ def _create_topic(
 ) -> tuple[m.CreateTopicsResponse.CreatableTopicResult, list[VersionedRecord]]:
     check_name(topic.name)
     if topic.name == CLUSTER_METADATA_TOPIC:
-        raise invalid_request(f"{CLUSTER_METADATA_TOPIC} is the controller's own log and cannot be created")
+        raise invalid_request(f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.")
     if topic.name in state.image.topics.by_name:
-        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     collisions.check(topic.name)
     try:
         configs = check_new_topic({config.name: config.value for config in topic.configs}, state.config)
@@ -125,27 +126,36 @@ def _placed_replicas(
     if factor == _DEFAULT:
         factor = state.config.get_int("default.replication.factor")
     if partition_count <= 0:
-        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"a topic cannot have {partition_count} partitions")
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions was set to an invalid non-positive value. It is {partition_count}",
+        )
     if factor <= 0:
-        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"a replication factor cannot be {factor}")
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0, or -1 to use the default value. It is {factor}",
+        )
     return placement.replicas(partition_count, factor)
 
 
 def _manual_replicas(topic: m.CreateTopicsRequest.CreatableTopic, placement: Placement) -> list[list[int]]:
-    if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
-        raise invalid_request("with an assignment of replicas the number of partitions and replicas must both be -1")
+    if topic.replication_factor != _DEFAULT:
+        raise invalid_request("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if topic.num_partitions != _DEFAULT:
+        raise invalid_request("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_index: dict[int, list[int]] = {}
     for assignment in topic.assignments:
         if assignment.partition_index in by_index:
             raise Refusal(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {assignment.partition_index} is assigned twice"
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
         placement.check_manual(assignment.broker_ids, len(next(iter(by_index.values()))) if by_index else None)
         by_index[assignment.partition_index] = list(assignment.broker_ids)
     if set(by_index) != set(range(len(by_index))):
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"partitions must be numbered from 0 without gaps; assigned are {sorted(by_index)}",
+            f"partitions should be a consecutive 0-based integer sequence; assigned are {sorted(by_index)}",
         )
     return [by_index[index] for index in range(len(by_index))]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request
+from pybroker.controller.state import ControllerResult, ControllerState, Refusal, invalid_request, unknown_topic
 from pybroker.metadata.image import TopicImage
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
@@ -33,11 +33,11 @@ def delete_topics(
             if not state.config.get_bool("delete.topic.enable"):
                 is_known = version >= _DELETION_DISABLED_SINCE_VERSION
                 code = ErrorCode.TOPIC_DELETION_DISABLED if is_known else ErrorCode.INVALID_REQUEST
-                raise Refusal(code, "topics cannot be deleted while delete.topic.enable is false")
+                raise Refusal(code, "Topic deletion is disabled. delete.topic.enable is false")
             _check(each)
             topic = _find(state, each)
             if counts[each.name, each.topic_id] > 1 or (topic is not None and targets[topic.id] > 1):
-                raise invalid_request("the topic is named more than once in the request")
+                raise invalid_request(f"Duplicate topic {'id' if each.name is None else 'name'}.")
             if topic is None:
                 raise _unknown(each)
             state.take_partitions(len(topic.partitions))
@@ -51,9 +51,9 @@ def delete_topics(
 
 def _check(wanted: m.DeleteTopicsRequest.DeleteTopicState) -> None:
     if wanted.name is not None and wanted.topic_id != ZERO_UUID:
-        raise invalid_request("name a topic by its name or by its id, not by both")
+        raise invalid_request("You may not specify both topic name and topic id.")
     if wanted.name is None and wanted.topic_id == ZERO_UUID:
-        raise invalid_request("neither the name nor the id of the topic is given")
+        raise invalid_request("Neither topic name nor id were specified.")
 
 
 def _find(state: ControllerState, wanted: m.DeleteTopicsRequest.DeleteTopicState) -> TopicImage | None:
@@ -63,5 +63,5 @@ def _find(state: ControllerState, wanted: m.DeleteTopicsRequest.DeleteTopicState
 
 def _unknown(wanted: m.DeleteTopicsRequest.DeleteTopicState) -> Refusal:
     if wanted.name is None:
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {wanted.name!r} does not exist")
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    return unknown_topic(wanted.name)

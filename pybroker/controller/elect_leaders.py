@@ -39,7 +39,7 @@ def elect_leaders(state: ControllerState, request: m.ElectLeadersRequest) -> Con
                 if len(changes) == MAX_RECORDS_PER_OPERATION:
                     raise Refusal(
                         ErrorCode.POLICY_VIOLATION,
-                        f"one request can elect at most {MAX_RECORDS_PER_OPERATION} leaders; send several requests",
+                        f"One request can elect at most {MAX_RECORDS_PER_OPERATION} leaders; send several requests",
                     )
             except Refusal as refusal:
                 if request.topic_partitions is not None or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED:
@@ -53,7 +53,7 @@ def elect_leaders(state: ControllerState, request: m.ElectLeadersRequest) -> Con
 
 
 def _unknown_type(request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
-    code, message = ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}"
+    code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
     rows = [
         _Topic(
             topic=topic.topic,
@@ -70,20 +70,23 @@ def _election(
     state: ControllerState, name: str, topic: TopicImage | None, index: int, is_unclean: bool
 ) -> m.PartitionChangeRecord:
     if topic is None or index not in topic.partitions:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of a topic {name!r}")
+        what = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
     partition = topic.partitions[index]
     has_leader = partition.leader != NO_LEADER if is_unclean else partition.leader == partition.replicas[0]
     if has_leader:
-        raise Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the partition has that leader already")
+        raise Refusal(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
     if not is_unclean:
         raise Refusal(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"broker {partition.replicas[0]}, which should lead, is not running or its log dir is out of service",
+            "The preferred leader was not available. "
+            f"Broker {partition.replicas[0]} is not running or its log dir is out of service",
         )
     if not _can_lead(state, partition):
         raise Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"broker {state.node_id} has no replica of the partition in a log dir that is in service",
+            "Eligible topic partition leaders are not available. "
+            f"Broker {state.node_id} has no replica of the partition in a log dir that is in service",
         )
     change = m.PartitionChangeRecord(topic_id=topic.id, partition_id=index, leader=state.node_id, isr=[state.node_id])
     if partition.eligible_leader_replicas:

@@ -28,11 +28,17 @@ class Placement:
         """Broker ids for each new partition, leaders spread evenly. Refusal when there are too few brokers."""
         usable = self._usable
         if not usable:
-            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is available to hold a replica")
+            raise Refusal(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced, or "
+                "have all their log directories cordoned.",
+            )
         if replication_factor > len(usable):
             raise Refusal(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {replication_factor} needs as many brokers; {len(usable)} are available",
+                f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+                f"{replication_factor} cannot be reached because only {len(usable)} broker(s) are registered or some "
+                "brokers have all their log directories cordoned.",
             )
         start, self._next = self._next, self._next + partition_count
         return [
@@ -42,17 +48,19 @@ class Placement:
 
     def check_manual(self, broker_ids: Sequence[int], replication_factor: int | None) -> None:
         """Refusal with INVALID_REPLICA_ASSIGNMENT unless the client's list of replicas can be used."""
+        assignment = "The manual partition assignment includes"
         if not broker_ids:
-            problem = "a partition's list of replicas is empty"
-        elif len(set(broker_ids)) != len(broker_ids):
-            problem = f"the list of replicas {list(broker_ids)} names a broker twice"
-        elif any(broker_id not in self._brokers for broker_id in broker_ids):
-            problem = f"the list of replicas {list(broker_ids)} names a broker that is not registered"
+            problem = f"{assignment} an empty replica list."
+        elif repeated := [each for each, count in Counter(broker_ids).items() if count > 1]:
+            problem = f"{assignment} the broker {repeated[0]} more than once."
+        elif strangers := [each for each in broker_ids if each not in self._brokers]:
+            problem = f"{assignment} broker {strangers[0]}, but no such broker is registered."
         elif not set(broker_ids) & set(self._usable):
-            problem = f"all brokers of the list of replicas {list(broker_ids)} are fenced"
+            problem = f"All brokers specified in the manual partition assignment {list(broker_ids)} are fenced."
         elif replication_factor is not None and len(broker_ids) != replication_factor:
             problem = (
-                f"the list of replicas {list(broker_ids)} should have {replication_factor} brokers, as the others have"
+                f"{assignment} a partition with {len(broker_ids)} replica(s), but this is not consistent with previous "
+                f"partitions, which have {replication_factor} replica(s)."
             )
         else:
             return

@@ -69,6 +69,12 @@ class Refusal(KafkaError):
     """One topic or resource of a request cannot be served; the others may. Becomes a row of the response."""
 
 
+def unknown_topic(name: str) -> Refusal:
+    """A refusal with UNKNOWN_TOPIC_OR_PARTITION. Scripts search for the words that Kafka has for it."""
+    text = f"This server does not host this topic-partition. Topic {name!r} does not exist"
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
 def invalid_request(message: str) -> Refusal:
     """A refusal with INVALID_REQUEST."""
     return Refusal(ErrorCode.INVALID_REQUEST, message)

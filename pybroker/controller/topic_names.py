@@ -20,16 +20,16 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 def check_name(name: str) -> None:
     """Refusal with INVALID_TOPIC_EXCEPTION unless `name` may be a topic's."""
     if not name:
-        problem = "a topic name cannot be empty"
+        problem = "the empty string is not allowed"
     elif name in (".", ".."):
-        problem = f"a topic cannot be named {name!r}: that names a directory"
+        problem = f"'{name}' is not allowed: it names a directory"
     elif len(name) > MAX_NAME_LENGTH:
-        problem = f"a topic name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}"
+        problem = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
     elif not _LEGAL.fullmatch(name):
-        problem = f"topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
         return
-    raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 class CollisionIndex:
@@ -49,7 +49,7 @@ class CollisionIndex:
         if other is not None and other != name:
             raise Refusal(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic name {name!r} collides with the existing topic {other!r}: '.' and '_' count as the same",
+                f"Topic '{name}' collides with existing topic: {other}. In names of metrics '.' and '_' are the same",
             )
 
     def add(self, name: str) -> None:

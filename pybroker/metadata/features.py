@@ -19,6 +19,11 @@ SUPPORTED: Mapping[str, tuple[int, int]] = {
 }
 """Feature name to (lowest, highest) level this broker serves; any other feature is served at level 0 only."""
 
+DEPENDENCIES: Mapping[tuple[str, int], Mapping[str, int]] = {
+    (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): {METADATA_VERSION: 23},
+}
+"""Feature and level to the least levels of other features that it needs."""
+
 OFF = (0, 0)
 """Levels of a feature that is not served."""
 

@@ -35,7 +35,7 @@ def describe_group(state: ShardState, group_id: str, api_version: int) -> m.Desc
         described = m.DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if api_version >= _GROUP_ID_NOT_FOUND_VERSION:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"There is no group {group_id}."
+            described.error_message = f"Group {group_id} not found."
         return described
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return m.DescribeGroupsResponse.DescribedGroup(

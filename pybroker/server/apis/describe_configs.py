@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pybroker.config.describe import DescribedConfig, describe_broker, describe_default_broker, describe_topic
-from pybroker.controller.state import Refusal, invalid_request
+from pybroker.controller.state import Refusal, invalid_request, unknown_topic
 from pybroker.controller.topic_names import check_name
 from pybroker.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.runtime import fitting
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.turns import SteadyDict, drop, in_slices
@@ -60,14 +59,15 @@ def _describe(broker: BrokerServices, kind: int, name: str, keys: Collection[str
     if kind == RESOURCE_TOPIC:
         check_name(name)
         if name not in broker.metadata.image.topics.by_name:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+            raise unknown_topic(name)
         return describe_topic(broker.metadata.image.topic_config(name), broker.config, keys)
     if kind == RESOURCE_BROKER:
         if not name:
             return describe_default_broker(broker.config, keys)
         if name != str(broker.config.node_id):
             raise invalid_request(
-                f"this is broker {broker.config.node_id}, not {name!r}; an empty name means the defaults of all brokers"
+                f"Unexpected broker id, expected {broker.config.node_id} or empty string, but received {name}. "
+                "The empty one means the defaults of all brokers"
             )
         return describe_broker(broker.config, keys)
     raise invalid_request(f"settings of {_UNSERVED[kind]} are not served")

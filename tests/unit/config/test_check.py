@@ -42,7 +42,7 @@ def test_every_error_is_found_in_one_go(tmp_path: Path) -> None:
         ("warning", 5, ("nope",)),
         ("note", 7, ("num.io.threads",)),
     ]
-    accepted = "num.partitions cannot be 'many'; accepted: a whole number from 1 to 2147483647"
+    accepted = "Invalid value many for configuration num.partitions; accepted: a whole number from 1 to 2147483647"
     assert str(findings[0]) == f"{path}:1: error: {accepted}"
     assert findings[0].as_dict() == {
         "severity": "error",

@@ -62,7 +62,8 @@ def test_an_override_that_cannot_be_used_gives_way_to_the_broker() -> None:
     config = topic({"segment.bytes": "1"}, "log.segment.bytes=2097152")
     assert config.segment_bytes == 2097152
     assert config.warnings == (
-        "segment.bytes cannot be '1'; accepted: a whole number from 1048576 to 2147483647; the broker's value is used",
+        "Invalid value 1 for configuration segment.bytes; accepted: a whole number from 1048576 to 2147483647; "
+        "the broker's value is used",
     )
     assert topic({"internal.segment.bytes": "100"}).segment_bytes == 100
 
@@ -98,10 +99,10 @@ def test_cleanup_policy() -> None:
 def test_each_key_once_per_request() -> None:
     broker = BrokerConfig.load(None)
     twice = [ConfigAlteration("retention.ms", SET, "1"), ConfigAlteration("retention.ms", DELETE, None)]
-    with pytest.raises(InvalidAlteration, match=r"retention.ms: altered twice") as caught:
+    with pytest.raises(InvalidAlteration, match=r"retention.ms is altered twice") as caught:
         alter_topic({}, twice, broker)
     assert caught.value.error_code == INVALID_REQUEST
-    with pytest.raises(InvalidAlteration, match="operation 9 is unknown") as caught:
+    with pytest.raises(InvalidAlteration, match="^Unknown operations type 9") as caught:
         alter_topic({}, [ConfigAlteration("retention.ms", 9, "1")], broker)
     assert caught.value.error_code == INVALID_REQUEST
 
@@ -158,9 +159,9 @@ def test_new_topics() -> None:
 
 def test_listeners_do_not_change_while_the_broker_runs() -> None:
     broker = BrokerConfig.load(None)
-    with pytest.raises(InvalidAlteration, match="read at start only"):
+    with pytest.raises(InvalidAlteration, match=r"^Cannot update these configs dynamically: Set\(listeners\)"):
         alter_broker({}, [ConfigAlteration("listeners", SET, "PLAINTEXT://:1")], broker, per_broker=True)
-    with pytest.raises(InvalidAlteration, match="setting of one broker"):
+    with pytest.raises(InvalidAlteration, match=r"broker id must be specified: Set\(cordoned.log.dirs\)"):
         alter_broker({}, [ConfigAlteration("cordoned.log.dirs", SET, "*")], broker, per_broker=False)
 
 

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from pybroker.controller.alter_configs import incremental_alter_configs
+from pybroker.controller.create_topics import create_topics
 from pybroker.controller.state import ControllerResult, ControllerState
 from pybroker.controller.update_features import update_features
+from pybroker.metadata import features
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
@@ -14,7 +17,8 @@ from pybroker.protocol.errors import ErrorCode
 State = Callable[..., ControllerState]
 After = Callable[..., ControllerState]
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
-METADATA = "metadata.version"
+METADATA, ELR = "metadata.version", "eligible.leader.replicas.version"
+TOPIC, BROKER = 2, 4
 E = ErrorCode
 
 
@@ -47,7 +51,10 @@ def test_all_of_a_request_or_nothing(make_state: State, after: After) -> None:
     state = _at(make_state(), after, _level(METADATA, 29), _level("transaction.version", 2))
     result = _update(state, (METADATA, 30, UPGRADE), ("group.version", 1, UPGRADE))
     assert (result.response.error_code, result.response.results, result.records) == (E.INVALID_UPDATE_VERSION, [], [])
-    assert "nothing was changed: group.version cannot have level 1" in result.response.error_message
+    assert result.response.error_message.startswith(
+        "The update failed for all features since the following feature had an error: "
+        "Invalid update version 1 for feature group.version. Local controller 1 does not support this feature."
+    )
     tried = _update(state, (METADATA, 30, UPGRADE), validate_only=True)
     assert (tried.response.error_code, tried.records) == (E.NONE, [])
     both = _update(state, (METADATA, 30, UPGRADE), ("transaction.version", 0, SAFE))
@@ -55,11 +62,84 @@ def test_all_of_a_request_or_nothing(make_state: State, after: After) -> None:
     assert dict(after(state, both).image.feature_levels) == {METADATA: 30}
 
 
-@pytest.mark.parametrize("name", ["kraft.version", "eligible.leader.replicas.version"])
-def test_what_this_controller_does_not_do_is_not_begun(make_state: State, name: str) -> None:
-    result = _update(make_state(), (name, 1, UPGRADE))
+def test_the_quorum_stays_as_it_was_set_up(make_state: State) -> None:
+    result = _update(make_state(), ("kraft.version", 1, UPGRADE))
     assert (result.response.error_code, result.records) == (E.INVALID_UPDATE_VERSION, [])
-    assert _update(make_state(), (name, 0, UPGRADE)).response.error_code == E.NONE
+    assert _update(make_state(), ("kraft.version", 0, UPGRADE)).response.error_code == E.NONE
+
+
+@pytest.mark.parametrize("name", sorted({*features.SUPPORTED} - {METADATA, "kraft.version"}))
+def test_every_level_that_is_advertised_can_be_finalised_and_taken_back(
+    make_state: State, after: After, name: str
+) -> None:
+    low, high = features.SUPPORTED[name]
+    for level in range(low, high + 1):
+        state = make_state()
+        up = _update(state, (name, level, UPGRADE))
+        assert up.response.error_code == E.NONE, up.response.error_message
+        state = after(state, up)
+        assert state.image.feature_levels.get(name, 0) == level
+        down = _update(state, (name, low, SAFE))
+        assert down.response.error_code == E.NONE
+        assert state.image.metadata_version == after(state, down).image.metadata_version
+
+
+def test_a_feature_waits_for_the_level_that_it_depends_on(make_state: State, after: After) -> None:
+    state = _at(make_state(), after, _level(METADATA, 22))
+    refused = _update(state, (ELR, 1, UPGRADE))
+    assert (refused.response.error_code, refused.records) == (E.INVALID_UPDATE_VERSION, [])
+    assert "depends on metadata.version level 23" in refused.response.error_message
+    together = _update(state, (ELR, 1, UPGRADE), (METADATA, 23, UPGRADE))
+    assert dict(after(state, together).image.feature_levels) == {METADATA: 23, ELR: 1}
+
+
+def _min_insync(name: str, value: str | None) -> m.ConfigRecord:
+    return m.ConfigRecord(resource_type=BROKER, resource_name=name, name="min.insync.replicas", value=value)
+
+
+def _alter(state: ControllerState, kind: int, name: str, value: str | None) -> Any:
+    request = m.IncrementalAlterConfigsRequest
+    config = request.AlterableConfig(name="min.insync.replicas", config_operation=int(value is None), value=value)
+    row = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+    result = incremental_alter_configs(state, request(resources=[row]))
+    return result, result.response.responses[0]
+
+
+@pytest.mark.parametrize(("default", "kept"), [(None, "2"), ("3", "3")])
+def test_eligible_leaders_come_with_one_number_for_all_brokers(
+    make_state: State, after: After, default: str | None, kept: str
+) -> None:
+    state = make_state(overrides=("min.insync.replicas=2",))
+    own = [_min_insync("1", "4"), *([_min_insync("", default)] if default else [])]
+    state = _at(state, after, *own)
+    tried = _update(state, (ELR, 1, UPGRADE), validate_only=True)
+    assert (tried.response.error_code, tried.records) == (E.NONE, [])
+    state = after(state, _update(state, (ELR, 1, UPGRADE)))
+    assert dict(state.image.config(BROKER, "")) == {"min.insync.replicas": kept}
+    assert dict(state.image.config(BROKER, "1")) == {}
+
+
+def test_min_insync_replicas_with_eligible_leaders(make_state: State, after: After) -> None:
+    before = make_state()
+    assert _alter(before, BROKER, "1", "2")[1].error_code == E.NONE
+    create = m.CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    state = after(before, create_topics(before, m.CreateTopicsRequest(topics=[create]), 7))
+    state = after(state, _update(state, (ELR, 1, UPGRADE)))
+    topic_id = state.image.topics.by_name["t"].id
+    gone = m.PartitionChangeRecord(topic_id=topic_id, partition_id=0, eligible_leader_replicas=[3])
+    state = after(state, ControllerResult(None, [VersionedRecord(gone, 2)]))
+    for name, value, text in (
+        ("1", "2", "Broker-level min.insync.replicas cannot be altered while ELR is enabled."),
+        ("", None, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."),
+    ):
+        result, row = _alter(state, BROKER, name, value)
+        assert (row.error_code, result.records) == (E.INVALID_CONFIG, [])
+        assert row.error_message.startswith(text)
+    for kind, name in ((BROKER, ""), (TOPIC, "t")):
+        result, row = _alter(state, kind, name, "2")
+        assert row.error_code == E.NONE
+        assert state.image.topics.by_name["t"].partitions[0].eligible_leader_replicas == (3,)
+        assert after(state, result).image.topics.by_name["t"].partitions[0].eligible_leader_replicas == ()
 
 
 def test_what_another_node_does_not_serve_is_not_finalised(make_state: State, after: After) -> None:
@@ -68,7 +148,7 @@ def test_what_another_node_does_not_serve_is_not_finalised(make_state: State, af
     state = _at(make_state(), after, _level(METADATA, 25), left)
     refused = _update(state, (METADATA, 30, UPGRADE))
     assert refused.response.error_code == E.INVALID_UPDATE_VERSION
-    assert "broker 2, to be unregistered if it is gone, serves levels 7 to 29" in refused.response.error_message
+    assert "Broker 2 only supports versions 7-29. Unregister it if it is gone" in refused.response.error_message
     assert _update(state, (METADATA, 29, UPGRADE)).response.error_code == E.NONE
     gone = _at(state, after, m.UnregisterBrokerRecord(broker_id=2, broker_epoch=5))
     assert _update(gone, (METADATA, 30, UPGRADE)).response.error_code == E.NONE

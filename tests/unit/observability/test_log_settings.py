@@ -73,7 +73,7 @@ def test_a_file_that_is_not_accepted_changes_nothing(tmp_path: Path, capsys: pyt
     apply_log_settings(config("pybroker.log.level=error"), None)
     path = tmp_path / "server.properties"
     path.write_text("pybroker.log.level=debug\nnum.partitions=0\n")
-    with pytest.raises(ConfigError, match=r"num\.partitions cannot be '0'"):
+    with pytest.raises(ConfigError, match=r"Invalid value 0 for configuration num\.partitions"):
         reload_log_settings(str(path), (), None)
     assert written(capsys) == ["storage error", "server error"]
 
@@ -102,5 +102,5 @@ def test_events_are_kept_whatever_the_level(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("text", ["loud", "info,info", "info,pybroker.storage", "pybroker.storage:", ":info", ""])
 def test_levels_that_are_none(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"pybroker\.log\.level cannot be"):
+    with pytest.raises(ConfigError, match=r"Invalid value .*for configuration pybroker\.log\.level"):
         config(f"pybroker.log.level={text}")

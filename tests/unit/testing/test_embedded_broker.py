@@ -119,7 +119,7 @@ def test_the_broker_says_why_not(broker: Broker) -> None:
     with pytest.raises(BrokerFailed, match="NOT_COORDINATOR"):
         broker.expire_sessions("before there were any groups")
     broker.create_topic("orders")
-    with pytest.raises(BrokerFailed, match="topic 'orders' exists already"):
+    with pytest.raises(BrokerFailed, match="Topic 'orders' already exists"):
         broker.create_topic("orders")
     with pytest.raises(BrokerFailed, match="already runs"):
         broker.start()
