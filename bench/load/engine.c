@@ -89,6 +89,8 @@ static void end_request(struct run *run, struct pbl_in_flight *in_flight, int16_
     /* A fetch that waited for nothing while the run ended is none of its time. */
     if (now <= run->end_ns || in_flight->request.payload_bytes > 0)
         run->last_done_ns = now;
+    if (malformed || code != 0) /* what failed is no throughput */
+        return;
     stats->request_count++;
     stats->record_count += in_flight->request.record_count;
     stats->payload_bytes += in_flight->request.payload_bytes;

@@ -30,8 +30,8 @@ static int16_t answer(void *context, struct pbl_connection *connection, struct p
     int16_t code = pbl_cursor_answer(cursor, body, &records);
     if (code != 0)
         return code;
-    if (cursor->offset == asked_offset) /* there is more, and nothing came */
-        body->failed = true;
+    if (!body->failed && cursor->offset == asked_offset) /* there is more, and nothing came */
+        return PBL_EMPTY_ANSWER;
     in_flight->request.payload_bytes = records.size;
     if (cursor->offset >= cursor->end_offset)
         cursor->offset = cursor->start_offset;

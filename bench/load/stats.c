@@ -5,7 +5,9 @@
 
 void pbl_stats_count_error(struct pbl_stats *stats, int16_t code)
 {
-    if (code < -1 || code == 0 || code >= PBL_ERROR_CODE_LIMIT)
+    if (code == PBL_EMPTY_ANSWER)
+        stats->empty_count++;
+    else if (code < -1 || code == 0 || code >= PBL_ERROR_CODE_LIMIT)
         stats->malformed_count++;
     else
         stats->error_counts[code < 0 ? 0 : code]++;
@@ -25,7 +27,7 @@ bool pbl_stats_failed(const struct pbl_stats *stats)
     for (int code = 0; code < PBL_ERROR_CODE_LIMIT; code++)
         if (stats->error_counts[code])
             return true;
-    return stats->malformed_count != 0;
+    return stats->malformed_count != 0 || stats->empty_count != 0;
 }
 
 static void print_errors(const struct pbl_stats *stats)
@@ -38,8 +40,12 @@ static void print_errors(const struct pbl_stats *stats)
         printf("%s\"%d\":%llu", comma, code ? code : -1, (unsigned long long)stats->error_counts[code]);
         comma = ",";
     }
-    if (stats->malformed_count)
+    if (stats->malformed_count) {
         printf("%s\"malformed\":%llu", comma, (unsigned long long)stats->malformed_count);
+        comma = ",";
+    }
+    if (stats->empty_count)
+        printf("%s\"empty\":%llu", comma, (unsigned long long)stats->empty_count);
     printf("}");
 }
 

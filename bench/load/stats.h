@@ -6,7 +6,10 @@
 #include "latencies.h"
 #include "options.h"
 
-enum { PBL_ERROR_CODE_LIMIT = 256 };
+enum {
+    PBL_ERROR_CODE_LIMIT = 256,
+    PBL_EMPTY_ANSWER = INT16_MAX, /* no code of Kafka's: an answer without what was asked for, and without an error */
+};
 
 struct pbl_stats {
     uint64_t request_count;
@@ -14,6 +17,7 @@ struct pbl_stats {
     uint64_t payload_bytes; /* records, before compression */
     uint64_t wire_bytes;    /* whole frames of the direction that carries the records */
     uint64_t malformed_count;
+    uint64_t empty_count;
     uint64_t error_counts[PBL_ERROR_CODE_LIMIT]; /* by Kafka error code; [0] is UNKNOWN_SERVER_ERROR (-1) */
     uint64_t unsent_count;                       /* open loop: due before the end, and not sent for want of answers */
     uint64_t counting_ns;                        /* before is warm-up */

@@ -184,6 +184,9 @@ _TYPE_WORDS = {
 }
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+#: As Kafka's ConfigTransformer has it.
+_PROVIDED = re.compile(r"\$\{[^}]*:[^}]*\}")
+NO_PROVIDERS = "A ${provider:…} is looked up by config.providers, which are not served: write the value itself"
 #: What Java's String.trim takes off: the space and every control character before it.
 _BLANKS = "".join(map(chr, range(33)))
 _SHOWN_CHARS = 100
@@ -266,7 +269,14 @@ class ConfigKey:
         shown = HIDDEN if self.sensitive else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         # Scripts search for Kafka's words, so these come first.
         message = f"Invalid value {shown} for configuration {self.name}; accepted: {self.accepted}"
+        if names_provider(text):
+            message += f". {NO_PROVIDERS}"
         return ConfigError(message, self.name, where=where)
+
+
+def names_provider(text: str) -> bool:
+    """Whether the text asks for a value that a provider of Kafka's config.providers looks up (KIP-297)."""
+    return _PROVIDED.search(text) is not None
 
 
 def parse_value(kind: ConfigType, text: str) -> ConfigValue:

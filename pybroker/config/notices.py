@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping
 
 from pybroker.config.broker_keys import BROKER_KEYS, find_key
+from pybroker.config.definition import NO_PROVIDERS, names_provider
 from pybroker.config.keys.retired import PLUGIN_KEYS, RETIRED_KEYS, RETIRED_TOPIC_KEYS, RetiredKey
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.topic import TOPIC_KEYS
@@ -33,10 +34,11 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """What a notice is about. The first five want something done, the others are worth knowing."""
+    """What a notice is about. The first six want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
     ENCODING = "encoding"
+    PROVIDED = "provided"
     UNKNOWN = "unknown"
     RETIRED = "retired"
     PLUGIN = "plugin"
@@ -50,6 +52,7 @@ class NoticeKind(enum.Enum):
         return self in (
             NoticeKind.REPEATED,
             NoticeKind.ENCODING,
+            NoticeKind.PROVIDED,
             NoticeKind.UNKNOWN,
             NoticeKind.RETIRED,
             NoticeKind.PLUGIN,
@@ -84,6 +87,9 @@ def notices_of(static: Mapping[str, str], origins: Mapping[str, str]) -> list[No
             about = NoticeKind.OVERRIDDEN, f"{name} gives way to {overridden[name]}, which is set as well"
         if about is not None:
             found.append(Notice(about[0], name, origins[name], about[1]))
+        if names_provider(static[name]):
+            text = f"{name} is taken as it stands. {NO_PROVIDERS}"
+            found.append(Notice(NoticeKind.PROVIDED, name, origins[name], text))
     return found
 
 

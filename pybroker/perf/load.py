@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pybroker.perf.histogram import Histogram
+from pybroker.protocol.errors import ErrorCode
+
+#: What an answer can lack, besides codes of Kafka.
+_LACKS = {"malformed": "malformed answers", "empty": "answers without records, where there were some"}
 
 
 class LoadFailed(RuntimeError):
@@ -92,6 +96,18 @@ class Load:
         return cls(document["name"], document["command"], {}, intervals, document["result"], histogram)
 
 
+def _failures(counts: dict[str, int]) -> str:
+    """Each kind of failure by its name, with its number: "NOT_LEADER_OR_FOLLOWER (6): 2"."""
+    return ", ".join(f"{_LACKS.get(code) or _name(code)}: {count}" for code, count in counts.items())
+
+
+def _name(code: str) -> str:
+    try:
+        return f"{ErrorCode(int(code)).name} ({code})"
+    except ValueError:
+        return f"error code {code}"
+
+
 class RunningLoad:
     """A started load. `on_interval` is called from its reader thread after each interval."""
 
@@ -158,8 +174,7 @@ class RunningLoad:
         status = self.wait()
         errors = "".join(self._errors).strip() or self._broken.strip()
         if self.load.result.get("errors"):
-            codes = ", ".join(f"{count} times {code}" for code, count in self.load.result["errors"].items())
-            raise LoadFailed(f"{self.load.name}: the broker answered with error codes of Kafka's: {codes}")
+            raise LoadFailed(f"{self.load.name}: requests failed: {_failures(self.load.result['errors'])}")
         if status != 0 or not self.load.result:
             raise LoadFailed(f"{self.load.name} ended with status {status}: {errors or 'it said nothing'}")
         return self.load

@@ -110,10 +110,13 @@ async def _group(
             response.topics = await _all_topics(broker, image, request.group_id, by_id, require_stable)
         else:
             broker.groups.check_readable(request.group_id)
-            response.topics = [
-                await _topic(broker, image, request.group_id, topic, by_id, require_stable)
-                async for topic in in_slices(request.topics)
-            ]
+            known: list[m.OffsetFetchResponse.OffsetFetchResponseTopics] = []
+            unknown: list[m.OffsetFetchResponse.OffsetFetchResponseTopics] = []
+            async for topic in in_slices(request.topics):
+                row = await _topic(broker, image, request.group_id, topic, by_id, require_stable)
+                (unknown if by_id and topic.topic_id not in image.by_id else known).append(row)
+            # As in Kafka, what is unknown comes last.
+            response.topics = known + unknown
     except KafkaError as failure:
         response.error_code = failure.code
     return response

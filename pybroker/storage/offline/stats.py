@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pybroker.native import walk
 from pybroker.native.walk import SegmentWalk
-from pybroker.storage import offset_checkpoint
+from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.dump import CODECS
@@ -102,14 +103,19 @@ def stats(target: Target, *, deep: bool) -> list[PartitionStats]:
     """Of each partition of `target`, or of a segment by itself. StorageError for a file that is no segment."""
     if isinstance(target, LogDirFiles):
         cleaned = _cleaned(target.path)
-        return [_partition_stats(each, cleaned, deep) for each in target.partitions]
+        is_clean = _closed_cleanly(target.path)
+        return [_partition_stats(each, cleaned, deep, closed_cleanly=is_clean) for each in target.partitions]
     if isinstance(target, PartitionFiles):
-        return [_partition_stats(target, _cleaned(target.path.resolve().parent), deep)]
+        log_dir = target.path.resolve().parent
+        return [_partition_stats(target, _cleaned(log_dir), deep, closed_cleanly=_closed_cleanly(log_dir))]
     if file_kind(target) is not FileKind.LOG:
         raise StorageError(f"{target}: give a log dir, a partition's directory or a .log file")
     files = PartitionFiles.of(target.resolve().parent)
+    last = files.logs[-1][1].name if files.logs else ""
     files.segments = [each for each in files.segments if each.base_offset == int(target.name[:20])]
-    return [_partition_stats(files, {}, deep)]
+    # Only the last segment has room that was reserved.
+    is_clean = target.name != last or _closed_cleanly(files.path.resolve().parent)
+    return [_partition_stats(files, {}, deep, closed_cleanly=is_clean)]
 
 
 def by_topic(partitions: Iterable[PartitionStats]) -> list[PartitionStats]:
@@ -157,6 +163,11 @@ def _add(total: PartitionStats, each: PartitionStats) -> None:
     total.min_timestamp_ms = min(known, default=-1)
 
 
+def _closed_cleanly(log_dir: Path) -> bool:
+    """Whether the broker has said that it closed the logs in order."""
+    return (log_dir / clean_shutdown.FILE_NAME).is_file()
+
+
 def _cleaned(log_dir: Path) -> dict[tuple[str, int], int]:
     """How far the cleaner came, by partition; what is unreadable is as good as absent here."""
     path = log_dir / offset_checkpoint.CLEANER_OFFSET
@@ -166,17 +177,26 @@ def _cleaned(log_dir: Path) -> dict[tuple[str, int], int]:
         return {}
 
 
-def _partition_stats(files: PartitionFiles, cleaned: dict[tuple[str, int], int], deep: bool) -> PartitionStats:
+def _partition_stats(
+    files: PartitionFiles, cleaned: dict[tuple[str, int], int], deep: bool, *, closed_cleanly: bool
+) -> PartitionStats:
     found = PartitionStats(files.name, segments=len(files.logs))
     walk_over = SegmentWalk()
+    end_of_file, zeros_from, zeros_bytes = 0, 0, 0
     for base_offset, path in files.logs:
-        # Nobody is interested in single batches: the sums are what counts.
-        for _ in walk_over.rows(path, base_offset, deep_every=1 if deep else _SAMPLE_EVERY):
-            pass
+        walked_bytes = walk_over.totals().bytes
+        zeros_from = zeros_bytes = 0
+        for row in walk_over.rows(path, base_offset, deep_every=1 if deep else _SAMPLE_EVERY):
+            if row.flags & walk.ZEROS:
+                zeros_from, zeros_bytes = row.position, row.size_bytes
+        end_of_file = walk_over.totals().bytes - walked_bytes
         if found.first_offset < 0:
             found.first_offset = walk_over.totals().file_first_offset
     totals = walk_over.totals()
     found.bytes, found.damaged_bytes = totals.bytes, totals.damaged_bytes
+    if not closed_cleanly and zeros_from + zeros_bytes == end_of_file:
+        # As `log check` has it: a broker that runs, or was killed, has reserved this room.
+        found.damaged_bytes -= zeros_bytes
     found.batches, found.records = totals.batches, totals.records
     found.control_batches, found.transactional_batches = totals.control_batches, totals.transactional_batches
     found.old_magic_messages, found.end_offset = totals.old_magic_messages, totals.end_offset

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.config.alter import ConfigAlteration, InvalidAlteration, alter_broker, alter_topic
 from pybroker.config.broker import BrokerConfig
+from pybroker.config.definition import ConfigError
 from pybroker.config.notices import NoticeKind, notices_of, similar_key
 
 DATA = Path(__file__).parent / "data"
@@ -123,3 +125,27 @@ def test_value_that_an_editor_saved_as_utf_8_is_told_of(tmp_path: Path) -> None:
     assert [line.split(": ")[0] for line in warnings] == [f"{path}:1", f"{path}:2"]
     path.write_bytes("broker.rack=Z\u00fcrich\n".encode("iso-8859-1"))
     assert not any("ISO 8859-1" in line for line in BrokerConfig.load(path).warnings)
+
+
+def test_values_that_a_provider_should_look_up(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=${file:/etc/kafka.properties:partitions}\n")
+    with pytest.raises(ConfigError, match=r"^.*server.properties:1: Invalid value \$\{file:.*config\.providers"):
+        BrokerConfig.load(path)
+    path.write_text("broker.rack=${env:RACK}\nlog.dirs=/a/${b}\n")
+    (told,) = BrokerConfig.load(path).warnings
+    assert told.startswith(f"{path}:1: broker.rack is taken as it stands.")
+    assert "config.providers" in told
+    path.write_text("num.partitions=many\n")
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.load(path)
+    assert "config.providers" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["${file:/a:b}", "${env:X}", "${dir:/a:b.c}", "x${vault:a}y"])
+def test_other_settings_name_providers_too(value: str) -> None:
+    broker = BrokerConfig.load(None)
+    with pytest.raises(InvalidAlteration, match=r"config\.providers"):
+        alter_topic({}, [ConfigAlteration("retention.ms", 0, value)], broker)
+    with pytest.raises(InvalidAlteration, match=r"config\.providers"):
+        alter_broker({}, [ConfigAlteration("log.retention.ms", 0, value)], broker, per_broker=False)

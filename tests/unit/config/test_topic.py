@@ -102,7 +102,7 @@ def test_each_key_once_per_request() -> None:
     with pytest.raises(InvalidAlteration, match=r"retention.ms is altered twice") as caught:
         alter_topic({}, twice, broker)
     assert caught.value.error_code == INVALID_REQUEST
-    with pytest.raises(InvalidAlteration, match="^Unknown operations type 9") as caught:
+    with pytest.raises(InvalidAlteration, match=r"^Unknown operations type 9") as caught:
         alter_topic({}, [ConfigAlteration("retention.ms", 9, "1")], broker)
     assert caught.value.error_code == INVALID_REQUEST
 

@@ -53,7 +53,11 @@ def test_intervals_and_the_result() -> None:
         (program(interval(0), errors="pbload: cannot connect"), "status 1: pbload: cannot connect"),
         (program(interval(0)), "status 0: it said nothing"),
         (program("no JSON", status=3), "status 3: no JSON"),
-        (program({**RESULT, "errors": {"6": 2}}, status=1), "error codes of Kafka's: 2 times 6"),
+        (
+            program({**RESULT, "errors": {"6": 2, "-1": 1, "250": 7, "malformed": 3, "empty": 4}}, status=1),
+            r"NOT_LEADER_OR_FOLLOWER \(6\): 2, UNKNOWN_SERVER_ERROR \(-1\): 1, error code 250: 7, "
+            "malformed answers: 3, answers without records, where there were some: 4",
+        ),
     ],
 )
 def test_a_load_that_fails_says_why(command: list[str], told: str) -> None:

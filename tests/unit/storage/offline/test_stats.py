@@ -37,6 +37,26 @@ def test_a_compacted_partition_has_a_dirty_ratio() -> None:
     assert of("compacted-0").dirty_ratio == 0.0
 
 
+def test_preallocated_zeros_are_damage_only_after_a_clean_stop(tmp_path: Path) -> None:
+    log_dir = copy_of_kafka_dir(tmp_path)
+    last = sorted((log_dir / "plain-0").glob("*.log"))[-1]
+    with open(last, "ab") as file:
+        file.write(bytes(24_000))
+    statuses = []
+    for _ in range(2):
+        for path in (log_dir, log_dir / "plain-0", last):
+            statuses.append(CliRunner().invoke(main, ["log", "stats", str(path)]).exit_code)
+        (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    assert statuses == [1, 1, 1, 0, 0, 0]
+    assert of("plain-0").bytes + 24_000 == stats(open_target(log_dir / "plain-0"), deep=False)[0].bytes
+    first = sorted((log_dir / "plain-0").glob("*.log"))[0]
+    with open(first, "ab") as file:
+        file.write(bytes(500))
+    for path in (log_dir, first):
+        assert CliRunner().invoke(main, ["log", "stats", str(path)]).exit_code == 1, "only the last file has such room"
+    assert stats(open_target(log_dir / "plain-0"), deep=False)[0].damaged_bytes == 500
+
+
 def test_topics_are_sums_of_their_partitions() -> None:
     partitions = stats(open_target(KAFKA_DIR / "plain-0"), deep=False) + stats(
         open_target(KAFKA_DIR / "plain-0"), deep=False
