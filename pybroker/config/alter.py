@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pybroker.config.broker import NEEDS_RESTART, BrokerConfig
 from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError, ConfigKey, ConfigType, UpdateMode, split_list
+from pybroker.config.kept import raised_text
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, parse_topic_value
 from pybroker.values import Value
 
@@ -91,7 +92,7 @@ def check_new_topic(configs: Mapping[str, str | None], broker: BrokerConfig) -> 
         if value is None:
             raise InvalidAlteration(INVALID_CONFIG, _NULL_VALUE.format(name))
     wanted = _without_null(configs)
-    _check_topic(wanted, broker)
+    _check_topic({}, wanted, broker)
     return wanted
 
 
@@ -181,14 +182,17 @@ def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> Changes:
 
 
 def _checked_topic_changes(current: Mapping[str, str], wanted: dict[str, str], broker: BrokerConfig) -> Changes:
-    _check_topic(wanted, broker)
+    _check_topic(current, wanted, broker)
     return _changes(current, wanted)
 
 
-def _check_topic(wanted: Mapping[str, str], broker: BrokerConfig) -> None:
+def _check_topic(current: Mapping[str, str], wanted: Mapping[str, str], broker: BrokerConfig) -> None:
     for name, text in wanted.items():
         if name not in TOPIC_KEYS:
             raise InvalidAlteration(INVALID_CONFIG, f"Unknown topic config name: {name}")
+        if current.get(name) == text and raised_text(TOPIC_KEYS[name], text):
+            # An older Kafka took it, and nobody sets it anew.
+            continue
         try:
             parse_topic_value(TOPIC_KEYS[name], text)
         except ConfigError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigError, ConfigValue
+from pybroker.config.kept import parse_kept
 from pybroker.config.listeners import Listener
 from pybroker.config.notices import GENERATED_ID, Notice, NoticeKind, notices_of, told_at_start
 from pybroker.config.properties import looks_like_utf8, read_properties
@@ -86,7 +87,8 @@ class BrokerConfig(ConfigValues):
         values: dict[str, ConfigValue] = {name: key.default_value for name, key in BROKER_KEYS.items()}
         for name, text in self.static.items():
             if name in BROKER_KEYS:
-                values[name] = BROKER_KEYS[name].parse(text, self.origins.get(name, ""))
+                # Notices tell of those that are raised, once, at the start.
+                values[name], _ = parse_kept(BROKER_KEYS[name], text, self.origins.get(name, ""))
         for layer, where in ((self.dynamic_default, "dynamic default"), (self.dynamic_broker, "dynamic value")):
             for name, text in layer.items():
                 if name not in BROKER_KEYS:
@@ -95,9 +97,12 @@ class BrokerConfig(ConfigValues):
                     warnings.append(f"{where}: {name} is read at start only; set it in server.properties")
                     continue
                 try:
-                    values[name] = BROKER_KEYS[name].parse(text, where)
+                    values[name], raised = parse_kept(BROKER_KEYS[name], text, where)
                 except ConfigError as error:
                     warnings.append(f"{error}; ignored")
+                    continue
+                if raised:
+                    warnings.append(f"{where}: {raised}")
         return values
 
     def is_set(self, name: str) -> bool:

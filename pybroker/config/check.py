@@ -14,6 +14,7 @@ from pathlib import Path
 from pybroker.config.broker import BrokerConfig, link_node_id, read_static
 from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError
+from pybroker.config.kept import parse_kept
 from pybroker.config.notices import Notice, notices_of
 
 
@@ -91,7 +92,7 @@ def _errors(static: dict[str, str], origins: dict[str, str]) -> list[Finding]:
         found = find_key(name)
         try:
             if found is not None:
-                found.parse(text, origins.get(name, ""))
+                parse_kept(found, text, origins.get(name, ""))
         except ConfigError as error:
             findings.append(of_error(error))
     return findings

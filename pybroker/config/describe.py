@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_keys import BROKER_KEYS, base_name, find_key
 from pybroker.config.definition import ConfigError, ConfigKey, UpdateMode, format_value
+from pybroker.config.kept import parse_kept
 from pybroker.config.keys.own import DURABILITY
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.topic import TOPIC_KEYS, TopicConfig, topic_value_text
@@ -117,7 +118,7 @@ def _wanted(name: str, names: Collection[str] | None) -> bool:
 def _canonical(key: ConfigKey, text: str) -> str | None:
     """The text as Kafka writes it; as it stands if the key does not accept it."""
     try:
-        return format_value(key.parse(text))
+        return format_value(parse_kept(key, text)[0])
     except ConfigError:
         return text
 

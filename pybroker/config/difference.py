@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.broker_keys import BROKER_KEYS, base_name
 from pybroker.config.definition import HIDDEN, ConfigError, ConfigKey, format_value
+from pybroker.config.kept import parse_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,6 @@ def differences_of(values: Mapping[str, str | None], places: Mapping[str, str]) 
 
 def _canonical(key: ConfigKey, text: str) -> str | None:
     try:
-        return format_value(key.parse(text))
+        return format_value(parse_kept(key, text)[0])
     except ConfigError:
         return text

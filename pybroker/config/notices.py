@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pybroker.config.broker_keys import BROKER_KEYS, find_key
 from pybroker.config.definition import NO_PROVIDERS, names_provider
+from pybroker.config.kept import raised_text
 from pybroker.config.keys.retired import PLUGIN_KEYS, RETIRED_KEYS, RETIRED_TOPIC_KEYS, RetiredKey
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.topic import TOPIC_KEYS
@@ -34,11 +35,12 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """What a notice is about. The first six want something done, the others are worth knowing."""
+    """What a notice is about. The first seven want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
     ENCODING = "encoding"
     PROVIDED = "provided"
+    RAISED = "raised"
     UNKNOWN = "unknown"
     RETIRED = "retired"
     PLUGIN = "plugin"
@@ -53,6 +55,7 @@ class NoticeKind(enum.Enum):
             NoticeKind.REPEATED,
             NoticeKind.ENCODING,
             NoticeKind.PROVIDED,
+            NoticeKind.RAISED,
             NoticeKind.UNKNOWN,
             NoticeKind.RETIRED,
             NoticeKind.PLUGIN,
@@ -87,6 +90,9 @@ def notices_of(static: Mapping[str, str], origins: Mapping[str, str]) -> list[No
             about = NoticeKind.OVERRIDDEN, f"{name} gives way to {overridden[name]}, which is set as well"
         if about is not None:
             found.append(Notice(about[0], name, origins[name], about[1]))
+        raised = raised_text(BROKER_KEYS[name], static[name]) if name in BROKER_KEYS else ""
+        if raised:
+            found.append(Notice(NoticeKind.RAISED, name, origins[name], raised))
         if names_provider(static[name]):
             text = f"{name} is taken as it stands. {NO_PROVIDERS}"
             found.append(Notice(NoticeKind.PROVIDED, name, origins[name], text))

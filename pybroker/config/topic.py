@@ -18,6 +18,7 @@ from pybroker.config.definition import (
     format_value,
     split_list,
 )
+from pybroker.config.kept import parse_kept
 from pybroker.config.keys.own import DURABILITY, DURABILITY_BY_FLUSH
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.topic import TOPIC_KEYS as _KAFKA_TOPIC_KEYS
@@ -50,9 +51,12 @@ class TopicConfig(ConfigValues):
             values[name] = _from_broker(name, key, broker)
             if name in overrides:
                 try:
-                    values[name] = parse_topic_value(key, overrides[name])
+                    values[name], raised = parse_kept(key, _each_once(key, overrides[name]))
                 except ConfigError as error:
                     warnings.append(f"{error}; the broker's value is used")
+                    continue
+                if raised:
+                    warnings.append(raised)
         return cls(dict(overrides), tuple(warnings), values)
 
     @property
@@ -85,19 +89,24 @@ class TopicConfig(ConfigValues):
 
 def parse_topic_value(key: ConfigKey, text: str, where: str = "") -> ConfigValue:
     """The value of a topic key. Unlike in server.properties, a repeated element of a list counts once (KIP-1161)."""
-    if key.type is ConfigType.LIST:
-        items = split_list(text)
-        # An empty element is none, however often it comes: the list that is left must not pass for an empty one.
-        text = ",".join(dict.fromkeys(items)) if all(items) else text
-    return key.parse(text, where)
+    return key.parse(_each_once(key, text), where)
 
 
 def topic_value_text(key: ConfigKey, text: str) -> str | None:
-    """An override as DescribeConfigs shows it: parsed and written again; the text itself if it cannot be parsed."""
+    """An override as DescribeConfigs shows it: parsed, raised to its bound, and written again; the text itself if it
+    cannot be parsed."""
     try:
-        return format_value(parse_topic_value(key, text))
+        return format_value(parse_kept(key, _each_once(key, text))[0])
     except ConfigError:
         return text
+
+
+def _each_once(key: ConfigKey, text: str) -> str:
+    if key.type is not ConfigType.LIST:
+        return text
+    items = split_list(text)
+    # An empty element is none, however often it comes: the list that is left must not pass for an empty one.
+    return ",".join(dict.fromkeys(items)) if all(items) else text
 
 
 def _from_broker(name: str, key: ConfigKey, broker: BrokerConfig) -> ConfigValue:
