@@ -26,7 +26,8 @@ PART ?=
 PORT := 9092
 DATA := ./data
 # Outside the checkout, so that one download serves every clone.
-KAFKA_JARS = $(or $(PYBROKER_CACHE),$(HOME)/.cache/pybroker)/kafka-4.3.0/libs
+KAFKA_VERSION := $(shell sed -n 's/^KAFKA_VERSION = "\(.*\)"/\1/p' pybroker/protocol/kafka_version.py)
+KAFKA_JARS = $(or $(PYBROKER_CACHE),$(HOME)/.cache/pybroker)/kafka-$(KAFKA_VERSION)/libs
 
 C_FILES = $(shell find csrc bench/load -name '*.[ch]' -not -path '*/generated/*' -not -path '*/build/*' 2>/dev/null)
 PYTHON_PATHS = pybroker tests setup.py $(wildcard bench)

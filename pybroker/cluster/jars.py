@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.cluster.errors import KafkaMissing, ProcessFailed
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
-KAFKA_VERSION = "4.3.0"
 SCALA_VERSION = "2.13"
 
 #: Group, name and version at Maven Central.

@@ -31,6 +31,7 @@ from pybroker.controller.mutation_quotas import STRICT_SINCE, MutationQuotas, Mu
 from pybroker.controller.raft_voters import add_raft_voter, remove_raft_voter
 from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, ControllerResult, ControllerState
 from pybroker.controller.unregister_broker import unregister_broker
+from pybroker.controller.unregister_controller import unregister_controller
 from pybroker.controller.update_features import update_features
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.dynamic_config import DynamicConfig
@@ -131,6 +132,10 @@ class Controller:
     async def unregister_broker(self, request: m.UnregisterBrokerRequest) -> m.UnregisterBrokerResponse:
         """UnregisterBroker."""
         return await self._run(lambda state: unregister_broker(state, request), request=request)
+
+    async def unregister_controller(self, request: m.UnregisterControllerRequest) -> m.UnregisterControllerResponse:
+        """UnregisterController."""
+        return await self._run(lambda state: unregister_controller(state, request))
 
     async def add_raft_voter(self, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
         """AddRaftVoter."""
@@ -357,6 +362,7 @@ _OPERATIONS: Mapping[type[m.Message], Callable[[Controller, Any, int], Awaitable
     m.ElectLeadersRequest: lambda controller, request, _: controller.elect_leaders(request),
     m.UpdateFeaturesRequest: Controller.update_features,
     m.UnregisterBrokerRequest: lambda controller, request, _: controller.unregister_broker(request),
+    m.UnregisterControllerRequest: lambda controller, request, _: controller.unregister_controller(request),
     m.AddRaftVoterRequest: lambda controller, request, _: controller.add_raft_voter(request),
     m.RemoveRaftVoterRequest: lambda controller, request, _: controller.remove_raft_voter(request),
     m.AlterConfigsRequest: lambda controller, request, _: controller.alter_configs(request),

@@ -237,6 +237,9 @@ class MetadataDelta:
     def _replay_register_controller(self, record: m.RegisterControllerRecord, _version: int) -> None:
         self.cluster.register_controller(record)
 
+    def _replay_unregister_controller(self, record: m.UnregisterControllerRecord, _version: int) -> None:
+        self.cluster.unregister_controller(record)
+
 
 def _voter(voter: Any) -> Voter:
     versions = voter.kraft_version_feature
@@ -276,5 +279,6 @@ _HANDLERS: Mapping[str, Callable[[MetadataDelta, Any, int], None]] = {
     "RemoveUserScramCredentialRecord": MetadataDelta._replay_remove_scram,
     "RemoveDelegationTokenRecord": MetadataDelta._replay_remove_token,
     "RegisterControllerRecord": MetadataDelta._replay_register_controller,
+    "UnregisterControllerRecord": MetadataDelta._replay_unregister_controller,
     "ClearElrRecord": MetadataDelta._replay_clear_elr,
 }

@@ -72,15 +72,20 @@ class ClusterDelta:
 
     def register_controller(self, record: m.RegisterControllerRecord) -> None:
         """RegisterControllerRecord: replaces an earlier registration of the same id."""
-        if self._controllers is None:
-            self._controllers = dict(self.base.controllers)
-        self._controllers[record.controller_id] = ControllerRegistration(
+        self._writable_controllers()[record.controller_id] = ControllerRegistration(
             id=record.controller_id,
             incarnation_id=record.incarnation_id,
             zk_migration_ready=record.zk_migration_ready,
             endpoints=_endpoints(record.end_points),
             features=_features(record.features),
         )
+
+    def unregister_controller(self, record: m.UnregisterControllerRecord) -> None:
+        """UnregisterControllerRecord. MetadataError when the controller is not registered."""
+        if self._writable_controllers().pop(record.controller_id, None) is None:
+            raise MetadataError(
+                f"UnregisterControllerRecord of controller {record.controller_id}, which is not registered"
+            )
 
     def apply(self) -> ClusterImage:
         """The new image; the base itself when nothing changed."""
@@ -95,6 +100,11 @@ class ClusterDelta:
         if self._brokers is None:
             self._brokers = dict(self.base.brokers)
         return self._brokers
+
+    def _writable_controllers(self) -> dict[int, ControllerRegistration]:
+        if self._controllers is None:
+            self._controllers = dict(self.base.controllers)
+        return self._controllers
 
     def _put(self, registration: BrokerRegistration) -> None:
         self._writable_brokers()[registration.id] = registration

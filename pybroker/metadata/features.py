@@ -1,6 +1,6 @@
 """Feature levels: what we finalise in a new log dir, what we can serve, and which record versions a level allows.
 
-Facts of Apache Kafka 4.3 (KIP-584, KIP-853, KIP-1022). Pure.
+Facts of Apache Kafka 4.4 (KIP-584, KIP-853, KIP-1022). Pure.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,9 @@ KRAFT_VERSION = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 MIN_METADATA_VERSION = 7
-MAX_METADATA_VERSION = 30
+MAX_METADATA_VERSION = 33
+#: The level from which on controllers can be unregistered.
+UNREGISTER_CONTROLLER_LEVEL = 33
 
 SUPPORTED: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
@@ -28,7 +30,7 @@ OFF = (0, 0)
 """Levels of a feature that is not served."""
 
 UNSERVED = ("group.version", "share.version", "streams.version", "transaction.version")
-"""The other features of Apache Kafka 4.3."""
+"""The other features of Apache Kafka 4.4."""
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
 """Levels written into a new log dir. kraft.version is no feature record: it goes into a control record."""
@@ -42,7 +44,7 @@ _RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {
 }
 
 #: Levels of metadata.version that brought records, or fields of records, which the level before does not know.
-_RECORDS_CHANGED = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
+_RECORDS_CHANGED = frozenset({8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 
 
 def are_records_changed(lower: int, upper: int) -> bool:

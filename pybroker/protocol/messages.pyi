@@ -458,11 +458,15 @@ class SaslHandshakeRequest(Message):
 class ApiVersionsRequest(Message):
     client_software_name: str
     client_software_version: str
+    cluster_id: str | None
+    node_id: int
     def __init__(
         self,
         *,
         client_software_name: str = ...,
         client_software_version: str = ...,
+        cluster_id: str | None = ...,
+        node_id: int = ...,
     ) -> None: ...
     API_KEY: ClassVar[int]
     FLEXIBLE_MIN_VERSION: ClassVar[int]
@@ -746,7 +750,7 @@ class TxnOffsetCommitRequest(Message):
     group_id: str
     producer_id: int
     producer_epoch: int
-    generation_id: int
+    generation_id_or_member_epoch: int
     member_id: str
     group_instance_id: str | None
     topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
@@ -757,7 +761,7 @@ class TxnOffsetCommitRequest(Message):
         group_id: str = ...,
         producer_id: int = ...,
         producer_epoch: int = ...,
-        generation_id: int = ...,
+        generation_id_or_member_epoch: int = ...,
         member_id: str = ...,
         group_instance_id: str | None = ...,
         topics: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = ...,
@@ -767,11 +771,13 @@ class TxnOffsetCommitRequest(Message):
 
     class TxnOffsetCommitRequestTopic(Struct):
         name: str
+        topic_id: bytes
         partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
         def __init__(
             self,
             *,
             name: str = ...,
+            topic_id: bytes = ...,
             partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = ...,
         ) -> None: ...
 
@@ -2639,11 +2645,13 @@ class StreamsGroupHeartbeatRequest(Message):
 class StreamsGroupDescribeRequest(Message):
     group_ids: list[str]
     include_authorized_operations: bool
+    include_topology_description: bool
     def __init__(
         self,
         *,
         group_ids: list[str] = ...,
         include_authorized_operations: bool = ...,
+        include_topology_description: bool = ...,
     ) -> None: ...
     API_KEY: ClassVar[int]
     FLEXIBLE_MIN_VERSION: ClassVar[int]
@@ -2729,6 +2737,80 @@ class DeleteShareGroupOffsetsRequest(Message):
             *,
             topic_name: str = ...,
         ) -> None: ...
+
+class StreamsGroupTopologyDescriptionUpdateRequest(Message):
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescription
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        member_id: str = ...,
+        topology_epoch: int = ...,
+        topology_description: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescription = ...,
+    ) -> None: ...
+    API_KEY: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int]
+
+    class TopologyDescription(Struct):
+        subtopologies: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionSubtopology]
+        global_stores: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionGlobalStore]
+        def __init__(
+            self,
+            *,
+            subtopologies: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionSubtopology] = ...,
+            global_stores: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionGlobalStore] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionSubtopology(Struct):
+        subtopology_id: str
+        nodes: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode]
+        def __init__(
+            self,
+            *,
+            subtopology_id: str = ...,
+            nodes: list[StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionNode(Struct):
+        name: str
+        node_type: int
+        source_topics: list[str]
+        sink_topic: str | None
+        stores: list[str]
+        successors: list[str]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            node_type: int = ...,
+            source_topics: list[str] = ...,
+            sink_topic: str | None = ...,
+            stores: list[str] = ...,
+            successors: list[str] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionGlobalStore(Struct):
+        source: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode
+        processor: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode
+        def __init__(
+            self,
+            *,
+            source: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode = ...,
+            processor: StreamsGroupTopologyDescriptionUpdateRequest.TopologyDescriptionNode = ...,
+        ) -> None: ...
+
+class UnregisterControllerRequest(Message):
+    controller_id: int
+    def __init__(
+        self,
+        *,
+        controller_id: int = ...,
+    ) -> None: ...
+    API_KEY: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int]
 
 class ProduceResponse(Message):
     responses: list[ProduceResponse.TopicProduceResponse]
@@ -3729,11 +3811,13 @@ class TxnOffsetCommitResponse(Message):
 
     class TxnOffsetCommitResponseTopic(Struct):
         name: str
+        topic_id: bytes
         partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
         def __init__(
             self,
             *,
             name: str = ...,
+            topic_id: bytes = ...,
             partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = ...,
         ) -> None: ...
 
@@ -4200,11 +4284,13 @@ class DeleteGroupsResponse(Message):
     class DeletableGroupResult(Struct):
         group_id: str
         error_code: int
+        error_message: str | None
         def __init__(
             self,
             *,
             group_id: str = ...,
             error_code: int = ...,
+            error_message: str | None = ...,
         ) -> None: ...
 
 class ElectLeadersResponse(Message):
@@ -5987,12 +6073,14 @@ class StreamsGroupHeartbeatResponse(Message):
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int
-    acceptable_recovery_lag: int
+    acceptable_recovery_lag_legacy: int
     task_offset_interval_ms: int
+    acceptable_recovery_lag: int
     status: list[StreamsGroupHeartbeatResponse.Status] | None
     active_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None
     standby_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None
     warmup_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None
+    topology_description_required: bool
     endpoint_information_epoch: int
     partitions_by_user_endpoint: list[StreamsGroupHeartbeatResponse.EndpointToPartitions] | None
     def __init__(
@@ -6004,12 +6092,14 @@ class StreamsGroupHeartbeatResponse(Message):
         member_id: str = ...,
         member_epoch: int = ...,
         heartbeat_interval_ms: int = ...,
-        acceptable_recovery_lag: int = ...,
+        acceptable_recovery_lag_legacy: int = ...,
         task_offset_interval_ms: int = ...,
+        acceptable_recovery_lag: int = ...,
         status: list[StreamsGroupHeartbeatResponse.Status] | None = ...,
         active_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
         standby_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
         warmup_tasks: list[StreamsGroupHeartbeatResponse.TaskIds] | None = ...,
+        topology_description_required: bool = ...,
         endpoint_information_epoch: int = ...,
         partitions_by_user_endpoint: list[StreamsGroupHeartbeatResponse.EndpointToPartitions] | None = ...,
     ) -> None: ...
@@ -6090,6 +6180,9 @@ class StreamsGroupDescribeResponse(Message):
         topology: StreamsGroupDescribeResponse.Topology | None
         members: list[StreamsGroupDescribeResponse.Member]
         authorized_operations: int
+        topology_description: StreamsGroupDescribeResponse.TopologyDescription | None
+        topology_description_status: int
+        assignor_name: str | None
         def __init__(
             self,
             *,
@@ -6102,6 +6195,9 @@ class StreamsGroupDescribeResponse(Message):
             topology: StreamsGroupDescribeResponse.Topology | None = ...,
             members: list[StreamsGroupDescribeResponse.Member] = ...,
             authorized_operations: int = ...,
+            topology_description: StreamsGroupDescribeResponse.TopologyDescription | None = ...,
+            topology_description_status: int = ...,
+            assignor_name: str | None = ...,
         ) -> None: ...
 
     class Topology(Struct):
@@ -6234,6 +6330,54 @@ class StreamsGroupDescribeResponse(Message):
             topic_configs: list[StreamsGroupDescribeResponse.KeyValue] = ...,
         ) -> None: ...
 
+    class TopologyDescription(Struct):
+        subtopologies: list[StreamsGroupDescribeResponse.TopologyDescriptionSubtopology]
+        global_stores: list[StreamsGroupDescribeResponse.TopologyDescriptionGlobalStore]
+        def __init__(
+            self,
+            *,
+            subtopologies: list[StreamsGroupDescribeResponse.TopologyDescriptionSubtopology] = ...,
+            global_stores: list[StreamsGroupDescribeResponse.TopologyDescriptionGlobalStore] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionSubtopology(Struct):
+        subtopology_id: str
+        nodes: list[StreamsGroupDescribeResponse.TopologyDescriptionNode]
+        def __init__(
+            self,
+            *,
+            subtopology_id: str = ...,
+            nodes: list[StreamsGroupDescribeResponse.TopologyDescriptionNode] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionNode(Struct):
+        name: str
+        node_type: int
+        source_topics: list[str]
+        sink_topic: str | None
+        stores: list[str]
+        successors: list[str]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            node_type: int = ...,
+            source_topics: list[str] = ...,
+            sink_topic: str | None = ...,
+            stores: list[str] = ...,
+            successors: list[str] = ...,
+        ) -> None: ...
+
+    class TopologyDescriptionGlobalStore(Struct):
+        source: StreamsGroupDescribeResponse.TopologyDescriptionNode
+        processor: StreamsGroupDescribeResponse.TopologyDescriptionNode
+        def __init__(
+            self,
+            *,
+            source: StreamsGroupDescribeResponse.TopologyDescriptionNode = ...,
+            processor: StreamsGroupDescribeResponse.TopologyDescriptionNode = ...,
+        ) -> None: ...
+
 class DescribeShareGroupOffsetsResponse(Message):
     throttle_time_ms: int
     groups: list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup]
@@ -6359,6 +6503,48 @@ class DeleteShareGroupOffsetsResponse(Message):
             error_code: int = ...,
             error_message: str | None = ...,
         ) -> None: ...
+
+class StreamsGroupTopologyDescriptionUpdateResponse(Message):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+    ) -> None: ...
+    API_KEY: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int]
+
+class UnregisterControllerResponse(Message):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+    ) -> None: ...
+    API_KEY: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int]
+
+class AbortedTxn(Message):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    def __init__(
+        self,
+        *,
+        producer_id: int = ...,
+        first_offset: int = ...,
+        last_offset: int = ...,
+        last_stable_offset: int = ...,
+    ) -> None: ...
 
 class ConsumerProtocolAssignment(Message):
     assigned_partitions: list[ConsumerProtocolAssignment.TopicPartition]
@@ -7018,6 +7204,16 @@ class ClearElrRecord(Message):
     API_KEY: ClassVar[int]
     FLEXIBLE_MIN_VERSION: ClassVar[int]
 
+class UnregisterControllerRecord(Message):
+    controller_id: int
+    def __init__(
+        self,
+        *,
+        controller_id: int = ...,
+    ) -> None: ...
+    API_KEY: ClassVar[int]
+    FLEXIBLE_MIN_VERSION: ClassVar[int]
+
 class LegacyOffsetCommitKey(Message):
     group: str
     topic: str
@@ -7563,6 +7759,8 @@ class StreamsGroupMetadataValue(Message):
     metadata_hash: int
     validated_topology_epoch: int
     last_assignment_configs: list[StreamsGroupMetadataValue.LastAssignmentConfig] | None
+    stored_description_topology_epoch: int
+    failed_description_topology_epoch: int
     def __init__(
         self,
         *,
@@ -7570,6 +7768,8 @@ class StreamsGroupMetadataValue(Message):
         metadata_hash: int = ...,
         validated_topology_epoch: int = ...,
         last_assignment_configs: list[StreamsGroupMetadataValue.LastAssignmentConfig] | None = ...,
+        stored_description_topology_epoch: int = ...,
+        failed_description_topology_epoch: int = ...,
     ) -> None: ...
     API_KEY: ClassVar[int]
     FLEXIBLE_MIN_VERSION: ClassVar[int]

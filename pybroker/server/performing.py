@@ -29,6 +29,7 @@ def forwarded() -> dict[int, Api[Any, Any]]:
             m.DescribeQuorumRequest,
             m.UpdateFeaturesRequest,
             m.UnregisterBrokerRequest,
+            m.UnregisterControllerRequest,
             m.AddRaftVoterRequest,
             m.RemoveRaftVoterRequest,
         )

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.0 beside us: fetch its jars, run a combined KRaft node on loopback, run its tools.
+"""The reference Apache Kafka beside us: fetch its jars, run a combined KRaft node on loopback, run its tools.
 
 `python -m pybroker.testing.kafka fetch` makes the library dir ready; `KafkaBroker` is the node, `run_tool` any of
 Kafka's main classes. The jars are fetched by name with Maven from Maven Central and stay outside the checkout.
@@ -19,7 +19,6 @@ from types import TracebackType
 from pybroker.cluster.errors import KafkaMissing, ProcessFailed
 from pybroker.cluster.jars import (
     JAVA_OPTIONS,
-    KAFKA_VERSION,
     cache_dir,
     cache_root,
     fetch,
@@ -29,6 +28,7 @@ from pybroker.cluster.jars import (
     tool_command,
 )
 from pybroker.cluster.ports import free_port
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.process import ChildProcess
 

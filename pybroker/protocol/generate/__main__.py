@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from pybroker.protocol.definitions import SCHEMA_DIR, SchemaError
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
-KAFKA_VERSION = "4.3.0"
 SLF4J = "org.slf4j:slf4j-api:1.7.36"
 
 

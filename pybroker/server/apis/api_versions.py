@@ -14,6 +14,9 @@ from pybroker.server.api import Api, BrokerServices, RequestContext
 #: From this version on a client names its software, in characters that are safe in a log (KIP-511).
 _SOFTWARE_VERSION = 3
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+#: From this version on a client may say which broker of which cluster it wants (KIP-1242).
+_IDENTITY_VERSION = 5
+_ANY_NODE = -1
 _OLDEST = 0
 #: Before this version a feature with a lowest level of 0 cannot be told to clients.
 _ZERO_LEVEL_VERSION = 4
@@ -28,6 +31,12 @@ async def handle(
     ):
         return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     image = broker.metadata.image
+    if context.api_version >= _IDENTITY_VERSION:
+        wanted = (request.cluster_id, request.node_id)
+        if (request.cluster_id is None) != (request.node_id == _ANY_NODE):
+            return m.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if request.cluster_id is not None and wanted != (image.cluster_id, broker.config.node_id):
+            return m.ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return m.ApiVersionsResponse(
         api_keys=_ranges(broker.served),
         supported_features=[
@@ -67,4 +76,4 @@ def unsupported_version_body(api: Api[Any, Any]) -> bytes:
     return response.encode(_OLDEST)
 
 
-API = Api(m.ApiVersionsRequest, 0, 4, handle)
+API = Api(m.ApiVersionsRequest, 0, 5, handle)

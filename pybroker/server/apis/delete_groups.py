@@ -19,4 +19,4 @@ async def handle(
     )
 
 
-API = Api(m.DeleteGroupsRequest, 0, 2, handle)
+API = Api(m.DeleteGroupsRequest, 0, 3, handle)

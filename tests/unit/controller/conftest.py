@@ -8,6 +8,7 @@ import pytest
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.state import ControllerState
 from pybroker.metadata.delta import MetadataDelta, empty_image
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.protocol import messages as m
 
@@ -23,10 +24,10 @@ def _replayed(image: MetadataImage, records: list[Any]) -> MetadataImage:
 
 @pytest.fixture
 def make_state() -> MakeState:
-    """make_state(brokers=1, directories=1, overrides=()) -> state with live brokers, at metadata.version 30."""
+    """make_state(brokers=1, directories=1, overrides=()) -> state with live brokers, at the newest metadata.version."""
 
     def make(brokers: int = 1, directories: int = 1, overrides: tuple[str, ...] = ()) -> ControllerState:
-        records: list[Any] = [(m.FeatureLevelRecord(name="metadata.version", feature_level=30), 0)]
+        records: list[Any] = [(m.FeatureLevelRecord(name="metadata.version", feature_level=MAX_METADATA_VERSION), 0)]
         for number in range(1, brokers + 1):
             ids = [bytes([number, index]) * 8 for index in range(directories)]
             broker = m.RegisterBrokerRecord(

@@ -18,6 +18,7 @@ from pybroker.metadata import log_files
 from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError, MetadataLogError
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
@@ -64,7 +65,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     async def first() -> MetadataImage:
         controller, dirs = await _start(tmp_path)
         assert controller.broker_epoch == 6
-        assert controller.image.feature_levels == {"metadata.version": 30}
+        assert controller.image.feature_levels == {"metadata.version": MAX_METADATA_VERSION}
         assert await _create(controller, "alpha") == ErrorCode.NONE
         ids = ProducerIdManager(controller.allocate_producer_ids, lambda: -1)
         assert await asyncio.gather(*[ids.next_producer_id() for _ in range(3)]) == [0, 1, 2]
@@ -271,9 +272,11 @@ def _versioned(record: Any) -> Any:
 def test_a_log_of_another_voter_or_a_newer_cluster_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         controller, dirs = await _start(tmp_path)
-        await controller._log.append([_versioned(m.FeatureLevelRecord(name="metadata.version", feature_level=31))], 1)
+        await controller._log.append(
+            [_versioned(m.FeatureLevelRecord(name="metadata.version", feature_level=MAX_METADATA_VERSION + 1))], 1
+        )
         await _stop(controller, dirs, clean=False)
-        with pytest.raises(MetadataError, match=r"metadata\.version 31"):
+        with pytest.raises(MetadataError, match=rf"metadata\.version {MAX_METADATA_VERSION + 1}"):
             await _start(tmp_path)
 
     asyncio.run(run())

@@ -8,6 +8,7 @@ import pytest
 from pybroker.metadata import log_files, records
 from pybroker.metadata.bootstrap import open_log_dirs, read_bootstrap_records
 from pybroker.metadata.delta import empty_image
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.file_log import FileMetadataLog
 from pybroker.metadata.loader import load
 from pybroker.protocol.uuids import random_uuid
@@ -27,7 +28,7 @@ def test_an_empty_dir_becomes_a_standalone_quorum(tmp_path: Path) -> None:
     assert (voter.id, voter.directory_id) == (7, directory_id)
     assert voter.endpoints == (("CONTROLLER", "127.0.0.1", 9093),)
     features = [record.record for record in read_bootstrap_records(path)]
-    assert [(each.name, each.feature_level) for each in features] == [("metadata.version", 30)]
+    assert [(each.name, each.feature_level) for each in features] == [("metadata.version", MAX_METADATA_VERSION)]
     dirs.release()
     again = open_log_dirs([path], 7, 2000)
     assert (again.cluster_id, again.metadata.directory_id) == (dirs.cluster_id, directory_id)

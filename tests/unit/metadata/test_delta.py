@@ -23,7 +23,7 @@ def _change(**fields: Any) -> m.PartitionChangeRecord:
 def test_every_record_type_of_kafka_has_a_handler() -> None:
     names = {each.__name__ for each in record_classes("metadata", "metadata").values()}
     transactions = {"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"}
-    assert len(names) == 26
+    assert len(names) == 27
     assert set(delta_module._HANDLERS) == names - transactions
 
 
@@ -133,6 +133,15 @@ def test_configs_features_and_producer_ids(image: MetadataImage, replay: Replay)
     assert set(after.cluster.controllers) == {1}
     gone = replay(after, m.FeatureLevelRecord(name="group.version", feature_level=0))
     assert gone.feature_levels == {"metadata.version": 30}
+
+
+def test_a_controller_is_unregistered_once(image: MetadataImage, replay: Replay) -> None:
+    two = replay(image, m.RegisterControllerRecord(controller_id=1), m.RegisterControllerRecord(controller_id=2))
+    one = replay(two, m.UnregisterControllerRecord(controller_id=2))
+    assert set(one.cluster.controllers) == {1}
+    assert one.cluster.brokers == image.cluster.brokers
+    with pytest.raises(MetadataError, match="controller 2, which is not registered"):
+        replay(one, m.UnregisterControllerRecord(controller_id=2))
 
 
 def test_records_of_unserved_features_are_kept_until_removed(replay: Replay) -> None:

@@ -10,6 +10,7 @@ from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
 from pybroker.protocol.errors import KafkaError, code_name, is_retriable
 from pybroker.protocol.generate import error_codes, from_jars
 from pybroker.protocol.generate.__main__ import main
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
 DEFINITION = {
     "apiKey": 7,
@@ -118,7 +119,7 @@ def test_snake_case(name: str, expected: str) -> None:
 
 def test_names_are_unique_over_all_namespaces() -> None:
     names = [head.name for head in definitions.heads()]
-    assert len(names) == len(set(names)) == 280
+    assert len(names) == len(set(names)) == 286
 
 
 def test_error_codes() -> None:
@@ -134,4 +135,4 @@ def test_error_codes() -> None:
 
 def test_missing_jars_are_named(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--jars", str(tmp_path)]) == 1
-    assert "kafka-clients-4.3.0.jar is missing" in capsys.readouterr().err
+    assert f"kafka-clients-{KAFKA_VERSION}.jar is missing" in capsys.readouterr().err

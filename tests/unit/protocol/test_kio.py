@@ -25,6 +25,10 @@ from pybroker.testing.random_messages import RandomMessages, random_scalar
 kio_index = pytest.importorskip("kio.index")
 kio_serial = pytest.importorskip("kio.serial")
 
+#: Messages of Apache Kafka 4.4 that kio 0.6.5 does not know: API key to the first version. The jars are their oracle
+#: (tests/kafka/test_message_codecs.py).
+UNKNOWN_TO_KIO = {18: 5, 28: 6, 42: 3, 88: 1, 89: 1, 93: 0, 94: 0}
+KNOWN_ERROR_CODES = [code for code in ErrorCode if code < ErrorCode.GROUP_DELETION_FAILED]
 ROUNDS = int(os.environ.get("PYBROKER_CODEC_ROUNDS", "1"))
 MILLISECOND = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -33,7 +37,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 def value_for_kio(source: random.Random, field: FieldDef) -> Any:
     """Like random_scalar, within what kio's types for times and error codes can hold."""
     if field.type == "int16" and field.attribute.endswith("error_code"):
-        return int(source.choice(list(ErrorCode)))
+        return int(source.choice(KNOWN_ERROR_CODES))
     if field.type in ("int32", "int64") and ("time" in field.attribute or field.attribute.endswith("_ms")):
         return source.randrange(1 << 31)
     return random_scalar(source, field)
@@ -86,6 +90,10 @@ def test_same_bytes_and_values_as_kio(api: ApiInfo, kind: str) -> None:
     name = api.name + kind
     load = kio_index.load_request_schema if kind == "Request" else kio_index.load_response_schema
     for version in range(api.min_version, api.max_version + 1):
+        if version >= UNKNOWN_TO_KIO.get(api.api_key, version + 1):
+            with pytest.raises((KeyError, kio_index.UnknownAPIKey, kio_index.UnknownEntity)):
+                load(api.api_key, version)
+            continue
         schema = load(api.api_key, version)
         header_version = request_header_version if kind == "Request" else response_header_version
         assert schema.__header_schema__.__version__ == header_version(api.api_key, version)

@@ -15,6 +15,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.records import VersionedRecord
 from pybroker.metadata.registration import Registration
@@ -34,7 +35,7 @@ FIRST, SECOND = b"1" * 16, b"2" * 16
 REGISTRATION = Registration(
     b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), "rack-1", (FIRST, SECOND), (), previous_broker_epoch=17
 )
-LEVELS = {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+LEVELS = {"metadata.version": MAX_METADATA_VERSION, "eligible.leader.replicas.version": 1}
 
 
 class Cluster:

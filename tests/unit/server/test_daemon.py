@@ -14,6 +14,7 @@ from daemon_client import CLIENT_ID, config_for, connected, running
 
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.metadata.delta import MetadataDelta
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.profiles import load_profile
@@ -49,9 +50,9 @@ def test_api_versions(tmp_path: Path) -> None:
             assert ranges[1] == (4, 18)
             assert ranges[0] == (0, 13), "as Kafka says, for old librdkafka"
             assert ranges[3] == (0, 13)
-            assert ranges[18] == (0, 4)
+            assert ranges[18] == (0, 5)
             assert [(each.name, each.max_version_level) for each in response.finalized_features] == [
-                ("metadata.version", 30),
+                ("metadata.version", MAX_METADATA_VERSION),
                 ("kraft.version", 1),
             ]
             assert {each.name: each.min_version for each in response.supported_features}["kraft.version"] == 0
@@ -73,7 +74,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
             response, end = m.ApiVersionsResponse.decode(0, data, 4)
             assert end == len(data)
             assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-            assert [(each.api_key, each.max_version) for each in response.api_keys] == [(18, 4)]
+            assert [(each.api_key, each.max_version) for each in response.api_keys] == [(18, 5)]
             assert (await client.call(api_versions(), 4)).error_code == 0, "the connection goes on"
 
     asyncio.run(run())
