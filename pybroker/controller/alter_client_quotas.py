@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from pybroker.controller.state import (
@@ -145,6 +146,8 @@ def _check_value(rules: _Rules, key: str, value: float) -> None:
     judge = rules.get(key)
     if judge is None:
         raise invalid_request(f"there is no quota {key!r} for such an entity; accepted: {', '.join(rules)}")
+    if not math.isfinite(value):
+        raise invalid_request(f"quota {key} must be a finite number, not {value!r}")
     problem = "is greater than 0" if value <= 0.0 else judge(value)
     if problem is not None:
         raise invalid_request(f"quota {key} {problem}, not {value!r}")
