@@ -19,6 +19,7 @@ from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.keys.throttle import THROTTLE_KEYS
 from pybroker.config.support import Support, support_of
 from pybroker.config.topic import TOPIC_KEYS
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
 _READ_AT_SIGHUP = ("pybroker.log.format", "pybroker.log.level")
 _LARGEST = {
@@ -46,13 +47,13 @@ _SECTIONS: Sequence[tuple[str, str, Iterable[ConfigKey]]] = (
     ("Throttles", "Set dynamically alone (`kafka-configs --alter`), never in a file.", THROTTLE_KEYS),
 )
 
-_INTRODUCTION = """\
+_INTRODUCTION = f"""\
 <!-- Made by `pybroker config docs`; change the tables under pybroker/config/keys/ instead. -->
 
 # Settings
 
-Every setting of Apache Kafka 4.3.0 for brokers and topics, and pybroker's own. Names, types, defaults and accepted
-values are Kafka's. [configuring.md](configuring.md) says where settings are written and how they change.
+Every setting of Apache Kafka {KAFKA_VERSION} for brokers and topics, and pybroker's own. Names, types, defaults and
+accepted values are Kafka's. [configuring.md](configuring.md) says where settings are written and how they change.
 
 *here* says what becomes of a setting: **yes**, it has its effect; **no**, it is accepted without one; **refused**, the
 broker does not start with it, because whoever sets it relies on it. The number leads to the reason below the table.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.testing.kafka import run_tool
+from pybroker.testing.kafka import KAFKA_VERSION, run_tool
 
 DATA = Path(__file__).parents[1] / "unit/config/data"
 
@@ -17,6 +17,6 @@ DATA = Path(__file__).parents[1] / "unit/config/data"
 )
 def test_the_recorded_facts_are_those_of_the_jars() -> None:
     printed = run_tool(str(DATA / "DumpConfigKeys.java")).stdout.decode().splitlines()
-    recorded = (DATA / "kafka-4.3.0-keys.jsonl").read_text().splitlines()
-    assert len(printed) == len(recorded) == 360 + 3 + 34
+    recorded = (DATA / f"kafka-{KAFKA_VERSION}-keys.jsonl").read_text().splitlines()
+    assert len(printed) == len(recorded) == 379 + 3 + 38
     assert [each for each in printed if each not in recorded] == []

@@ -1,6 +1,6 @@
 """Kafka's configuration keys for node, controller quorum, metadata log and replication.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kafka's configuration keys for transactions and the share coordinator.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Kafka's configuration keys for groups and the offsets topic.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations
 
 from pybroker.config.definition import ConfigKey, ConfigType, Importance, ListOf, OneOf, Range, UpdateMode
 
+BOOLEAN = ConfigType.BOOLEAN
+CLASS = ConfigType.CLASS
 STRING = ConfigType.STRING
 INT = ConfigType.INT
 SHORT = ConfigType.SHORT
@@ -43,6 +45,9 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.consumer.assignors", LIST, "uniform,range", MEDIUM,
               "Assignors that the coordinator offers to consumer groups; the first is the default.",
               ListOf(empty=False)),
+    ConfigKey("group.consumer.assignor.offload.enable", BOOLEAN, "true", MEDIUM,
+              "Whether a background thread computes the assignments of consumer groups.",
+              update_mode=CLUSTER_WIDE, internal=True),
     ConfigKey("group.consumer.assignment.interval.ms", INT, "1000", MEDIUM,
               "Least time between two assignments of a consumer group.", Range(0), update_mode=CLUSTER_WIDE),
     ConfigKey("group.consumer.min.assignment.interval.ms", INT, "0", MEDIUM,
@@ -70,6 +75,9 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
               "How often subscriptions by regular expression are resolved again.", Range(10000), internal=True),
     ConfigKey("group.share.assignors", LIST, "simple", MEDIUM,
               "Assignors that the coordinator offers to share groups.", ListOf(empty=False)),
+    ConfigKey("group.share.assignor.offload.enable", BOOLEAN, "true", MEDIUM,
+              "Whether a background thread computes the assignments of share groups.",
+              update_mode=CLUSTER_WIDE, internal=True),
     ConfigKey("group.share.assignment.interval.ms", INT, "1000", MEDIUM,
               "Least time between two assignments of a share group.", Range(0), update_mode=CLUSTER_WIDE),
     ConfigKey("group.share.min.assignment.interval.ms", INT, "0", MEDIUM,
@@ -116,6 +124,20 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.share.persister.class.name", STRING,
               "org.apache.kafka.server.share.persister.DefaultStatePersister", MEDIUM,
               "Class that stores the state of share groups.", internal=True),
+    ConfigKey("group.share.dlq.manager.class.name", STRING,
+              "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager", MEDIUM,
+              "Class that writes the records which a share group gave up.", internal=True),
+    ConfigKey("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, "false", MEDIUM,
+              "Whether the broker creates the topic for the records that a share group gave up.",
+              update_mode=CLUSTER_WIDE),
+    ConfigKey("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", MEDIUM,
+              "Prefix that the names of such topics must have; empty for any name.", update_mode=CLUSTER_WIDE),
+    ConfigKey("group.streams.assignors", LIST, "sticky", MEDIUM,
+              "Assignors that the coordinator offers to streams groups; the first is the default.",
+              ListOf(empty=False)),
+    ConfigKey("group.streams.assignor.offload.enable", BOOLEAN, "true", MEDIUM,
+              "Whether a background thread computes the assignments of streams groups.",
+              update_mode=CLUSTER_WIDE, internal=True),
     ConfigKey("group.streams.assignment.interval.ms", INT, "1000", MEDIUM,
               "Least time between two assignments of a streams group.", Range(0), update_mode=CLUSTER_WIDE),
     ConfigKey("group.streams.min.assignment.interval.ms", INT, "0", MEDIUM,
@@ -140,6 +162,20 @@ GROUP_KEYS: tuple[ConfigKey, ...] = (
               "How many standby copies each task of a streams group gets.", Range(0)),
     ConfigKey("group.streams.max.standby.replicas", INT, "2", MEDIUM,
               "Largest number of standby copies that may be set for a streams group.", Range(0)),
+    ConfigKey("group.streams.num.warmup.replicas", INT, "2", MEDIUM,
+              "How many tasks of a streams group may warm up at once.", Range(0), internal=True),
+    ConfigKey("group.streams.max.warmup.replicas", INT, "20", MEDIUM,
+              "Largest number of such tasks that may be set for a streams group.", Range(0), internal=True),
+    ConfigKey("group.streams.acceptable.recovery.lag", LONG, "10000", MEDIUM,
+              "How many offsets a client may lag behind and still be given an active task.", Range(0), internal=True),
+    ConfigKey("group.streams.task.offset.interval.ms", INT, "60000", MEDIUM,
+              "How often a client tells the offsets of its tasks that warm up.", Range(1), internal=True),
+    ConfigKey("group.streams.min.task.offset.interval.ms", INT, "15000", MEDIUM,
+              "Smallest such interval that may be set for a streams group.", Range(1), internal=True),
+    ConfigKey("group.streams.rack.aware.assignment.tags", LIST, "", LOW,
+              "Client tags over which the standby copies of a task are spread.", ListOf()),
+    ConfigKey("group.streams.topology.description.plugin.class", CLASS, None, MEDIUM,
+              "Class that keeps the descriptions of topologies."),
     ConfigKey("group.streams.initial.rebalance.delay.ms", INT, "3000", MEDIUM,
               "How long an empty streams group waits for more members before its first rebalance.", Range(0)),
     ConfigKey("offset.metadata.max.bytes", INT, "4096", HIGH,

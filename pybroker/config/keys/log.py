@@ -1,6 +1,6 @@
 """Kafka's configuration keys for the log: directories, segments, retention, cleaning, and how topics come to be.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.local.retention.ms", LONG, "-2", MEDIUM,
               "Age at which a tiered segment leaves the local disk; -2 follows the whole retention time.",
               Range(-2), update_mode=CLUSTER_WIDE),
+    ConfigKey("log.remote.copy.lag.ms", LONG, "0", MEDIUM,
+              "Age at which a closed segment is copied to remote storage; -1 follows log.local.retention.ms.",
+              Range(-1), update_mode=CLUSTER_WIDE),
+    ConfigKey("log.remote.copy.lag.bytes", LONG, "-1", MEDIUM,
+              "Bytes behind the log's end at which a closed segment is copied; -1 follows log.local.retention.bytes.",
+              Range(-1), update_mode=CLUSTER_WIDE),
     ConfigKey("log.local.retention.bytes", LONG, "-2", MEDIUM,
               "Local size above which tiered segments leave the disk; -2 follows the whole retention size.",
               Range(-2), update_mode=CLUSTER_WIDE),

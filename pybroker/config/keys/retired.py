@@ -1,7 +1,7 @@
-"""Settings of older Apache Kafkas, most of them of the time of ZooKeeper, that 4.3 does not know any more.
+"""Settings of older Apache Kafkas, most of them of the time of ZooKeeper, that the reference Kafka no longer has.
 
-The names are those of Kafka 0.8 to 4.1 without those of 4.3.0. A server.properties that has them is accepted, and says
-what has become of each.
+The names are those of Kafka 0.8 to 4.1 without those of the reference. A server.properties that has them is accepted,
+and says what has become of each.
 """
 
 from __future__ import annotations

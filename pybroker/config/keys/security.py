@@ -1,6 +1,6 @@
 """Kafka's configuration keys for TLS, SASL, authorisation and delegation tokens.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations
@@ -104,10 +104,14 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
               "Longest pause between attempts to fetch keys."),
     ConfigKey("sasl.oauthbearer.clock.skew.seconds", INT, "30", LOW,
               "How far the clocks of broker and token provider may differ."),
-    ConfigKey("sasl.oauthbearer.expected.audience", LIST, "", LOW,
+    ConfigKey("sasl.oauthbearer.expected.audience", LIST, "", HIGH,
               "Audiences of which a token must name one.", ListOf()),
-    ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, LOW,
+    ConfigKey("sasl.oauthbearer.expected.issuer", STRING, None, HIGH,
               "Issuer that a token must name."),
+    ConfigKey("sasl.oauthbearer.allow.unverified.audience", BOOLEAN, "false", MEDIUM,
+              "Whether tokens of any audience are accepted."),
+    ConfigKey("sasl.oauthbearer.allow.unverified.issuer", BOOLEAN, "false", MEDIUM,
+              "Whether tokens of any issuer are accepted."),
     ConfigKey("sasl.oauthbearer.jwt.retriever.class", CLASS,
               "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", MEDIUM,
               "Class that fetches tokens."),

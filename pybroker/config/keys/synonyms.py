@@ -32,6 +32,7 @@ SYNONYMS: Mapping[str, tuple[BrokerSynonym, ...]] = {
     **_same("min.insync.replicas", "unclean.leader.election.enable", DURABILITY.name),
     **_prefixed("log.", "cleanup.policy", "index.interval.bytes", "local.retention.bytes", "local.retention.ms"),
     **_prefixed("log.", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms", "message.timestamp.type"),
+    **_prefixed("log.", "remote.copy.lag.bytes", "remote.copy.lag.ms"),
     **_prefixed("log.", "preallocate", "retention.bytes", "segment.bytes"),
     **_prefixed("log.cleaner.", "delete.retention.ms", "max.compaction.lag.ms", "min.compaction.lag.ms"),
     "file.delete.delay.ms": (BrokerSynonym("log.segment.delete.delay.ms"),),

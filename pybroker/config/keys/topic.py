@@ -1,6 +1,6 @@
 """Kafka's configuration keys for topics.
 
-Names, types, defaults and bounds are those of Apache Kafka 4.3.0; the tests hold them against its jars.
+Names, types, defaults and bounds are those of the reference Apache Kafka; the tests hold them against its jars.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
               Range(-131072, 22), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("delete.retention.ms", LONG, "86400000", MEDIUM,
               "How long a tombstone stays readable after cleaning.", Range(0), update_mode=CLUSTER_WIDE, honoured=True),
+    ConfigKey("errors.deadletterqueue.group.enable", BOOLEAN, "false", MEDIUM,
+              "Whether share groups may write the records which they gave up to this topic."),
     ConfigKey("file.delete.delay.ms", LONG, "60000", MEDIUM,
               "How long a removed segment stays on disk, renamed, before its files are deleted.",
               Range(0), update_mode=CLUSTER_WIDE, honoured=True),
@@ -101,6 +103,11 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
               Range(1), update_mode=CLUSTER_WIDE, honoured=True),
     ConfigKey("preallocate", BOOLEAN, "false", MEDIUM,
               "Whether a new segment's disk space is reserved at once.", update_mode=CLUSTER_WIDE, honoured=True),
+    ConfigKey("remote.copy.lag.bytes", LONG, "-1", MEDIUM,
+              "Bytes behind the log's end at which a closed segment is copied; -1 follows local.retention.bytes.",
+              Range(-1)),
+    ConfigKey("remote.copy.lag.ms", LONG, "0", MEDIUM,
+              "Age at which a closed segment is copied to remote storage; -1 follows local.retention.ms.", Range(-1)),
     ConfigKey("remote.log.copy.disable", BOOLEAN, "false", MEDIUM,
               "Whether a tiered topic stops copying segments to remote storage.", update_mode=CLUSTER_WIDE),
     ConfigKey("remote.log.delete.on.disable", BOOLEAN, "false", MEDIUM,

@@ -143,8 +143,8 @@ def test_all_public_keys_are_shown_and_no_others() -> None:
     assert shown == public | {"some.unknown.key"}
     topic = {entry.name for entry in describe_topic({}, overrides.config)} - OWN_NAMES
     assert topic == {name for name, key in TOPIC_KEYS.items() if not key.internal} - OWN_NAMES
-    # As many as Kafka shows: 341 keys of a broker and the unknown one, and 34 of a topic.
-    assert (len(shown), len(topic)) == (342, 34)
+    # As many as Kafka shows: 350 keys of a broker and the unknown one, and 37 of a topic.
+    assert (len(shown), len(topic)) == (351, 37)
 
 
 def test_only_what_was_asked_for_is_described() -> None:

@@ -14,11 +14,11 @@ from pybroker.config.definition import ConfigError, ConfigKey, format_value
 from pybroker.config.keys.own import DURABILITY, OWN_KEYS
 from pybroker.config.keys.synonyms import SYNONYMS
 from pybroker.config.topic import TOPIC_KEYS
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
 FACTS: list[dict[str, Any]] = [
     json.loads(line)
-    for version in ("4.3.0", "4.4.0")
-    for line in (Path(__file__).parent / f"data/kafka-{version}-keys.jsonl").read_text().splitlines()
+    for line in (Path(__file__).parent / f"data/kafka-{KAFKA_VERSION}-keys.jsonl").read_text().splitlines()
 ]
 OWN_NAMES = {key.name for key in OWN_KEYS}
 #: Kafka demands a value; one process that keeps its own metadata needs none.
@@ -39,7 +39,7 @@ def parsed(key: ConfigKey, text: str) -> str | None:
 
 
 def test_the_tables_have_kafkas_keys_and_ours_alone() -> None:
-    assert len(FACTS) == 360 + 3 + 34 + 2
+    assert len(FACTS) == 379 + 3 + 38
     assert set(BROKER_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] != "topic"}
     assert set(TOPIC_KEYS) - OWN_NAMES == {fact["name"] for fact in FACTS if fact["table"] == "topic"}
     assert all(name.startswith("pybroker.") for name in OWN_NAMES)

@@ -21,12 +21,10 @@ from pybroker.client.errors import RequestError
 from pybroker.config.support import REFUSALS
 from pybroker.protocol import messages as m
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker
+from pybroker.testing.kafka import KAFKA_VERSION, KafkaBroker
 
-FACTS: list[dict[str, Any]] = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "unit/config/data/kafka-4.3.0-keys.jsonl").read_text().splitlines()
-]
+FACTS_FILE = Path(__file__).parents[2] / f"unit/config/data/kafka-{KAFKA_VERSION}-keys.jsonl"
+FACTS: list[dict[str, Any]] = [json.loads(line) for line in FACTS_FILE.read_text().splitlines()]
 TOPIC = ResourceType.TOPIC, "t"
 BROKER = ResourceType.BROKER, "1"
 DEFAULTS = ResourceType.BROKER, ""

@@ -1,7 +1,7 @@
 // Prints what Apache Kafka's own jars say about its configuration keys, one JSON object per line: the data that
 // test_tables.py compares pybroker's tables with. Run it when the Kafka version changes:
 //   javac -cp 'LIBS/*' -d /tmp/dump DumpConfigKeys.java
-//   java -cp 'LIBS/*:/tmp/dump' DumpConfigKeys > kafka-4.3.0-keys.jsonl
+//   java -cp 'LIBS/*:/tmp/dump' DumpConfigKeys > kafka-4.4.0-keys.jsonl
 // where LIBS holds Kafka's jars. "probes" maps a text to the value Kafka makes of it, null if Kafka refuses the text.
 
 import com.fasterxml.jackson.databind.ObjectMapper;
