@@ -18,9 +18,9 @@ import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.requests.ProduceRequest;
 import org.apache.kafka.common.requests.ProduceResponse;
-import org.apache.kafka.common.utils.ByteBufferOutputStream;
-import org.apache.kafka.common.utils.ByteUtils;
-import org.apache.kafka.common.utils.Crc32C;
+import org.apache.kafka.common.utils.internals.ByteBufferOutputStream;
+import org.apache.kafka.common.utils.internals.ByteUtils;
+import org.apache.kafka.common.utils.internals.Crc32C;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.server.util.Scheduler;
@@ -34,8 +34,8 @@ import org.apache.kafka.storage.internals.log.VerificationGuard;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Writes produce_vectors.h: Produce payloads, good and bad, with what Apache Kafka 4.3's own classes answer to each of them
- * and the bytes that its log then holds. Run with the jars of kafka-storage 4.3.0 and what it depends on:
+ * Writes produce_vectors.h: Produce payloads, good and bad, with what Apache Kafka's own classes answer to each of them
+ * and the bytes that its log then holds. Run with the jars of kafka-storage and what it depends on:
  *
  *     java -cp 'libs/*' csrc/tests/record/ProduceVectors.java > csrc/tests/record/produce_vectors.h
  */
@@ -229,7 +229,7 @@ public final class ProduceVectors {
     }
 
     public static void main(String[] arguments) throws Exception {
-        System.out.println("/* Written by ProduceVectors.java from Apache Kafka 4.3.0's answers; not edited by hand. */");
+        System.out.println("/* Written by ProduceVectors.java from Apache Kafka 4.4.0's answers; not edited by hand. */");
         System.out.println("/* clang-format off */");
         System.out.println("static const produce_vector PRODUCE_VECTORS[] = {");
         valid();
