@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pybroker.cluster.layout import Layout, Node, NodeKind
 
-#: Apache Kafka's name of the metadata version that the cluster is formatted with (30).
-RELEASE_VERSION = "4.3-IV0"
+#: Apache Kafka's name of the metadata version that the cluster is formatted with (33).
+RELEASE_VERSION = "4.4-IV2"
 #: What is finalised beside it: brokers of pybroker keep classic groups, and write no records of the protocols switched
 #: off here (KIP-848, KIP-932, KIP-1071, KIP-890); eligible leader replicas are KIP-966.
 FEATURE_LEVELS: Mapping[str, int] = {

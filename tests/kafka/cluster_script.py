@@ -9,6 +9,7 @@ from typing import Any
 
 from admin_script import NODE_ID, Session, Step
 
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.protocol import messages as m
 
 _TOPIC = "led"
@@ -241,13 +242,13 @@ def feature_updates() -> Iterator[Step]:
 
     for version in range(3):
         yield step("nothing", version)
-        yield step("as it is", version, (_METADATA, 30, _UPGRADE))
-        yield step("lower", version, (_METADATA, 29, _UPGRADE))
-        yield step("lower, allowed", version, (_METADATA, 29, _SAFE))
+        yield step("as it is", version, (_METADATA, MAX_METADATA_VERSION, _UPGRADE))
+        yield step("lower", version, (_METADATA, MAX_METADATA_VERSION - 1, _UPGRADE))
+        yield step("lower, allowed", version, (_METADATA, MAX_METADATA_VERSION - 1, _SAFE))
         yield step("unknown", version, ("no.such.version", 1, _UPGRADE))
-        yield step("good and bad", version, (_METADATA, 30, _UPGRADE), ("no.such.version", 0, _SAFE))
+        yield step("good and bad", version, (_METADATA, MAX_METADATA_VERSION, _UPGRADE), ("no.such.version", 0, _SAFE))
     for kind in (0, _UPGRADE, _SAFE, _UNSAFE, 4, -1):
-        for level in (-1, 0, 6, 7, 22, 29, 30, 31):
+        for level in (-1, 0, 6, 7, 22, *range(29, MAX_METADATA_VERSION + 2)):
             yield step(f"metadata {level}, kind {kind}", 2, (_METADATA, level, kind), validate=True)
         for level in (-1, 0, 1, 2):
             yield step(f"kraft {level}, kind {kind}", 2, ("kraft.version", level, kind), validate=True)
@@ -287,6 +288,18 @@ def voters() -> Iterator[Step]:
 def registrations() -> Iterator[Step]:
     for broker_id in (7, -1):
         yield Step(f"unregister: {broker_id}", 0, _always(m.UnregisterBrokerRequest(broker_id=broker_id)))
+        controller = m.UnregisterControllerRequest(controller_id=broker_id)
+        yield Step(f"unregister controller: {broker_id}", 0, _always(controller))
+    gone = m.DeleteGroupsRequest(groups_names=["no such group"])
+    yield from (Step(f"delete groups: {version}", version, _always(gone)) for version in range(4))
+
+
+def identities() -> Iterator[Step]:
+    """Clients that say which node of which cluster they want (KIP-1242)."""
+    for cluster_id, node_id in ((None, NODE_ID), ("another", -1), ("another", NODE_ID), ("another", NODE_ID + 1)):
+        software = {"client_software_name": "test", "client_software_version": "1"}
+        request = m.ApiVersionsRequest(**software, cluster_id=cluster_id, node_id=node_id)
+        yield Step(f"identity: {cluster_id} {node_id}", 5, _always(request))
 
 
 def cluster_script() -> Iterator[Step]:
@@ -302,3 +315,4 @@ def cluster_script() -> Iterator[Step]:
     yield from feature_updates()
     yield from voters()
     yield from registrations()
+    yield from identities()

@@ -43,7 +43,7 @@ def serve(log_dir: Path, settings: dict[str, str]) -> subprocess.CompletedProces
 def test_the_command_that_is_named_lets_the_broker_join(kafka: KafkaBroker, tmp_path: Path) -> None:
     refused = serve(tmp_path / "data", joining(kafka))
     assert refused.returncode == 1
-    assert "the cluster has finalised group.version=1, share.version=1" in refused.stderr
+    assert "the cluster has finalised group.version=1, share.version=2" in refused.stderr
     told = re.search(r"downgrade ((?:--feature \S+=\d+ ?)+)`", refused.stderr)
     assert told is not None, refused.stderr
     controller = f"127.0.0.1:{kafka.controller_port}"

@@ -23,7 +23,7 @@ from pybroker.testing.protocol_client import ProtocolClient
 
 IS_KAFKA = os.environ.get("PYBROKER_TEST_BROKER") == "kafka"
 OVERRIDES = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 TOOLS = "org.apache.kafka.tools."
 GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
 
@@ -87,6 +87,10 @@ def broker_configs(tools: Tools) -> None:
 
 
 def records(tools: Tools, session: Session, tmp_path: Path) -> None:
+    # The records are of 2023: without this, retention may delete them in the course of the test.
+    tools.run(
+        CONFIGS, "--entity-type", "topics", "--entity-name", "story", "--alter", "--add-config", "retention.ms=-1"
+    )
     session.produce("story", 0, 10)
     session.produce("story", 1, 4)
     offsets, of_story = f"{TOOLS}GetOffsetShell", ("--topic", "story")
@@ -175,7 +179,7 @@ def cluster(tools: Tools) -> None:
         assert api in versions
     features = tools.run(f"{TOOLS}FeatureCommand", "describe")
     assert "metadata.version" in features
-    assert "4.3-IV0" in features
+    assert "4.4-IV2" in features
     quorum = tools.run(f"{TOOLS}MetadataQuorumCommand", "describe", "--status")
     assert "LeaderId:               1" in quorum
     assert "MaxFollowerLag:         0" in quorum

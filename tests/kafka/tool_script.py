@@ -15,7 +15,7 @@ from pathlib import Path
 from admin_script import OWN_SETTINGS
 
 TOOLS = "org.apache.kafka.tools."
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
 _CONSUMER = f"{TOOLS}consumer.ConsoleConsumer"
 _REASSIGN = f"{TOOLS}reassign.ReassignPartitionsCommand"
@@ -351,7 +351,7 @@ def cluster() -> Iterator[Step]:
         yield Step(f"{TOOLS}FeatureCommand", (*of_broker, what, *words))
     features = f"{TOOLS}FeatureCommand"
     yield _of_broker(features, "upgrade", "--feature", "metadata.version=30")
-    yield _of_broker(features, "upgrade", "--metadata", "4.3-IV0")
+    yield _of_broker(features, "upgrade", "--metadata", "4.4-IV2")
     lower = ("downgrade", "--feature", "metadata.version=29")
     for words in (lower, (*lower, "--unsafe", "--dry-run"), ("disable", "--feature", "no.such.version")):
         yield Step(features, (*of_broker, *words), view=_first_sentences)

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` that classic groups write, in the versions that Kafka 4.3 writes.
+"""The records of `__consumer_offsets` that classic groups write, in the versions that Kafka writes.
 
 Keys: OffsetCommitKey (type 1), GroupMetadataKey (type 2). Values: OffsetCommitValue version 4, or 1 when the client
 asked for a retention time of its own (only that version has room for it); GroupMetadataValue version 3.

@@ -167,7 +167,7 @@ def test_from_one_to_three(tmp_path: Path, nodes: Nodes) -> None:
     # The controllers have said that it is done: a broker may know of it later.
     until(lambda: all(sorted(each.isr) == [1, 2, 3] for each in partitions(alone)), "all replicas are in sync")
     setting = ["--entity-type", "brokers", "--entity-default", "--alter", "--add-config", "min.insync.replicas=2"]
-    tool("kafka.admin.ConfigCommand", "--bootstrap-server", alone, *setting)
+    tool("org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", alone, *setting)
     elect = ["--election-type", "preferred", "--all-topic-partitions"]
     tool("org.apache.kafka.tools.LeaderElectionCommand", "--bootstrap-server", alone, *elect)
     work.produce(RECORDS)
