@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.controller import Controller
 from pybroker.metadata import features, records
-from pybroker.metadata.bootstrap import LogDirs, read_bootstrap_records
+from pybroker.metadata.bootstrap import LogDirs, only_voter, read_bootstrap_records
 from pybroker.metadata.delta import empty_image
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.file_log import FileMetadataLog, MetadataLogConfig
@@ -20,7 +20,7 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer, load, warn_of_unserved
 from pybroker.metadata.records import ControlRecord
 from pybroker.metadata.retention import Retention
-from pybroker.metadata.snapshot import quorum_records
+from pybroker.metadata.snapshot import quorum_records, voters_record
 from pybroker.protocol import messages as m
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import StorageError
@@ -62,6 +62,10 @@ async def start_controller(
         _check_new(log_dirs)
     _check_servable(image, log_dirs, config.node_id)
     is_new_log = log.end_offset == 0
+    if is_new_log and image.quorum.kraft_version > 0 and not image.quorum.voters:
+        # Formatted with --no-initial-controllers. An embedded controller is a quorum of one, so it is the voter.
+        replayer.delta.replay_control(voters_record([only_voter(config.node_id, log_dirs.metadata.directory_id)]))
+        image = replayer.finish(log.end_offset, log.epoch)
     log.become_leader(config.node_id, image.quorum.kraft_version, clock_ms())
     controller = await _lead(config, log, replayer, image, is_new_log, clock_ms, on_failure)
     if features.METADATA_VERSION not in controller.image.feature_levels:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage.applied_metadata import FILE_NAME as APPLIED_FILE
 from pybroker.storage.applied_metadata import recorded_identity
+from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN_FILE
 from pybroker.storage.directory_lock import DirectoryInUse, DirectoryLock
 from pybroker.storage.errors import StorageError
 from pybroker.storage.format_version import check_format, mark_format
@@ -38,6 +39,8 @@ CONTROLLER_LISTENER = ("CONTROLLER", "127.0.0.1", 9093)
 """Listener name, host and port that a new dir records for its voter. Nothing listens there."""
 
 _PARTITION_NAME = re.compile(r".+-\d+")
+#: Of the files that say how far logs go, as both Kafka and this broker keep them.
+_CHECKPOINT_SUFFIX = "-checkpoint"
 
 
 class LogDir(Value):
@@ -201,11 +204,25 @@ def _check_known(
             "elsewhere. Set metadata.log.dir to the directory that has __cluster_metadata-0"
         )
     if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
+        if not offline and _is_only_formatted(metadata_path, known):
+            (metadata_path / log_files.PARTITION_DIRECTORY).mkdir()
+            return cluster_id
         raise StorageError(
             f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it, or restore "
             "it from a backup. If it is lost, `pybroker metadata accept` says what there is without it"
         )
     return cluster_id
+
+
+def _is_only_formatted(metadata_path: Path, known: Iterable[Path]) -> bool:
+    """Whether `kafka-storage format` of Kafka 3.3 to 4.3 made the log dirs and nothing has run in them: it makes no
+    metadata log without `--standalone` or `--initial-controllers`. A broker leaves partitions, checkpoints or marks."""
+    used = {APPLIED_FILE, TOPIC_IDS_FILE, CLEAN_SHUTDOWN_FILE}
+    return (metadata_path / BOOTSTRAP_FILE).exists() and not any(
+        entry.name in used or entry.name.endswith(_CHECKPOINT_SUFFIX) or is_partition(entry)
+        for path in known
+        for entry in path.iterdir()
+    )
 
 
 def _common_cluster_id(known: Mapping[Path, MetaProperties | None], node_id: int) -> str | None:
@@ -268,23 +285,39 @@ def begin_metadata_log(
     """Make `__cluster_metadata-0` of a log dir with its first snapshot, which names the one voter."""
     directory = path / log_files.PARTITION_DIRECTORY
     directory.mkdir(exist_ok=True)
-    kraft_versions = features.SUPPORTED[features.KRAFT_VERSION]
-    voter = Voter(properties.node_id, properties.directory_id, (controller_listener,), kraft_versions)
+    voter = only_voter(properties.node_id, properties.directory_id, controller_listener)
     quorum = QuorumImage(kraft_version=1, voters=(voter,))
     snapshot.write_snapshot(directory / log_files.SnapshotId(0, 0).file_name, 0, now_ms, now_ms, quorum, ())
 
 
+def only_voter(
+    node_id: int, directory_id: bytes, controller_listener: tuple[str, str, int] = CONTROLLER_LISTENER
+) -> Voter:
+    """The one voter of an embedded controller's quorum."""
+    return Voter(node_id, directory_id, (controller_listener,), features.SUPPORTED[features.KRAFT_VERSION])
+
+
 def read_bootstrap_records(metadata_dir: Path) -> list[VersionedRecord]:
-    """The records a new cluster begins with, from bootstrap.checkpoint; ours when a Kafka dir has no such file."""
-    path = metadata_dir / BOOTSTRAP_FILE
-    if not path.exists():
-        return _own_levels()
-    found: list[VersionedRecord] = []
-    for data in log_files.read_snapshot_batches(path):
-        for record in batches.decode_batch(data, str(path)).records:
-            if not isinstance(record, ControlRecord):
-                found.append(record)
-    return found
+    """The records a new cluster begins with. Apache Kafka writes them into the first snapshot of the metadata log from
+    4.4 on (KIP-1170), and into bootstrap.checkpoint before. As in Kafka, a dir without any begins with the newest
+    levels. MetadataError when a file is damaged."""
+    first = metadata_dir / log_files.PARTITION_DIRECTORY / log_files.SnapshotId(0, 0).file_name
+    for path in (first, metadata_dir / BOOTSTRAP_FILE):
+        found = _bootstrap_records(path) if path.exists() else []
+        if found:
+            return found
+    levels = ", ".join(f"{name}={level}" for name, level in features.BOOTSTRAP_LEVELS.items())
+    logger.warning("neither %s nor %s says which feature levels to begin with: %s", first, BOOTSTRAP_FILE, levels)
+    return _own_levels()
+
+
+def _bootstrap_records(path: Path) -> list[VersionedRecord]:
+    return [
+        record
+        for data in log_files.read_snapshot_batches(path)
+        for record in batches.decode_batch(data, str(path)).records
+        if not isinstance(record, ControlRecord)
+    ]
 
 
 def _own_levels() -> list[VersionedRecord]:

@@ -126,7 +126,8 @@ class FileMetadataLog:
     # --- start ------------------------------------------------------------------------------------------------------
 
     def replay(self) -> Iterator[MetadataBatch]:
-        """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on.
+        """The latest snapshot's batches (their offsets count from 0), then the log's from the snapshot on. Of the first
+        snapshot, which has the end offset 0, only control records count: the others are for the first leader to append.
 
         Blocks on reads. A torn tail is cut off at the end. Must be exhausted before anything else is called. The first
         batch of a log without a snapshot is the log's first. MetadataError when something is missing or damaged; then
@@ -138,7 +139,8 @@ class FileMetadataLog:
         path = self.directory / latest.file_name
         self._snapshot_size_bytes = sum(map(len, content))
         for data in content:
-            yield batches.decode_batch(data, str(path))
+            batch = batches.decode_batch(data, str(path))
+            yield batch if latest.end_offset > 0 else _without_bootstrap(batch)
         self._end_offset, self._epoch = latest
         yield from self._replay_segments(latest, problems)
         for each, problem in zip(self._damaged, problems, strict=True):
@@ -425,3 +427,8 @@ class FileMetadataLog:
         self._executor.shutdown()
         # The next start needs it, if others have filled the disk by then.
         self._close_segment(keep_reserve=True)
+
+
+def _without_bootstrap(batch: MetadataBatch) -> MetadataBatch:
+    """A batch of the first snapshot without the records that a new cluster begins with (KIP-1170)."""
+    return batch.replace(records=tuple(each for each in batch.records if isinstance(each, ControlRecord)))
