@@ -127,7 +127,8 @@ def _stopped(subject: Subject) -> Iterator[Path]:
 def _unclean(subject: Subject) -> Iterator[Finding]:
     """The mark of a stop in order."""
     for path in _stopped(subject):
-        if clean_shutdown.read(path) is not None:
+        has_run = any(partition.logs for partition in LogDirFiles.of(path).partitions)
+        if not has_run or clean_shutdown.read(path) is not None:
             continue
         unflushed_bytes = _unflushed_bytes(path)
         yield Finding(
@@ -151,8 +152,9 @@ def _unflushed_bytes(path: Path) -> int:
     total_bytes = 0
     for partition in LogDirFiles.of(path).partitions:
         recovery_point = flushed.get((partition.topic, partition.index), 0)
-        ends = [base_offset for base_offset, _ in partition.logs[1:]]
-        for (_, log), end in zip(partition.logs, [*ends, None], strict=True):
+        ends = [*(base_offset for base_offset, _ in partition.logs[1:]), None]
+        # A partition that has no log yet has one end too many.
+        for (_, log), end in zip(partition.logs, ends, strict=False):
             if not partition.is_metadata_log and (end is None or end > recovery_point):
                 total_bytes += log.stat().st_size
     return total_bytes

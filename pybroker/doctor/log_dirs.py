@@ -10,6 +10,7 @@ from pathlib import Path
 from pybroker.doctor import processes
 from pybroker.doctor.finding import Finding, Severity
 from pybroker.doctor.subject import Subject
+from pybroker.metadata.bootstrap import is_only_formatted
 from pybroker.profiles.sizes import format_bytes
 from pybroker.storage.directory_space import reserve_of
 from pybroker.storage.errors import StorageError
@@ -214,7 +215,7 @@ def _same_owner(subject: Subject, known: dict[Path, MetaProperties]) -> Iterator
     metadata_dir = subject.config.metadata_log_dir
     if subject.config.joins_quorum:
         return  # its controllers keep the metadata
-    if known and not (metadata_dir / _METADATA_LOG).is_dir():
+    if known and not (metadata_dir / _METADATA_LOG).is_dir() and not is_only_formatted(metadata_dir, known):
         others = [each for each in subject.log_dirs if (each / _METADATA_LOG).is_dir()]
         yield Finding(
             Severity.ERROR,

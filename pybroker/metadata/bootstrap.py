@@ -204,7 +204,7 @@ def _check_known(
             "elsewhere. Set metadata.log.dir to the directory that has __cluster_metadata-0"
         )
     if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
-        if not offline and _is_only_formatted(metadata_path, known):
+        if not offline and is_only_formatted(metadata_path, known):
             (metadata_path / log_files.PARTITION_DIRECTORY).mkdir()
             return cluster_id
         raise StorageError(
@@ -214,10 +214,10 @@ def _check_known(
     return cluster_id
 
 
-def _is_only_formatted(metadata_path: Path, known: Iterable[Path]) -> bool:
+def is_only_formatted(metadata_path: Path, known: Iterable[Path]) -> bool:
     """Whether `kafka-storage format` of Kafka 3.3 to 4.3 made the log dirs and nothing has run in them: it makes no
     metadata log without `--standalone` or `--initial-controllers`. A broker leaves partitions, checkpoints or marks."""
-    used = {APPLIED_FILE, TOPIC_IDS_FILE, CLEAN_SHUTDOWN_FILE}
+    used = {APPLIED_FILE, TOPIC_IDS_FILE, CLEAN_SHUTDOWN_FILE, log_files.PARTITION_DIRECTORY}
     return (metadata_path / BOOTSTRAP_FILE).exists() and not any(
         entry.name in used or entry.name.endswith(_CHECKPOINT_SUFFIX) or is_partition(entry)
         for path in known

@@ -99,7 +99,8 @@ def check_metadata(partition: PartitionState, log_dir: LogDirState | None, repor
 def _check_quorum_state(files: PartitionFiles, replayed: Replayed, node_id: int | None, report: Report) -> None:
     path = files.quorum_state
     if path is None:
-        report.warning("file-missing", files.path, "there is no quorum-state")
+        if files.logs:
+            report.warning("file-missing", files.path, "there is no quorum-state")
         return
     try:
         content = text_files.quorum_state(path)

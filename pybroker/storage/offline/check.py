@@ -241,7 +241,8 @@ def _check_topic_ids(state: LogDirState, report: Report) -> None:
     by_id: dict[bytes, str] = {}
     for each in state.partitions:
         path = each.files.metadata
-        if path is None:
+        # A formatted dir in which nothing has run has a metadata log without segments.
+        if path is None and (each.files.logs or not each.files.is_metadata_log):
             report.warning(
                 "file-missing", each.files.path, "there is no partition.metadata, which names the topic's id"
             )

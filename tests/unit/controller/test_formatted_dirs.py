@@ -14,6 +14,7 @@ from pybroker.metadata.bootstrap import BOOTSTRAP_FILE, open_log_dirs, read_boot
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.metadata.offline import replay
+from pybroker.protocol.uuids import random_uuid
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.storage.offline.layout import PartitionFiles
@@ -92,6 +93,18 @@ def test_a_dir_that_names_no_levels_says_with_which_it_begins(tmp_path: Path, ca
     (path / BOOTSTRAP_FILE).unlink()
     assert dict(_open(path).feature_levels) == {"metadata.version": 33}
     assert "says which feature levels to begin with: metadata.version=33" in caplog.text
+
+
+def test_a_formatted_dir_beside_the_one_with_the_metadata_log_is_refused(tmp_path: Path) -> None:
+    path = _copy(tmp_path, "4.3.0-voters")
+    other = tmp_path / "other"
+    shutil.copytree(FORMATTED / "4.3.0-voters", other)
+    properties = MetaProperties.read(other)
+    assert properties is not None
+    properties.replace(directory_id=random_uuid()).write(other)
+    _open(path)
+    with pytest.raises(StorageError, match="has no __cluster_metadata-0"):
+        open_log_dirs([other, path], 1, 1000)
 
 
 @pytest.mark.parametrize("mark", MARKS)

@@ -160,6 +160,21 @@ def test_a_dir_that_may_not_be_written_to(mode: int) -> None:
     assert "log-dir-not-writable" in done.stdout.split(), done.stderr
 
 
+@pytest.mark.parametrize("name", ["4.3.0-voters", "4.3.0-standalone", "4.4.0-none", "4.4.0-standalone", "4.4.0-voters"])
+def test_a_dir_that_kafka_formatted_and_nobody_started_is_in_order(
+    examined: Examine, tmp_path: Path, name: str
+) -> None:
+    formatted = Path(__file__).parents[1] / "metadata" / "data" / "formatted" / name
+    path = Path(shutil.copytree(formatted, tmp_path / "data"))
+    assert faults(examined(f"log.dirs={path}")) == set()
+
+
+def test_a_partition_without_a_log_does_not_end_the_examination(examined: Examine, kafka_dir: Path) -> None:
+    (kafka_dir / clean_shutdown.FILE_NAME).unlink()
+    (kafka_dir / "alpha-7").mkdir()
+    assert "unclean-stop" in faults(examined(f"log.dirs={kafka_dir}"))
+
+
 def test_an_unclean_stop(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / clean_shutdown.FILE_NAME).unlink()
     (kafka_dir / "recovery-point-offset-checkpoint").unlink()
