@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pybroker
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, ProtocolError
+from pybroker.protocol.errors import ErrorCode, ProtocolError, code_name
 
 Address = tuple[str, int]
 
@@ -62,7 +62,7 @@ class QuorumConnection:
         )
         answer = await self._call(request, _API_VERSIONS)
         if answer.error_code != ErrorCode.NONE:
-            raise ProtocolError(f"ApiVersions was answered with error {answer.error_code}")
+            raise ProtocolError(f"ApiVersions was answered with {code_name(answer.error_code)}")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     @property

@@ -22,7 +22,7 @@ from pybroker.metadata.loader import MetadataApplier, full_delta
 from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin, unwrap, wrap
-from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError, code_name
 from pybroker.quorum import broker_configs
 from pybroker.quorum.assignments import assign_requests, misplaced
 from pybroker.quorum.channel import QuorumChannel
@@ -184,7 +184,8 @@ class QuorumController:
                 request.broker_epoch = self.broker_epoch
                 answer = await self._until_available(self._replication, request)
             if answer.error_code != ErrorCode.NONE:
-                logger.error("the controllers did not note in which log dirs replicas lie: error %d", answer.error_code)
+                name = code_name(answer.error_code)
+                logger.error("the controllers did not note in which log dirs replicas lie: %s", name)
 
     async def begin_shutdown(self) -> None:
         """Hand over to other brokers what this one leads, while it still serves."""

@@ -20,7 +20,7 @@ from pybroker.metadata.loader import BatchReplayer, replacing_delta
 from pybroker.metadata.log_files import SnapshotId
 from pybroker.metadata.records import SNAPSHOT_FOOTER, ControlRecord, MetadataBatch
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, ProtocolError
+from pybroker.protocol.errors import ErrorCode, ProtocolError, code_name
 from pybroker.protocol.uuids import METADATA_TOPIC_ID, uuid_to_text
 from pybroker.quorum.connection import Address, QuorumConnection
 from pybroker.quorum.errors import QuorumError
@@ -148,7 +148,7 @@ class MetadataFetcher:
                 f"{self._settings.cluster_id}: check controller.quorum.bootstrap.servers and log.dirs"
             )
         if code != ErrorCode.NONE:
-            raise ProtocolError(f"Fetch of metadata was answered with error {code}")
+            raise ProtocolError(f"Fetch of metadata was answered with {code_name(code)}")
 
     async def _follow_hint(self, address: Address, partition: Any, answer: Any) -> None:
         before = self._finder.leader

@@ -17,7 +17,7 @@ from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.registration import Registration
 from pybroker.observability.event_log import event
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, code_name
 from pybroker.quorum.channel import QuorumChannel
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
 from pybroker.quorum.fetcher import MetadataFetcher
@@ -202,7 +202,7 @@ class BrokerLifecycle:
             # The metadata may come later, or never: heartbeats go on, or nobody would know that this broker stops.
             await self._register(epoch)
         elif answer.error_code != ErrorCode.NONE:
-            logger.warning("a heartbeat was answered with error %d", answer.error_code)
+            logger.warning("a heartbeat was answered with %s", code_name(answer.error_code))
         else:
             self._granted, self._may_stop = wish, answer.should_shut_down
             self.is_fenced = answer.is_fenced
@@ -306,4 +306,10 @@ def _why_late(code: int) -> str:
             "the controllers hold another broker of this node.id for running; if it is not, they forget it when its "
             "session ends (broker.session.timeout.ms)"
         )
-    return f"the controllers have answered with error {code}"
+    if code == ErrorCode.BROKER_ID_NOT_REGISTERED:
+        return (
+            "the controllers take no brokers of this kind yet (BROKER_ID_NOT_REGISTERED). They do so while a migration "
+            "from ZooKeeper has not started or not ended (zookeeper.metadata.migration.enable): finish it, and start "
+            "this broker then"
+        )
+    return f"the controllers have answered with {code_name(code)}"

@@ -15,7 +15,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.listeners import parse_address
 from pybroker.metadata.bootstrap import LogDirs
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, ProtocolError
+from pybroker.protocol.errors import ErrorCode, ProtocolError, code_name
 from pybroker.quorum.connection import Address, QuorumConnection
 from pybroker.quorum.controller import QuorumController
 from pybroker.quorum.errors import QuorumError
@@ -89,7 +89,7 @@ async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str:
     if answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
         raise ProtocolError("this is the listener of a broker, and one of a controller is needed")
     if answer.error_code != ErrorCode.NONE:
-        raise ProtocolError(f"DescribeCluster was answered with error {answer.error_code}")
+        raise ProtocolError(f"DescribeCluster was answered with {code_name(answer.error_code)}")
     return str(answer.cluster_id)
 
 

@@ -114,7 +114,7 @@ class DataPlaneHeartbeat:
 class Broker:
     """A `QuorumController` and what it has told."""
 
-    def __init__(self, cluster: Cluster, **overrides: str) -> None:
+    def __init__(self, cluster: Cluster, registration_timeout_s: float = TIMEOUT_S, **overrides: str) -> None:
         settings = [f"{key.replace('_', '.')}={value}" for key, value in overrides.items()]
         config = BrokerConfig.load(
             None,
@@ -131,7 +131,7 @@ class Broker:
             config,
             LeaderFinder([cluster.member.address]),
             FetcherSettings(NODE_ID, "cluster", FIRST, 30.0, 0.01, 1 << 20, 1 << 20),
-            LifecycleSettings(NODE_ID, "cluster", 0.02, 1.0, TIMEOUT_S),
+            LifecycleSettings(NODE_ID, "cluster", 0.02, 1.0, registration_timeout_s),
             self.failures.append,
             self._open_heartbeat,
         )
@@ -146,10 +146,12 @@ class Broker:
 
 
 @asynccontextmanager
-async def broker_in_cluster(**overrides: str) -> AsyncIterator[tuple[Broker, Cluster]]:
+async def broker_in_cluster(
+    registration_timeout_s: float = TIMEOUT_S, **overrides: str
+) -> AsyncIterator[tuple[Broker, Cluster]]:
     async with controllers() as (member,):
         cluster = Cluster(member)
-        broker = Broker(cluster, **overrides)
+        broker = Broker(cluster, registration_timeout_s, **overrides)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 yield broker, cluster
@@ -244,6 +246,25 @@ def test_a_registration_that_is_refused_says_why() -> None:
         async with broker_in_cluster() as (broker, cluster):
             cluster.refusals = [ErrorCode.INVALID_REGISTRATION]
             with pytest.raises(QuorumError, match=r"refuse broker 5: they have finalised a feature"):
+                await broker.join()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ErrorCode.BROKER_ID_NOT_REGISTERED, r"migration from ZooKeeper has not started or not ended"),
+        (ErrorCode.DUPLICATE_BROKER_REGISTRATION, r"hold another broker of this node\.id for running"),
+        (ErrorCode.INVALID_REQUEST, r"answered with INVALID_REQUEST"),
+        (999, r"answered with error code 999"),
+    ],
+)
+def test_a_registration_that_goes_on_failing_says_why_in_words(code: int, words: str) -> None:
+    async def run() -> None:
+        async with broker_in_cluster(registration_timeout_s=0.01) as (broker, cluster):
+            cluster.refusals = [code] * 1000
+            with pytest.raises(QuorumError, match=rf"broker 5 could not register: .*{words}"):
                 await broker.join()
 
     asyncio.run(run())
