@@ -28,7 +28,6 @@ from pybroker.metadata import features
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.metadata.offline import Replayed, replay
-from pybroker.protocol.kafka_version import KAFKA_RELEASE
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.log_directory import DELETED_SUFFIX
@@ -137,8 +136,7 @@ def _metadata(image: MetadataImage, node_id: int, controllers: Sequence[Controll
             features.METADATA_VERSION,
             f"it has level {image.metadata_version}, and a quorum takes {_LOWEST_METADATA_VERSION} at least",
             "voters that change, and eligible leader replicas, have no place in metadata of that level",
-            "start the broker, and `kafka-features.sh --bootstrap-server HOST:PORT upgrade "
-            f"--release-version {KAFKA_RELEASE}`",
+            f"start the broker, and `{features.UPGRADE_COMMAND}`",
         )
     voters = [voter.id for voter in image.quorum.voters]
     if voters not in ([], [node_id]):

@@ -245,6 +245,7 @@ def _levels(subject: Subject) -> Iterator[Finding]:
         image = replay(PartitionFiles.of(directory)).image
     except MetadataError:
         return  # `_contents` says so
+    yield from _older_level(directory, image.feature_levels.get(features.METADATA_VERSION))
     unserved = features.unserved(image.feature_levels)
     if not unserved:
         return
@@ -265,6 +266,20 @@ def _levels(subject: Subject) -> Iterator[Finding]:
         "a newer pybroker, or `kafka-features.sh downgrade` with the broker that wrote it"
         if is_metadata
         else "nothing, where no client needs them",
+    )
+
+
+def _older_level(directory: Path, level: int | None) -> Iterator[Finding]:
+    """A cluster keeps the level of metadata.version that it has until somebody raises it."""
+    if level is None or level >= features.MAX_METADATA_VERSION:
+        return
+    yield Finding(
+        Severity.NOTE,
+        "older-metadata-version",
+        str(directory),
+        f"the cluster has metadata.version at level {level}; new ones begin with {features.MAX_METADATA_VERSION}",
+        "what newer levels brought is not available, and an older broker can still open the directory",
+        f"with the broker running, `{features.UPGRADE_COMMAND}`, when no older broker is to open it any more",
     )
 
 

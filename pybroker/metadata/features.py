@@ -11,6 +11,10 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 MIN_METADATA_VERSION = 7
 MAX_METADATA_VERSION = 33
+#: What raises metadata.version to the newest level; other features keep theirs.
+UPGRADE_COMMAND = (
+    f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {METADATA_VERSION}={MAX_METADATA_VERSION}"
+)
 #: The level from which on controllers can be unregistered.
 UNREGISTER_CONTROLLER_LEVEL = 33
 

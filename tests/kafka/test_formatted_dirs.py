@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.metadata.features import UPGRADE_COMMAND
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
@@ -15,6 +16,7 @@ from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
 
+OLDER = Path(__file__).parents[1] / "unit/metadata/data/formatted/4.3.0-standalone"
 TOPIC = "there-and-back"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 #: What a 4.4 finalises in a new cluster.
@@ -85,3 +87,18 @@ def test_a_formatted_dir_comes_here_and_goes_back(tmp_path: Path, kraft_version:
     with BrokerProcess(log_dir, overrides={"node.id": "1", **voters}) as broker:
         assert _finalized(broker.port) == expected
         assert TOPIC in _topics(broker.port)
+
+
+@pytest.mark.skipif(
+    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
+)
+def test_the_command_that_doctor_names_raises_an_older_level(tmp_path: Path) -> None:
+    log_dir = tmp_path / "data"
+    shutil.copytree(OLDER, log_dir)
+    (tool, bootstrap, _, *arguments) = UPGRADE_COMMAND.split()
+    assert (tool, bootstrap) == ("kafka-features.sh", "--bootstrap-server")
+    with BrokerProcess(log_dir, overrides={"node.id": "1"}) as broker:
+        before = _finalized(broker.port)
+        assert before["metadata.version"] == 30
+        run_tool(FEATURES, "--bootstrap-server", broker.bootstrap, *arguments)
+        assert _finalized(broker.port) == {**before, "metadata.version": 33}

@@ -169,6 +169,19 @@ def test_a_dir_that_kafka_formatted_and_nobody_started_is_in_order(
     assert faults(examined(f"log.dirs={path}")) == set()
 
 
+@pytest.mark.parametrize(("level", "is_told"), [(7, True), (32, True), (33, False)])
+def test_an_older_metadata_version_is_told_with_the_command_that_raises_it(
+    examined: Examine, new_dir: Path, level: int, is_told: bool
+) -> None:
+    directory = new_dir / log_files.PARTITION_DIRECTORY
+    record = VersionedRecord(m.FeatureLevelRecord(name=features.METADATA_VERSION, feature_level=level), 0)
+    snapshot.write_snapshot(directory / log_files.SnapshotId(1, 1).file_name, 1, 1, 1, None, [record])
+    found = examined(f"log.dirs={new_dir}")
+    assert ("older-metadata-version" in found) is is_told
+    if is_told:
+        assert "upgrade --feature metadata.version=33`" in found["older-metadata-version"].remedy
+
+
 def test_a_partition_without_a_log_does_not_end_the_examination(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / clean_shutdown.FILE_NAME).unlink()
     (kafka_dir / "alpha-7").mkdir()
