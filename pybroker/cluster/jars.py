@@ -24,13 +24,7 @@ SCALA_VERSION = "2.13"
 #: Group, name and version at Maven Central.
 Artifact = tuple[str, str, str]
 
-# What Kafka's own distribution holds for a broker and its tools. The tools jar pulls in Connect's runtime; its REST
-# stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
-_ARTIFACTS = (
-    ("org.apache.kafka", f"kafka_{SCALA_VERSION}", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-)
+
 JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
@@ -61,14 +55,24 @@ def _program(name: str, package: str) -> str:
     return path
 
 
+# What Kafka's own distribution holds for a broker and its tools. The tools jar pulls in Connect's runtime; its REST
+# stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
+def _artifacts(version: str) -> tuple[Artifact, ...]:
+    return (
+        ("org.apache.kafka", f"kafka_{SCALA_VERSION}", version),
+        ("org.apache.kafka", "kafka-tools", version),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    )
+
+
 def cache_root() -> Path:
     """Where jars are kept: `$PYBROKER_CACHE` or `~/.cache/pybroker`."""
     return Path(os.environ.get("PYBROKER_CACHE") or Path.home() / ".cache" / "pybroker")
 
 
-def cache_dir() -> Path:
+def cache_dir(version: str = KAFKA_VERSION) -> Path:
     """The dir of this Kafka version in it."""
-    return cache_root() / f"kafka-{KAFKA_VERSION}"
+    return cache_root() / f"kafka-{version}"
 
 
 @contextlib.contextmanager
@@ -115,9 +119,9 @@ def fetch_jars(directory: Path, artifacts: Sequence[Artifact], *, transitive: bo
     return libs
 
 
-def fetch() -> Path:
+def fetch(version: str = KAFKA_VERSION) -> Path:
     """The dir with Kafka's jars, filled first if need be."""
-    return fetch_jars(cache_dir(), _ARTIFACTS)
+    return fetch_jars(cache_dir(version), _artifacts(version))
 
 
 def class_archive() -> Path:
@@ -133,30 +137,38 @@ def _from_archive(options: Sequence[str]) -> Sequence[str]:
     return (*options, *shared) if tuple(options) == JAVA_OPTIONS and archive.exists() else options
 
 
-def java_command(main_class: str, heap_megabytes: int, log_level: str, options: Sequence[str]) -> list[str]:
-    libs = fetch()
-    log4j = cache_dir() / f"log4j2-{log_level.lower()}.properties"
+def java_command(
+    main_class: str, heap_megabytes: int, log_level: str, options: Sequence[str], version: str = KAFKA_VERSION
+) -> list[str]:
+    libs = fetch(version)
+    log4j = cache_dir(version) / f"log4j2-{log_level.lower()}.properties"
     if not log4j.exists():
         scratch = log4j.with_suffix(f".{os.getpid()}")
         scratch.write_text(_LOG4J.format(level=log_level))
         scratch.replace(log4j)
     command = [_program("java", "openjdk-17-jre-headless"), f"-Xmx{heap_megabytes}m"]
-    command += _from_archive(options)
+    command += _from_archive(options) if version == KAFKA_VERSION else options
     return [*command, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*", main_class]
 
 
-def tool_command(main_class: str, *arguments: str, heap_megabytes: int = 256) -> list[str]:
+def tool_command(
+    main_class: str, *arguments: str, heap_megabytes: int = 256, version: str = KAFKA_VERSION
+) -> list[str]:
     """The command line that runs one of Kafka's main classes, for callers that drive the process themselves."""
-    return [*java_command(main_class, heap_megabytes, "WARN", JAVA_OPTIONS), *arguments]
+    return [*java_command(main_class, heap_megabytes, "WARN", JAVA_OPTIONS, version), *arguments]
 
 
 def run_tool(
-    main_class: str, *arguments: str, stdin: bytes | None = None, timeout_seconds: float = 240.0, check: bool = True
+    main_class: str,
+    *arguments: str,
+    stdin: bytes | None = None,
+    timeout_seconds: float = 240.0,
+    check: bool = True,
+    version: str = KAFKA_VERSION,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of Kafka's main classes to its end; with `check`, a nonzero status raises `ProcessFailed`."""
-    done = subprocess.run(
-        tool_command(main_class, *arguments), input=stdin, capture_output=True, timeout=timeout_seconds, check=False
-    )
+    command = tool_command(main_class, *arguments, version=version)
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_seconds, check=False)
     if check and done.returncode != 0:
         output = (done.stdout + done.stderr).decode(errors="replace")[-4000:]
         raise ProcessFailed(f"{main_class} {' '.join(arguments)} ended with status {done.returncode}:\n{output}")

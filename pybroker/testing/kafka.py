@@ -54,6 +54,7 @@ class KafkaBroker:
         heap_megabytes: int = 384,
         java_options: Sequence[str] = JAVA_OPTIONS,
         command_prefix: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
     ) -> None:
         """Format if new, start, and wait until it serves. Benchmarks give their own `java_options` and heap."""
         self._temporary_dir = Path(tempfile.mkdtemp(prefix="kafka-test-")) if log_dir is None else None
@@ -66,6 +67,7 @@ class KafkaBroker:
         self._heap_megabytes = heap_megabytes
         self._java_options = tuple(java_options)
         self._command_prefix = list(command_prefix)
+        self._version = version
         self.output_path = self.log_dir.parent / f"{self.log_dir.name}.out"
         self._properties_path = self.log_dir.parent / f"{self.log_dir.name}.server.properties"
         self._child: ChildProcess | None = None
@@ -108,13 +110,13 @@ class KafkaBroker:
 
     def _format(self) -> None:
         arguments = ["format", "--cluster-id", self.cluster_id, "--config", str(self._properties_path), "--standalone"]
-        run_tool("kafka.tools.StorageTool", *arguments)
+        run_tool("kafka.tools.StorageTool", *arguments, version=self._version)
 
     def start(self) -> None:
         """Start (again) over the same dir and ports, and wait until it serves."""
         if self._child is not None:
             raise ProcessFailed(f"Apache Kafka already runs as process {self._child.pid}")
-        java = java_command("kafka.Kafka", self._heap_megabytes, "INFO", self._java_options)
+        java = java_command("kafka.Kafka", self._heap_megabytes, "INFO", self._java_options, self._version)
         child = ChildProcess([*self._command_prefix, *java, str(self._properties_path)], self.output_path)
         try:
             child.wait_for_line(lambda line: "Kafka Server started" in line or None, 180.0)

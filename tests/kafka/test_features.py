@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from admin_script import comparable
 
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
@@ -26,6 +27,7 @@ CHANGES = (
     ("eligible.leader.replicas.version", 0, SAFE),
     (METADATA, 25, UPGRADE),
     (METADATA, 30, UPGRADE),
+    (METADATA, 33, UPGRADE),
 )
 TIMEOUT_S = 60
 
@@ -73,7 +75,9 @@ def test_levels_go_where_apache_kafka_lets_them_go(tmp_path: Path) -> None:
     controller_port = free_port()
     _set_up(tmp_path / "kafka", controller_port)
     shutil.copytree(tmp_path / "kafka", tmp_path / "own")
-    tried = [(METADATA, level, kind) for level in range(6, 33) for kind in (UPGRADE, SAFE, UNSAFE)]
+    tried = [
+        (METADATA, level, kind) for level in range(6, MAX_METADATA_VERSION + 2) for kind in (UPGRADE, SAFE, UNSAFE)
+    ]
     with (
         KafkaBroker(tmp_path / "kafka", controller_port=controller_port) as kafka_broker,
         BrokerProcess(tmp_path / "own", overrides={"node.id": "1"}) as broker,

@@ -1,4 +1,4 @@
-/* Fetch sessions as KIP-227 and Apache Kafka 4.3 have them, and their memory. */
+/* Fetch sessions as KIP-227 and Apache Kafka have them, and their memory. */
 #include <stdlib.h>
 #include <string.h>
 
