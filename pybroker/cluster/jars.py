@@ -37,6 +37,13 @@ class Jvm:
     options: Sequence[str] = JAVA_OPTIONS
 
 
+_LOG4J_1 = """\
+log4j.rootLogger={level}, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.target=System.err
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
 _LOG4J = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.out.ref = out
@@ -58,11 +65,17 @@ def _program(name: str, package: str) -> str:
 # What Kafka's own distribution holds for a broker and its tools. The tools jar pulls in Connect's runtime; its REST
 # stack is a hundred jars nobody starts here, but leaving it out would mean a list of exclusions to maintain.
 def _artifacts(version: str) -> tuple[Artifact, ...]:
-    return (
+    log4j = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
+    kafka = (
         ("org.apache.kafka", f"kafka_{SCALA_VERSION}", version),
         ("org.apache.kafka", "kafka-tools", version),
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     )
+    return kafka if _has_log4j_1(version) else (*kafka, log4j)
+
+
+def _has_log4j_1(version: str) -> bool:
+    """Until 4.0 Kafka brought log4j 1, which wants a configuration of its own."""
+    return version.startswith("3.")
 
 
 def cache_root() -> Path:
@@ -144,11 +157,14 @@ def java_command(
     log4j = cache_dir(version) / f"log4j2-{log_level.lower()}.properties"
     if not log4j.exists():
         scratch = log4j.with_suffix(f".{os.getpid()}")
-        scratch.write_text(_LOG4J.format(level=log_level))
+        scratch.write_text((_LOG4J_1 if _has_log4j_1(version) else _LOG4J).format(level=log_level))
         scratch.replace(log4j)
+    configured = (
+        f"-Dlog4j.configuration=file:{log4j}" if _has_log4j_1(version) else f"-Dlog4j2.configurationFile={log4j}"
+    )
     command = [_program("java", "openjdk-17-jre-headless"), f"-Xmx{heap_megabytes}m"]
     command += _from_archive(options) if version == KAFKA_VERSION else options
-    return [*command, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{libs}/*", main_class]
+    return [*command, configured, "-cp", f"{libs}/*", main_class]
 
 
 def tool_command(

@@ -1,4 +1,4 @@
-"""UnregisterController (KIP-1131): codes, records, and what is left of the controller that goes."""
+"""UnregisterController: codes, records, and what is left of the controller that goes."""
 
 from collections.abc import Callable
 

@@ -91,3 +91,18 @@ def test_delete_leaves_the_groups_of_a_partition_that_has_moved_away_and_back() 
         await broker.groups.stop()
 
     run(test())
+
+
+def test_no_version_tells_more_than_the_code_of_a_classic_group() -> None:
+    """From version 3 on there is a message, which Kafka gives to GROUP_DELETION_FAILED alone."""
+
+    async def test() -> None:
+        broker = await started()
+        for version in range(4):
+            await broker.call("a", 8, 9, scenario.commit("g"))
+            deleted = await broker.call("b", 42, version, m.DeleteGroupsRequest(groups_names=["g", "none"]))
+            rows = {each.group_id: (each.error_code, each.error_message) for each in deleted.results}
+            assert rows == {"g": (ErrorCode.NONE, None), "none": (ErrorCode.GROUP_ID_NOT_FOUND, None)}
+        await broker.groups.stop()
+
+    run(test())
