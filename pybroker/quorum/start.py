@@ -23,6 +23,7 @@ from pybroker.quorum.fetcher import FetcherSettings
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.lifecycle import LifecycleSettings
 from pybroker.quorum.stand_in import OpenHeartbeat
+from pybroker.storage.meta_properties import MetaProperties
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ async def find_cluster(config: BrokerConfig) -> str:
     while True:
         for address in bootstrap_of(config):
             try:
-                return await _cluster_of(address, config.node_id, request_timeout_s)
+                return await _cluster_of(address, config.node_id, request_timeout_s) or _recorded_cluster(config)
             except (OSError, ProtocolError) as error:
                 trouble = _trouble(error)
                 if address not in troubles:
@@ -80,7 +81,21 @@ def _trouble(error: OSError | ProtocolError) -> str:
     return text
 
 
-async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str:
+def _recorded_cluster(config: BrokerConfig) -> str:
+    """The cluster that the log dirs belong to. The first answer to a Fetch says whether it is the controllers'."""
+    for path in config.log_dirs:
+        properties = MetaProperties.read(path)
+        if properties is not None:
+            return properties.cluster_id
+    raise QuorumError(
+        "the cluster's metadata.version is older than 3.7-IV0, so its controllers do not tell the cluster's id, and no "
+        "directory of log.dirs names one: format them with `kafka-storage.sh format --cluster-id ID`, or raise "
+        "metadata.version with `kafka-features.sh upgrade`"
+    )
+
+
+async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str | None:
+    """The id of the cluster. None when the controllers do not tell it: at levels before 3.7-IV0 (KIP-919)."""
     connection = await QuorumConnection.open(address, f"broker-{node_id}-start", timeout_s)
     try:
         answer: Any = await connection.call(m.DescribeClusterRequest(endpoint_type=_CONTROLLERS), timeout_s)
@@ -88,6 +103,8 @@ async def _cluster_of(address: Address, node_id: int, timeout_s: float) -> str:
         connection.close()
     if answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
         raise ProtocolError("this is the listener of a broker, and one of a controller is needed")
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        return None
     if answer.error_code != ErrorCode.NONE:
         raise ProtocolError(f"DescribeCluster was answered with {code_name(answer.error_code)}")
     return str(answer.cluster_id)

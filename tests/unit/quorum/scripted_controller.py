@@ -15,7 +15,7 @@ from pybroker.protocol.uuids import METADATA_TOPIC_ID
 from pybroker.quorum.signal import Signal
 
 TIMEOUT_S = 60
-#: What the scripted controllers serve, as Apache Kafka 4.3's do.
+#: What the scripted controllers serve, as Apache Kafka's do.
 _SERVED = (
     m.FetchRequest,
     m.FetchSnapshotRequest,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from scripted_controller import controllers
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.definition import ConfigError
+from pybroker.protocol import messages as m
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.start import find_cluster
+from pybroker.storage.meta_properties import MetaProperties
 
 
 async def told_of(answer: bytes) -> str:
@@ -51,3 +57,23 @@ def test_secured_controllers_are_refused_by_the_name_of_the_setting(protocol: st
     with pytest.raises(ConfigError, match=f"CONTROLLER of the controllers stands for {protocol}") as raised:
         BrokerConfig.load(None, [*settings, mapped])
     assert raised.value.keys == ("listener.security.protocol.map", "controller.listener.names")
+
+
+@pytest.mark.parametrize("is_formatted", [True, False])
+def test_controllers_of_an_old_level_do_not_tell_which_cluster_they_are(tmp_path: Path, is_formatted: bool) -> None:
+    """Below 3.7-IV0 they answer DescribeCluster with UNSUPPORTED_VERSION: what the log dirs say counts."""
+    if is_formatted:
+        MetaProperties(2, "cluster", random_uuid()).write(tmp_path)
+
+    async def run() -> str:
+        async with controllers() as (member,):
+            answer = m.DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            member.on[m.DescribeClusterRequest] = lambda _: answer
+            settings = ["process.roles=broker", f"controller.quorum.bootstrap.servers=127.0.0.1:{member.address[1]}"]
+            return await find_cluster(BrokerConfig.load(None, [*settings, f"log.dirs={tmp_path}"]))
+
+    if is_formatted:
+        assert asyncio.run(run()) == "cluster"
+        return
+    with pytest.raises(QuorumError, match=r"format them with `kafka-storage\.sh format --cluster-id ID`"):
+        asyncio.run(run())

@@ -12,6 +12,7 @@ import pytest
 from pybroker.protocol import messages as m
 from pybroker.protocol.record_batch import Record, build
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
+from pybroker.storage.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker, run_tool
 from pybroker.testing.process import free_port
@@ -34,6 +35,8 @@ KAFKAS = {
     "4.3.0": (30, ("group.version", "share.version", "streams.version", "transaction.version")),
     "4.4.0": (33, ("group.version", "share.version", "streams.version", "transaction.version")),
 }
+#: The first level at which controllers answer DescribeCluster.
+TOLD_FROM = 15
 TOPIC = "ours"
 OURS = 2
 
@@ -82,6 +85,12 @@ def _produce(client: ProtocolClient) -> int:
 def test_it_joins_and_serves(tmp_path: Path, version: str, level: int) -> None:
     log_dir = tmp_path / "kafka"
     port, voters = _format(log_dir, version, level)
+    if level < TOLD_FROM:
+        # The controllers do not tell the cluster's id, so our directory is formatted with it.
+        kafkas = MetaProperties.read(log_dir)
+        assert kafkas is not None
+        (tmp_path / "ours").mkdir()
+        MetaProperties(OURS, kafkas.cluster_id, random_uuid()).write(tmp_path / "ours")
     joining = {
         "process.roles": "broker",
         "node.id": str(OURS),
