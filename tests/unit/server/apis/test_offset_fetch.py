@@ -15,7 +15,9 @@ _Topic = m.OffsetFetchRequest.OffsetFetchRequestTopics
 
 
 def _answer(*topics: Any, version: int) -> list[Any]:
-    def fetch(_group: str, _topic: str, _topic_id: bytes, indexes: list[int], _stable: bool) -> list[FetchedOffset]:
+    async def fetch(
+        _group: str, _topic: str, _topic_id: bytes, indexes: list[int], _stable: bool
+    ) -> list[FetchedOffset]:
         return [FetchedOffset(index, 5, -1, "", ErrorCode.NONE) for index in indexes]
 
     by_id = {id_: SimpleNamespace(name=name, id=id_) for name, id_ in _IDS.items() if name not in _UNKNOWN}
