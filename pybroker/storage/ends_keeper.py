@@ -34,7 +34,7 @@ class EndsKeeper:
         self._executor = executor
         self._writing = writing
         self._report = report
-        self._lower: dict[LogDirectory, dict[TopicPartition, RecordedEnds]] = {}
+        self._lower: dict[LogDirectory, set[PartitionLog]] = {}
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
@@ -122,23 +122,16 @@ class EndsKeeper:
         """Lower what the files say of `logs`. One write is for all that ask before it begins."""
         due: dict[LogDirectory, list[PartitionLog]] = {}
         for log in logs:
-            saved = log.directory.ends.last_saved(log.key)
-            if saved is None or log.lost is not None or saved.topic_id != log.topic_id:
-                continue
-            bases = {base for base, _ in log.sealed}
-            lower = saved._replace(
-                start=max(saved.start, log.planned_start),
-                segments=tuple([each for each in saved.segments if each[0] in bases]),
-            )
-            if lower != saved:
-                self._lower.setdefault(log.directory, {})[log.key] = lower
-                due.setdefault(log.directory, []).append(log)
+            self._lower.setdefault(log.directory, set()).add(log)
+            due.setdefault(log.directory, []).append(log)
         for directory, waiting in due.items():
+            # A write of checkpoints that is under way began with what was true before, and is waited for.
             async with self._writing:
-                pending = self._lower.get(directory, {})
-                if any(log.key in pending for log in waiting):
-                    del self._lower[directory]
-                    await self._run(directory, pending)
+                if self._lower.get(directory, set()).isdisjoint(waiting):
+                    continue
+                lower = {log.key: ends for log in self._lower.pop(directory) if (ends := _lower_of(log, directory))}
+                if lower:
+                    await self._run(directory, lower)
 
     async def _run(self, directory: LogDirectory, lower: Mapping[TopicPartition, RecordedEnds]) -> None:
         try:
@@ -218,3 +211,15 @@ class EndsKeeper:
             log.lost = None
             self.losses.forget(log.key)
             logger.warning("%s has again all that its leader has", log)
+
+
+def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None:
+    """What the file of `directory` has to say of a log instead of what it does; None when it says no more than is
+    true."""
+    saved = directory.ends.last_saved(log.key)
+    if saved is None or log.lost is not None or saved.topic_id != log.topic_id:
+        return None
+    bases = {base for base, _ in log.sealed}
+    segments = tuple([each for each in saved.segments if each[0] in bases])
+    lower = saved._replace(start=max(saved.start, log.planned_start), segments=segments)
+    return None if lower == saved else lower
