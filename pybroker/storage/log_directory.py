@@ -64,6 +64,8 @@ class LogDirectory:
         self.deleted: list[Path] = []
         #: What the broker that had it open before left in tail rings, and `load` brought into the logs.
         self.replayed_bytes = 0
+        #: Where these rings were; None: it had none.
+        self.ring_directory: Path | None = None
         #: Copies of logs on their way here, and the names their originals get when the move is made.
         self.futures: list[tuple[TopicPartition, Path, str]] = []
         self.loaded = False
@@ -99,6 +101,8 @@ class LogDirectory:
             self.gap_checkpoint.remove()
             clean_shutdown.remove(self.path)
         tail_rings.mend_topic_ids(self.path, self.directory_id)
+        session = tail_rings.RingSession.read(self.path)
+        self.ring_directory = None if session is None else session.directory
         self.replayed_bytes = tail_rings.replay(self.path, self.directory_id)
         for name in _CHECKPOINTS:
             offsets = self._not_open[name] = self._read(name)

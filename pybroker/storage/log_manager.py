@@ -126,6 +126,9 @@ class LogManager(LogCheckpoints):
                 job.result()
             except OSError as error:
                 self.failures.fail(directory, f"it cannot be read: {error}")
+        if not self.failures.offline:
+            for place in {each.ring_directory for each in self.directories if each.ring_directory is not None}:
+                await loop.run_in_executor(self.executor, tail_rings.remove_directory, place)
         settled = await loop.run_in_executor(self.executor, settle_moves, self.live)
         self.interrupted_moves = settled.wanted
         for directory, failure in settled.failed:

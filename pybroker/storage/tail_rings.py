@@ -370,10 +370,15 @@ def replay(log_dir: Path, directory_id: bytes) -> int:
                 with_ring.add(log)
                 total_bytes += _save(ring, log)
         _miss_rings(log_dir, session, with_ring)
-        with contextlib.suppress(OSError):  # others have rings there
-            os.rmdir(session.directory)
     forget(log_dir)
     return total_bytes
+
+
+def remove_directory(directory: Path) -> None:
+    """After all log dirs that named a directory of rings were replayed: to one that still names it, it would be lost.
+    It stays if anybody has rings there."""
+    with contextlib.suppress(OSError, StorageError), locked_for_replay(directory):
+        os.rmdir(directory)
 
 
 def _replay_left(log_dir: Path, left: LeftRing) -> int:

@@ -7,10 +7,11 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from log_setup import TOPIC_ID, setup
+from log_setup import TOPIC_ID, Setup, setup
 from ring_files import RING_BYTES, SESSION, write_ring, write_session
 
 from pybroker.native.errors import NativeError
@@ -178,6 +179,30 @@ def test_empty_rings_go(tmp_path: Path, rings: Path) -> None:
     write_ring(rings / "drained.ring", b"", start=5, directory_id=DIRECTORY_ID, topic_id=TOPIC_ID)
     write_session(tmp_path, rings)
     assert tail_rings.replay(tmp_path, DIRECTORY_ID) == 0
+    assert list(rings.iterdir()) == []
+    tail_rings.remove_directory(rings)
+    assert not rings.exists()
+
+
+def test_log_dirs_that_share_a_directory_of_rings_do_not_take_it_from_each_other(
+    tmp_path: Path, rings: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("d", "e", "f"):
+        (tmp_path / name).mkdir()
+        write_session(tmp_path / name, rings)
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as one_after_another:
+            made = Setup(tmp_path, ("d", "e", "f"))
+            made.manager.executor.shutdown()
+            made.manager.executor = one_after_another
+            await made.manager.load()
+            await made.close()
+            made.native.stop()
+            made.native.close()
+
+    asyncio.run(run())
+    assert not any("are gone" in each.getMessage() for each in caplog.records)
     assert not rings.exists()
 
 
