@@ -15,8 +15,9 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from pybroker.native.partition import PartitionState, Segment
+from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
-from pybroker.storage.log_ends import RecordedEnds
+from pybroker.storage.log_ends import FILE_NAME, RecordedEnds
 from pybroker.storage.log_loss import LogLosses, Loss, LostRecords, find_lost_ring, find_missing, find_short
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
@@ -135,7 +136,7 @@ class EndsKeeper:
 
     async def _run(self, directory: LogDirectory, lower: Mapping[TopicPartition, RecordedEnds]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, directory.ends.lower, lower)
+            await asyncio.get_running_loop().run_in_executor(self._executor, _lower_or_remove, directory, lower)
         except OSError as error:
             # The record stays too high, and a start may take for lost what is about to be deleted: better than a disk
             # that stays full.
@@ -223,3 +224,18 @@ def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None
     segments = tuple([each for each in saved.segments if each[0] in bases])
     lower = saved._replace(start=max(saved.start, log.planned_start), segments=segments)
     return None if lower == saved else lower
+
+
+def _lower_or_remove(directory: LogDirectory, lower: Mapping[TopicPartition, RecordedEnds]) -> None:
+    """On a full disk the record goes as a whole: deletions make room there, and a kill would make them a loss."""
+    try:
+        directory.ends.lower(lower)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        logger.warning(
+            "%s: no room to lower how far its logs reach. It is removed until the next checkpoint; after a kill before "
+            "that the logs are not compared with it",
+            directory.path / FILE_NAME,
+        )
+        directory.ends.remove()

@@ -22,7 +22,7 @@ from pybroker.native import crc32c
 from pybroker.native.rings import boot_id
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage import offset_checkpoint
-from pybroker.storage.atomic import write_durably
+from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.regular_file import read_bytes
@@ -285,6 +285,12 @@ class LogEnds:
         saved = self._saved
         assert saved is not None
         self._write({**saved.ends, **changed}, saved.checkpoint_crcs[1], saved.broker_epoch)
+
+    def remove(self) -> None:
+        """Let the file say nothing, which takes no room, until the next `save`. Blocks. OSError."""
+        (self._log_dir / FILE_NAME).unlink(missing_ok=True)
+        fsync_directory(self._log_dir)
+        self._saved = None
 
     def _write(self, ends: dict[TopicPartition, RecordedEnds], crc: int, broker_epoch: int | None) -> None:
         saved = self._saved

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from log_setup import Setup, setup
 
+from pybroker.storage import log_ends
 from pybroker.storage.log_ends import EndsFile, RecordedEnds
 from pybroker.storage.partition_log import PartitionLog
 
@@ -73,3 +76,40 @@ def test_a_write_of_checkpoints_under_way_does_not_bring_back_segments_that_are_
 
 async def _as_task(change: Awaitable[None]) -> None:
     await change
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("is_next_checkpoint_written", [False, True])
+def test_what_is_deleted_on_a_full_disk_is_no_loss_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_next_checkpoint_written: bool
+) -> None:
+    def fail(path: Path, data: bytes, mode: int = 0o644) -> None:
+        raise OSError(code, os.strerror(code), str(path))
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open()
+            await made.append(log)
+            await log.run(log.native.roll)
+            await made.append(log)
+            await log.run(log.native.sync)
+            await made.maintenance.upkeep()
+            await made.maintenance.apply_retention()
+            await made.manager.write_checkpoints()
+            recorded = _recorded(tmp_path)
+            assert recorded is not None and recorded.segments
+            with monkeypatch.context() as patch:
+                patch.setattr(log_ends, "write_durably", fail)
+                await made.manager.ends.before_deletion([(log, 1)])
+                await log.run(log.native.delete_before, 1)
+            if is_next_checkpoint_written:
+                await made.manager.write_checkpoints()
+                recorded = _recorded(tmp_path)
+                assert recorded is not None and recorded.start == 1
+            await made.kill()
+        async with setup(tmp_path) as made:
+            log = await made.open(is_new=False)
+            assert made.manager.ends.losses.count == 0
+            assert (log.native.state.log_start_offset, log.native.state.log_end_offset) == (1, 2)
+
+    asyncio.run(run())
