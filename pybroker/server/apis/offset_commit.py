@@ -27,7 +27,10 @@ async def handle(
     broker: BrokerServices, context: RequestContext, request: m.OffsetCommitRequest
 ) -> m.OffsetCommitResponse | bytes:
     version = context.api_version
-    topics = await _sort_out(broker.metadata.image.topics, version, request)
+    image = broker.metadata.image.topics
+    topics = await _sort_out(image, version, request)
+    if broker.metadata.image.topics is not image:
+        topics = _still_there(broker.metadata.image.topics, version, topics)
     committing = [topic for topic in topics if topic.partitions]
     error = ErrorCode.NONE
     if committing:
@@ -73,6 +76,20 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
             }
         sorted_out.append(CommitTopic(found.name, found.id, existing, refused))
     return sorted_out
+
+
+def _still_there(image: TopicsImage, version: int, topics: list[CommitTopic]) -> list[CommitTopic]:
+    """Without topics that were deleted while the request was sorted out: their offsets have been forgotten, and nobody
+    would forget those that came now."""
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= _TOPIC_ID_VERSION else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return [
+        topic
+        if not topic.partitions or topic.topic_id in image.by_id
+        else topic._replace(
+            partitions=[], refused=topic.refused | {each.partition_index: missing for each in topic.partitions}
+        )
+        for topic in topics
+    ]
 
 
 async def _response(
