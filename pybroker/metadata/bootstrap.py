@@ -237,7 +237,10 @@ def _common_cluster_id(known: Mapping[Path, MetaProperties | None], node_id: int
         cluster_id = properties.cluster_id
         twin = directory_ids.setdefault(properties.directory_id, path)
         if twin != path:
-            raise StorageError(f"{path} and {twin} have the same directory.id: one is a copy of the other; remove it")
+            raise StorageError(
+                f"{path} and {twin} have the same directory.id, so one is a copy of the other: take the one that is "
+                "not up to date out of log.dirs"
+            )
     return cluster_id
 
 

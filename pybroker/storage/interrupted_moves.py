@@ -45,7 +45,7 @@ def settle_moves(directories: Sequence[LogDirectory]) -> Settled:
                 # The move may have been made, and its old directory lie in a log dir that is not here.
                 logger.error(
                     "%s stays: %s-%d lies nowhere else, and whether its move was made says a log dir that is not in "
-                    "service. Remove it if its topic was deleted",
+                    "service: bring that back and start again. If it is lost, this is the log as far as it was copied",
                     path,
                     *key,
                 )

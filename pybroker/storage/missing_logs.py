@@ -34,7 +34,7 @@ def why_elsewhere(
     if is_real and all(each.directory_id != directory_id for each in directories):
         return (
             f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
-            "of log.dirs is that one: mount it and start again, or delete the topic"
+            "of log.dirs is that one: mount it, name it in log.dirs and start again"
         )
     if left is not None and left[0].directory_id == directory_id and len(directories) > 1:
         # The dir that it was to move to is in service, with another disk.

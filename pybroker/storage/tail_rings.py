@@ -154,7 +154,8 @@ def _sweep(directory: Path) -> None:
         elif ring is not None:
             logger.warning(
                 "the tail ring %s holds %d bytes of %s-%d, and no log here takes them: its log dir is not in service, "
-                "or has changed since. Remove it when you know that they are not missed",
+                "or has changed since. Bring that log dir back and start again, or copy the ring: a restart "
+                "of the machine takes it",
                 path,
                 ring.gathered_bytes,
                 ring.topic,
