@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
@@ -59,6 +60,8 @@ class LogDirectory:
         self.topic_ids = TopicIds(path)
         #: How far logs reached, and which segments they had.
         self.ends = LogEnds(path)
+        #: Held while checkpoints are written: a caller that is cancelled leaves its thread behind.
+        self._writing = threading.Lock()
         self._open_ends: Mapping[TopicPartition, RecordedEnds] = {}
         self.partitions: dict[TopicPartition, Path] = {}
         self.deleted: list[Path] = []
@@ -233,16 +236,17 @@ class LogDirectory:
         }
         for name, offsets in written.items():
             self._add_closed(name, offsets, states)
-        self._open_ends = ends
-        # First, so that it names the recovery points before and after them.
-        self.ends.save(ends, offset_checkpoint.content(written[offset_checkpoint.RECOVERY_POINT]))
-        for name, offsets in written.items():
-            self._write(name, offsets)
-        for key, each in states.items():
-            self.gap_checkpoint.cap(key, each.log_end_offset)
-        self.gap_checkpoint.save()
-        self.topic_ids.save()
-        self.cleaner_checkpoint.lower({key: each.cut_offset for key, each in states.items()})
+        with self._writing:
+            self._open_ends = ends
+            # First, so that it names the recovery points before and after them.
+            self.ends.save(ends, offset_checkpoint.content(written[offset_checkpoint.RECOVERY_POINT]))
+            for name, offsets in written.items():
+                self._write(name, offsets)
+            for key, each in states.items():
+                self.gap_checkpoint.cap(key, each.log_end_offset)
+            self.gap_checkpoint.save()
+            self.topic_ids.save()
+            self.cleaner_checkpoint.lower({key: each.cut_offset for key, each in states.items()})
 
     def _add_closed(
         self, name: str, offsets: dict[TopicPartition, int], states: Mapping[TopicPartition, object]
@@ -285,11 +289,12 @@ class LogDirectory:
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Everything in here is synced, and nothing of it in a tail ring: the last thing written. Blocks."""
-        tail_rings.forget(self.path)
-        self.gap_checkpoint.remove()
-        self.ends.save(self._open_ends, None, broker_epoch)
-        self.ends.forget_written()
-        clean_shutdown.write(self.path, broker_epoch)
+        with self._writing:
+            tail_rings.forget(self.path)
+            self.gap_checkpoint.remove()
+            self.ends.save(self._open_ends, None, broker_epoch)
+            self.ends.forget_written()
+            clean_shutdown.write(self.path, broker_epoch)
 
     def set_aside(self, partition: TopicPartition, path: Path, suffix: str) -> Path:
         """Rename a partition's directory as Kafka does, with DELETED_SUFFIX or STRAY_SUFFIX; the new path. Blocks."""

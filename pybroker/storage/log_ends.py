@@ -180,6 +180,8 @@ class LogEnds:
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
         self._lock = threading.Lock()
+        #: Held while the file is written, by threads whose callers may be gone.
+        self._writing = threading.Lock()
         #: Of logs that are not open, as recorded; those of open ones come with `save`.
         self._ends: dict[TopicPartition, RecordedEnds] = {}
         self._saved: EndsFile | None = None
@@ -261,8 +263,9 @@ class LogEnds:
         `broker_epoch`: the logs are closed in order. Blocks. OSError."""
         with self._lock:
             ends = {**self._ends, **open_ends}
-        crc = checkpoint_crc(self._log_dir) if recovery_points is None else crc32c(recovery_points)
-        self._write(ends, crc, broker_epoch)
+        with self._writing:
+            crc = checkpoint_crc(self._log_dir) if recovery_points is None else crc32c(recovery_points)
+            self._write(ends, crc, broker_epoch)
 
     def save_written(self, open_ends: Mapping[TopicPartition, RecordedEnds]) -> None:
         """Bring what is written in open logs to a file that a kill leaves, and a power cut may take. Nothing is synced.
@@ -282,15 +285,17 @@ class LogEnds:
 
     def lower(self, changed: Mapping[TopicPartition, RecordedEnds]) -> None:
         """Let the file say less of some logs, and of the others what it does. Blocks. OSError."""
-        saved = self._saved
-        assert saved is not None
-        self._write({**saved.ends, **changed}, saved.checkpoint_crcs[1], saved.broker_epoch)
+        with self._writing:
+            saved = self._saved
+            assert saved is not None
+            self._write({**saved.ends, **changed}, saved.checkpoint_crcs[1], saved.broker_epoch)
 
     def remove(self) -> None:
         """Let the file say nothing, which takes no room, until the next `save`. Blocks. OSError."""
-        (self._log_dir / FILE_NAME).unlink(missing_ok=True)
-        fsync_directory(self._log_dir)
-        self._saved = None
+        with self._writing:
+            (self._log_dir / FILE_NAME).unlink(missing_ok=True)
+            fsync_directory(self._log_dir)
+            self._saved = None
 
     def _write(self, ends: dict[TopicPartition, RecordedEnds], crc: int, broker_epoch: int | None) -> None:
         saved = self._saved

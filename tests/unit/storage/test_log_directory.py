@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from pybroker.native.partition import PartitionState
 from pybroker.storage import clean_shutdown, offset_checkpoint
@@ -49,6 +53,48 @@ def test_checkpoints_come_back(tmp_path: Path) -> None:
     assert second.log_start_offset(("t", 0)) == -1
     assert second.recovery_point(("other", 0)) == 0
     assert offset_checkpoint.read(tmp_path / offset_checkpoint.HIGH_WATERMARK) == {("t", 0): 50, ("t", 1): 9}
+
+
+@pytest.mark.parametrize(
+    ("last", "recovery_point"),
+    [
+        (lambda directory: directory.write_checkpoints({("t", 0): state(0, 9, 9)}), 9),
+        (lambda directory: directory.mark_clean(7), 5),
+    ],
+    ids=["checkpoints", "mark"],
+)
+def test_a_write_that_nobody_waits_for_any_more_comes_before_the_next_one(
+    tmp_path: Path, last: Callable[[LogDirectory], None], recovery_point: int
+) -> None:
+    """A task that is cancelled while a thread writes leaves the thread behind."""
+    directory = loaded(tmp_path)
+    entered, may_write = threading.Event(), threading.Event()
+    save = directory.gap_checkpoint.save
+
+    def slow_save() -> None:
+        if not entered.is_set():
+            entered.set()
+            assert may_write.wait(60)
+        save()
+
+    directory.gap_checkpoint.save = slow_save  # type: ignore[method-assign]
+    done: list[str] = []
+
+    def run(name: str, work: Callable[[LogDirectory], None]) -> None:
+        work(directory)
+        done.append(name)
+
+    left = threading.Thread(target=run, args=("left", lambda each: each.write_checkpoints({("t", 0): state(0, 5, 5)})))
+    left.start()
+    assert entered.wait(60)
+    next_one = threading.Thread(target=run, args=("next", last))
+    next_one.start()
+    next_one.join(0.3)  # as long as nothing makes it wait it ends here, and is the first
+    may_write.set()
+    left.join()
+    next_one.join()
+    assert done == ["left", "next"]
+    assert loaded(tmp_path).recovery_point(("t", 0)) == recovery_point
 
 
 def test_unchanged_checkpoints_are_not_written_again(tmp_path: Path) -> None:
