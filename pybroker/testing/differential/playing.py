@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pybroker.storage import log_ends
 from pybroker.testing.differential import batches
 from pybroker.testing.differential.generate import SETTLE_AGES_MS
 from pybroker.testing.differential.history import (
@@ -230,6 +231,9 @@ class Player:
         end = _batches_end(path.read_bytes())
         with open(path, "r+b") as file:
             file.truncate(max(0, end - size_bytes))
+        # pybroker knows how far its logs reached, and would miss these records. The log that is left is compared.
+        for name in (log_ends.FILE_NAME, log_ends.WRITTEN_NAME):
+            (self._side.log_dir / name).unlink(missing_ok=True)
 
 
 def _batches_end(log: bytes) -> int:
