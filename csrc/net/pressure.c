@@ -15,6 +15,7 @@
 #define SLOW_AFTER_NS 250000000LL
 #define SLOW_BYTES_PER_S (256 * 1024)
 #define FRAME_NS 5000000000LL
+#define LAST_BYTES_PER_S INT32_MAX /* no client is faster */
 #define CLOSED_PER_SWEEP 64
 #define TOLD_EVERY_NS 1000000000LL
 #define FREED_SHARE 8 /* such a part of the budget is freed in a round */
@@ -72,23 +73,40 @@ static bool is_stuck(const pb_pool *pool, int64_t now_ns)
     return now_ns - atomic_load_explicit(&pool->fed_ns, memory_order_relaxed) >= SLOW_AFTER_NS;
 }
 
-/* Bytes per second since it began to hold memory; -1: it is not slow. One that has nothing buffered is not, nor is one
- * that waits for memory, unless so do all. */
+/* The next frame is held because this side has not answered an earlier one, or keeps its client within a quota. */
+static bool is_held_by_us(const pb_connection *connection)
+{
+    if (!connection->held || pb_list_empty(&connection->responses))
+        return connection->held;
+    return pb_timer_is_set(&connection->mute) || !PB_CONTAINER(connection->responses.next, pb_response, link)->ready;
+}
+
+/* Bytes per second since it began to hold memory, SLOW_AFTER_NS ago or longer. */
+static int64_t pace_of(const pb_connection *connection)
+{
+    int64_t age_ns = connection->reactor->now_ns - connection->unfinished_since_ns;
+    PB_ASSERT(connection->unfinished_since_ns > 0 && age_ns >= SLOW_AFTER_NS);
+    return (int64_t)buffered_bytes(connection) * 1000 / (age_ns / 1000000);
+}
+
+/* The pace by which slow connections are compared; -1: it is not slow. One that has nothing buffered is not. One that
+ * waits for memory, or for an answer of ours, is only slow when nothing gets on, and the latter comes last. */
 static int64_t slow_pace(const pb_connection *connection)
 {
-    int64_t now_ns = connection->reactor->now_ns, age_ns = now_ns - connection->unfinished_since_ns;
-    if (connection->chunk == NULL || connection->unfinished_since_ns == 0 || age_ns < SLOW_AFTER_NS ||
-        connection->handler->pool != NULL)
+    int64_t now_ns = connection->reactor->now_ns;
+    if (connection->chunk == NULL || connection->unfinished_since_ns == 0 ||
+        now_ns - connection->unfinished_since_ns < SLOW_AFTER_NS || connection->handler->pool != NULL)
         return -1;
-    int64_t have = buffered_bytes(connection), frame = pb_receive_frame_bytes(connection);
-    int64_t pace = have * 1000 / (age_ns / 1000000);
+    int64_t frame = pb_receive_frame_bytes(connection), pace = pace_of(connection);
+    if (is_held_by_us(connection))
+        return is_stuck(connection->pool, now_ns) ? LAST_BYTES_PER_S : -1;
     if (!connection->socket.receive.active && !connection->held)
         return now_ns - connection->starved_since_ns >= SLOW_AFTER_NS && is_stuck(connection->pool, now_ns) ? pace : -1;
     return pace < SLOW_BYTES_PER_S || pace < frame / (FRAME_NS / 1000000000) ? pace : -1;
 }
 
 /* Of many that are closed one is told of, and how many others were. */
-static void tell_closed(pb_connection *connection, int64_t pace)
+static void tell_closed(pb_connection *connection)
 {
     pb_reactor *reactor = connection->reactor;
     reactor->slow_untold++;
@@ -98,17 +116,17 @@ static void tell_closed(pb_connection *connection, int64_t pace)
     snprintf(what, sizeof what,
              "it has sent %u bytes of a request of %u, at %lld bytes per second, and others wait for the memory "
              "(pybroker.buffer.budget.bytes); %lld such connections were closed since the last such message",
-             buffered_bytes(connection), pb_receive_frame_bytes(connection), (long long)pace,
+             buffered_bytes(connection), pb_receive_frame_bytes(connection), (long long)pace_of(connection),
              (long long)reactor->slow_untold);
     reactor->slow_told_ns = reactor->now_ns;
     reactor->slow_untold = 0;
     connection->handler->malformed(connection, what);
 }
 
-static void close_slow(pb_connection *connection, int64_t pace)
+static void close_slow(pb_connection *connection)
 {
     pb_counter_add(&connection->reactor->counters.slow_closed, 1);
-    tell_closed(connection, pace);
+    tell_closed(connection);
     pb_connection_kill(connection);
 }
 
@@ -156,7 +174,7 @@ static void close_slowest(slow_ones *slow, int64_t wanted_bytes)
             continue;
         }
         wanted_bytes -= one->connection->chunk->capacity;
-        close_slow(one->connection, one->bytes_per_second);
+        close_slow(one->connection);
     }
 }
 

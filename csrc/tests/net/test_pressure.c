@@ -117,6 +117,46 @@ TEST(the_slowest_goes_first_and_no_more_than_it_takes)
     echo_stop(&server);
 }
 
+enum { PIPELINE = 64 }; /* so many requests the server takes before it holds the next one */
+
+/* A client with a request that waits for the answers to earlier ones, and holds memory meanwhile. */
+static int open_held(echo_server *server, uint32_t held_bytes)
+{
+    int client = pb_sim_connect(server->io, server->port);
+    server->slow = true;
+    for (int i = 0; i < PIPELINE; i++)
+        echo_send(server, client, 100, 0, UINT32_MAX);
+    int requests = server->requests;
+    echo_run(server, 10 * MS);
+    CHECK_INT(server->requests, requests + PIPELINE);
+    echo_send(server, client, held_bytes, 0, UINT32_MAX);
+    echo_run(server, 10 * MS);
+    CHECK_INT(server->requests, requests + PIPELINE);
+    server->slow = false;
+    return client;
+}
+
+TEST(a_client_that_waits_for_an_answer_is_not_closed_beside_slow_ones)
+{
+    enum { HELD_BYTES = 20000 };
+    echo_server server;
+    echo_start(&server, 6, 4 * MIB, MAX_FRAME);
+    int held = open_held(&server, HELD_BYTES);
+    int client = pb_sim_connect(server.io, server.port);
+    open_crowd(&server, 90, 60000, 59000);
+    echo_run(&server, 1000 * MS);
+    for (int k = 0; k < 20; k++) {
+        CHECK(ask(&server, client, 1000) < 200 * MS);
+        echo_run(&server, 100 * MS);
+    }
+    CHECK(pb_counter_read(&server.reactor.counters.slow_closed) > 5);
+    echo_release(&server);
+    for (int i = 0; i < PIPELINE; i++)
+        echo_expect(&server, held, 100);
+    echo_expect(&server, held, HELD_BYTES);
+    echo_stop(&server);
+}
+
 TEST(a_slow_client_is_left_alone_while_nobody_starves)
 {
     echo_server server;
