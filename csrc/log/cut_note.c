@@ -14,6 +14,7 @@
 #include "log/state.h"
 
 enum { NOTE_VERSION = 0, NOTE_BYTES = 64 };
+#define GENERATION_MAX (INT64_MAX / 2) /* a larger one is damage, and would leave none for later cuts */
 
 int pb_log_load_cut_note(pb_log *log)
 {
@@ -27,7 +28,9 @@ int pb_log_load_cut_note(pb_log *log)
     char *end = text;
     long long version = strtoll(text, &end, 10);
     long long generation = version == NOTE_VERSION && end != text ? strtoll(end, NULL, 10) : 0;
-    log->cut_generation = log->noted_generation = generation > 0 ? generation : 0;
+    if (generation < 0 || generation > GENERATION_MAX)
+        generation = 0;
+    log->cut_generation = log->noted_generation = generation;
     free(text);
     return 0;
 }

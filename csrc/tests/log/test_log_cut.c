@@ -491,6 +491,26 @@ static void read_note(const fixture *f, long long *generation, long long *offset
     CHECK(*end == '\n');
 }
 
+TEST(a_damaged_note_leaves_generations_for_later_cuts)
+{
+    static const char *const notes[] = {"0 9223372036854775807 5\n", "0 99999999999999999999999 5\n", "0 -7 5\n",
+                                        "junk", "0"};
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        fixture f;
+        begin(&f);
+        fixture_close(&f, true);
+        file_store(&f, PB_CUT_FILE, notes[i], strlen(notes[i]));
+        fixture_open(&f);
+        CHECK_INT(pb_log_cut_generation(f.log), 0);
+        CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET, NULL), 0);
+        long long generation, offset;
+        read_note(&f, &generation, &offset);
+        CHECK(generation > 0 && generation == pb_log_cut_generation(f.log));
+        CHECK_INT(offset, CUT_OFFSET);
+        fixture_free(&f);
+    }
+}
+
 static int64_t generation_at_sync;
 
 /* Files may be cut from the moment in which the first of them goes: the note is there by then. */
