@@ -142,19 +142,25 @@ int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *s
 
 /* ---- what the disk cannot read ---- */
 
-/* Does the disk read the file's first or last block, past the page cache, which may have anything? */
-static bool disk_answers(pb_io *io, int file, int64_t size_bytes)
+/* Does the disk read the file's first or last block, past the page cache, which may have anything? 0, -EIO: it does
+ * not, or another -errno that passes: it could not be asked. */
+static int ask_disk(pb_io *io, int file, int64_t size_bytes)
 {
-    int direct = io->ops->file_reopen_direct(io, file);
     uint8_t *block = aligned_alloc(PB_DIRECT_BLOCK_BYTES, PB_DIRECT_BLOCK_BYTES);
-    int64_t last = pb_block_floor(size_bytes - 1);
-    bool answers = direct >= 0 && block != NULL &&
-                   (io->ops->file_read(io, direct, block, PB_DIRECT_BLOCK_BYTES, 0) > 0 ||
-                    io->ops->file_read(io, direct, block, PB_DIRECT_BLOCK_BYTES, last) > 0);
-    free(block);
-    if (direct >= 0)
+    if (block == NULL)
+        return -ENOMEM;
+    int direct = io->ops->file_reopen_direct(io, file);
+    int64_t got = direct;
+    if (direct >= 0) {
+        got = io->ops->file_read(io, direct, block, PB_DIRECT_BLOCK_BYTES, 0);
+        if (got <= 0)
+            got = io->ops->file_read(io, direct, block, PB_DIRECT_BLOCK_BYTES, pb_block_floor(size_bytes - 1));
         (void)io->ops->file_close(io, direct);
-    return answers;
+    }
+    free(block);
+    if (got > 0)
+        return 0;
+    return got < 0 && pb_error_passes((int)got) ? (int)got : -EIO;
 }
 
 /* Read batch by batch, up to the one that cannot be read: -EIO, and where it begins. 0: all of them can be. */
@@ -222,9 +228,10 @@ int pb_log_note_unreadable(pb_log *log, const pb_log_guard *guard, pb_segment *s
     sealed_view view;
     int file;
     int rc = open_view(log, guard, segment, &view, &file);
-    if (rc == -ENODATA ||
-        (rc == 0 && (view.position >= view.size_bytes || !disk_answers(log->io, file, view.size_bytes))))
+    if (rc == -ENODATA || (rc == 0 && view.position >= view.size_bytes))
         return -EIO;
+    if (rc == 0)
+        rc = ask_disk(log->io, file, view.size_bytes);
     if (rc != 0)
         return rc;
     uint8_t buffer[SECTOR_BYTES]; /* so that what lies beside it is not read with an intact batch */

@@ -197,6 +197,40 @@ TEST(what_a_disk_cannot_read_of_a_sealed_file_is_damage)
     }
 }
 
+static atomic_int reopen_error;
+
+static int reopen_or_fail(pb_io *io, int file)
+{
+    int error = reopen_error;
+    return error != 0 ? error : usual->file_reopen_direct(io, file);
+}
+
+/* All descriptors are taken: the disk cannot be asked, which says nothing about it. */
+TEST(a_disk_that_cannot_be_asked_has_not_failed)
+{
+    static const int errors[] = {-EMFILE, -ENFILE, -ENOMEM};
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        served it;
+        mini_client client;
+        pb_io_ops ops;
+        int64_t end;
+        pb_event event = {0};
+        begin_failing(&it, &client, &ops);
+        ops.file_reopen_direct = reopen_or_fail;
+        reopen_error = errors[i];
+        bad_begin = 2 * PB_DIRECT_BLOCK_BYTES;
+        bad_end = 3 * PB_DIRECT_BLOCK_BYTES;
+        CHECK_INT(fetch(&client, bad_begin / batch_bytes + 1, 1, &end), PB_KAFKA_KAFKA_STORAGE_ERROR);
+        CHECK_INT(fetch(&client, sealed_batches, 1, &end), 0);
+        while (take_event(&it, &event))
+            CHECK(event.kind != PB_EVENT_OFFLINE);
+        reopen_error = 0;
+        CHECK_INT(fetch(&client, bad_begin / batch_bytes + 1, 1, &end), PB_KAFKA_CORRUPT_MESSAGE);
+        bad_begin = bad_end = 0;
+        finish(&it, &client);
+    }
+}
+
 TEST(a_disk_that_reads_nothing_has_failed)
 {
     served it;
