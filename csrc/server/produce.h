@@ -36,6 +36,7 @@ typedef struct produce_state {
     int32_t slot_count;
     int32_t next_slot;                     /* of those that have not been looked at */
     struct produce_big *big;               /* the batch that is being validated elsewhere; NULL: none */
+    struct produce_big *last_big;          /* its memory, for the next such batch; NULL: there was none */
     int32_t pending;                       /* slots being written, or waiting for followers */
     bool failed;                           /* some partition was refused */
     bool replicated;                       /* some of them wait for followers: no longer than until deadline_ns */

@@ -10,7 +10,7 @@
 #include "server/produce.h"
 #include "wire/generated/kafka_errors.h"
 
-/* In the request's arena. */
+/* In the request's arena: one, for each of its large batches in turn. */
 typedef struct produce_big {
     pb_big_batch batch;
     pb_partition_rules rules;
@@ -58,7 +58,9 @@ int pb_produce_hand_over(produce_slot *slot, const pb_partition_rules *rules, pb
     PB_ASSERT(state->big == NULL);
     if (request->connection->closing)
         return -ECANCELED;
-    produce_big *big = pb_arena_alloc(&request->arena, sizeof *big);
+    produce_big *big = state->last_big;
+    if (big == NULL)
+        big = state->last_big = pb_arena_alloc(&request->arena, sizeof *big);
     if (big == NULL)
         return pb_fail(failure, -ENOMEM, "no memory to hand over a large batch");
     memset(big, 0, sizeof *big);
