@@ -1,4 +1,4 @@
-/* Who may have how many file descriptors. See descriptors.h. */
+/* The count of file descriptors of either side. See descriptors.h. */
 #include "io/descriptors.h"
 
 #include <stdatomic.h>

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of `limit` descriptors, `kept` are for other uses, and files and connections each leave the other `reserve`. 0: no
- * bound, as at the start. */
+/* Share `limit` descriptors: `kept` are for other uses, and files and connections each leave the other `reserve`. A
+ * limit of 0 is no bound, as at the start. */
 void pb_descriptors_limit(int32_t limit, int32_t kept, int32_t reserve);
 
 /* Count a file that is about to be opened. `extra`: it can be done without. False: it must not be. */

@@ -150,7 +150,7 @@ typedef struct pb_io_ops {
     int (*random)(pb_io *io, void *buffer, size_t length);
 
     /* Files; blocking, any thread. Reads and writes may be short. */
-    /* A regular file, or a symbolic link to one. Of anything else nothing is waited for, nor opened: -EISDIR for a
+    /* A regular file, or a symbolic link to one. Nothing else is opened or waited for: -EISDIR for a
      * directory, -EMEDIUMTYPE for a pipe, socket or device. */
     int (*file_open)(pb_io *io, const char *path, int flags);
     /* A file in that directory without a name, for reading and writing: gone when it is closed, unless it was given one

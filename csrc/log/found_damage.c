@@ -14,7 +14,7 @@
 
 enum { SECTOR_BYTES = 512 };
 
-/* What is looked for in a segment: under the lock, as the segment was. */
+/* A sealed segment as it was when the lock was held. */
 typedef struct sealed_view {
     int64_t size_bytes;
     int64_t end_offset;

@@ -351,7 +351,7 @@ static int pass_over(scrub *s, int result)
     return 0;
 }
 
-/* The segment's file ends too soon. What is missing is a finding, and the segment is through. */
+/* The segment's file ends too soon. The missing part is a finding, and the scrub of the segment is done. */
 static int find_short(scrub *s)
 {
     int rc = pb_log_note_short_file(s->log, s->guard, s->segment);

@@ -1,4 +1,4 @@
-/* What connections give back while receive memory is short, and who is closed. See pressure.h. */
+/* Connections give memory back while it is short, and the slowest are closed. See pressure.h. */
 #include "net/pressure.h"
 
 #include <stdio.h>
@@ -105,7 +105,7 @@ static int64_t slow_pace(const pb_connection *connection)
     return pace < SLOW_BYTES_PER_S || pace < frame / (FRAME_NS / 1000000000) ? pace : -1;
 }
 
-/* Of many that are closed one is told of, and how many others were. */
+/* One of many that are closed is told of, with the number of the others. */
 static void tell_closed(pb_connection *connection)
 {
     pb_reactor *reactor = connection->reactor;

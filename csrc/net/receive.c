@@ -113,7 +113,7 @@ bool pb_receive_fit(pb_connection *connection)
     return true;
 }
 
-/* What memory for a frame of which a part has come grows to. */
+/* The size to which the memory grows for a frame that has come in part. */
 static uint32_t grown_bytes(uint32_t have, uint32_t frame, uint32_t exact)
 {
     uint32_t larger = have < UINT32_MAX / 4 ? have * 4 : UINT32_MAX;
@@ -150,7 +150,7 @@ static uint32_t bound_room(const pb_connection *connection, uint32_t room, uint3
     uint32_t have = connection->end - connection->start;
     uint32_t most = RECEIVE_MAX_BYTES;
     if (connection->chunk->overdraft) {
-        /* What comes behind the frame would keep an overdraft from others, if the frame makes its client wait. */
+        /* Bytes behind the frame would keep an overdraft from others, if the frame makes its client wait. */
         most = (frame > 0 ? frame : FRAME_HEADER_BYTES) - have;
     } else if (pb_pool_is_tight(connection->pool)) { /* and what comes behind it now would keep memory from others */
         uint32_t usual = connection->last_frame_bytes > LITTLE_BYTES ? connection->last_frame_bytes : LITTLE_BYTES;

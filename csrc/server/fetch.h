@@ -9,7 +9,7 @@
 #include "wire/generated/fetch_response.h"
 
 #define FETCH_NEAR_MAX 32
-/* Of a ring no more than this is copied at once, unless a batch is larger. */
+/* No more than this of a ring is copied at once, unless a batch is larger. */
 #define PB_FETCH_RING_BYTES (4 * 1024 * 1024)
 
 /* One partition to fetch. Owner: the request's arena. */
@@ -103,7 +103,7 @@ typedef struct fetch_state {
 
 /* Find what can be sent now, for all items. */
 void pb_fetch_read(fetch_state *fetch);
-/* What the item asks for is damaged: the broker's log is told of it once. */
+/* The batch that the item asks for is damaged: the broker's log is told of it once. */
 void pb_fetch_tell_damage(fetch_state *fetch, const fetch_item *item);
 /* Let go of what the last read pinned. */
 void pb_fetch_unpin(fetch_state *fetch);

@@ -3,8 +3,8 @@
  * one send is cheaper than two calls. What a tail ring has is copied too, as a ring does not wait for a consumer that
  * does not read. The rest leaves by sendfile.
  *
- * A reactor copies what is in memory. What is not, a background thread copies, from the disk if need be. So whatever
- * was found gets into the answer, however fast memory forgets.
+ * A reactor copies what is in memory. A background thread copies the rest, from the disk if need be. So whatever was
+ * found gets into the answer, however fast memory forgets.
  */
 #include <errno.h>
 
