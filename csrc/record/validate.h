@@ -1,6 +1,6 @@
 /*
- * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka's produce
- * path for clients, in its order and with its error codes.
+ * What a leader checks before it takes a Produce request's bytes for one partition: the checks of Apache Kafka's
+ * produce path for clients, in its order and with its error codes.
  *
  *   exactly one batch, magic 2          INVALID_RECORD (CORRUPT_MESSAGE where its length or magic cannot be)
  *   zstd before Produce version 7       UNSUPPORTED_COMPRESSION_TYPE
