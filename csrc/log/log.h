@@ -42,7 +42,7 @@ typedef struct pb_log_config {
     int64_t producer_expiration_ms;
     int64_t flush_messages; /* records between syncs; INT64_MAX = leave it to the operating system */
     int64_t flush_ms;
-    int64_t reserve_bytes; /* of the disk: blocks taken ahead of need leave so much of it free */
+    int64_t reserve_bytes;    /* of the disk: blocks taken ahead of need leave so much of it free */
     int32_t max_record_bytes; /* of a compressed batch; longer records are not looked into. 0: no limit */
     bool preallocate;
     bool compact; /* cleaning may leave gaps between batches */
@@ -354,8 +354,9 @@ int pb_log_read(pb_log *log, const pb_log_guard *guard, int64_t offset, int64_t 
  * its readers are told CORRUPT_MESSAGE and others are served. 0; 1: it was known; -ENODATA: the file is as long as it
  * should be, or the segment is not sealed; another -errno. May read headers of the file. Takes the lock. */
 int pb_log_note_short_file(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
-/* A read of a sealed segment has met -EIO. If the disk reads other parts of the file, past the page cache, what it cannot
- * read is damage as above: 0. Else -EIO, also where all can be read by now. Reads up to the whole file. Takes the lock.
+/* A read of a sealed segment has met -EIO. If the disk reads other parts of the file, past the page cache, what it
+ * cannot read is damage as above: 0. Else -EIO, also where all can be read by now. Reads up to the whole file. Takes
+ * the lock.
  */
 int pb_log_note_unreadable(pb_log *log, const pb_log_guard *guard, pb_segment *segment);
 void pb_segment_retain(pb_segment *segment);  /* [any] */
