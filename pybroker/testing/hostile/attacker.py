@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from pybroker.protocol import messages as m
 from pybroker.testing.hostile.frames import Attack, Planned, sweep
@@ -84,11 +85,9 @@ class Attacker:
 
     def run(self) -> None:
         """Play on all connections; returns when all attacks that were begun have ended."""
-        threads = [threading.Thread(target=self._play_some) for _ in range(_CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            for each in [pool.submit(self._play_some) for _ in range(_CONNECTIONS)]:
+                each.result()
 
     def _play_some(self) -> None:
         while True:

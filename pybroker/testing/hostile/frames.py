@@ -206,7 +206,8 @@ def sweep(served: Mapping[int, tuple[int, int]], seed: int) -> list[Planned]:
     """Every shape of every API and version in `served` (key to oldest and newest), and bombs, shuffled by the seed."""
     planned: list[Planned] = []
     for key, (oldest, newest) in sorted(served.items()):
-        for version in range(oldest, newest + 1):
+        # Produce is told from version 0 on, for older clients, and served from version 3 on.
+        for version in range(max(oldest, request_class(key).MIN_VERSION), newest + 1):
             wanted_bytes = _LARGE_BYTES if version in (oldest, newest) else _SMALL_BYTES
             for number, shape in enumerate(SHAPES):
                 own_seed = f"{seed}/{key}/{version}/{number}"

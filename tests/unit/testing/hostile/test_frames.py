@@ -12,6 +12,7 @@ from pybroker.protocol.loader import request_class
 from pybroker.testing.hostile.frames import SHAPES, bomb_batch, sweep
 
 SERVED = {0: (9, 11), 3: (0, 4), 18: (0, 4)}
+PRODUCE_SINCE = 3
 ARRAYLESS = 18
 
 
@@ -48,3 +49,8 @@ def test_bomb_is_a_valid_batch_that_unpacks_to_130_mib() -> None:
     with pytest.raises(ProtocolError):
         next(record_batch.parse(batch, max_decompressed_bytes=129 << 20))
     assert len(next(record_batch.parse(batch, max_decompressed_bytes=132 << 20)).records) == 100
+
+
+def test_versions_that_are_told_and_not_served_are_left_out() -> None:
+    names = {name.rsplit(" ", 1)[0] for name, _ in sweep({0: (0, 4)}, 1) if not name.startswith("bomb")}
+    assert names == {f"ProduceRequest {version}" for version in range(PRODUCE_SINCE, 5)}
