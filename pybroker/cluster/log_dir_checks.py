@@ -36,14 +36,15 @@ def identified(paths: Iterable[Path], found: list[Finding]) -> Iterator[tuple[Pa
 def identity(path: Path, found: list[Finding]) -> MetaProperties | None:
     """Whose dir that is; None, and a finding, when nothing says so."""
     why = "nothing says which broker it is"
-    remedy = "give the directories of log.dirs"
     try:
         properties = MetaProperties.read(path) if path.is_dir() else None
     except StorageError as error:
+        remedy = "set the file right as its text says, and look again"
         found.append(Finding(Severity.ERROR, "identity", str(path), str(error), why, remedy))
         return None
     if properties is None:
         what = f"it has no {META_PROPERTIES}" if path.is_dir() else "it is no directory"
+        remedy = "give the directories of log.dirs"
         found.append(Finding(Severity.ERROR, "identity", str(path), what, why, remedy))
     return properties
 

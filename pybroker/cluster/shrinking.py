@@ -134,7 +134,7 @@ def shrink(config: BrokerConfig, controller_dirs: Sequence[Path], now_ms: int) -
     with ExitStack() as stack:
         for path in dict.fromkeys([*log_dir_checks.of_broker(config), *controller_dirs]):
             stack.enter_context(DirectoryLock(path))
-        identity = own_identity(config)
+        identity = own_identity(config).completed(directory)
         before = with_cluster_id(_committed(controller_dirs), identity)
         listener = config.controller_listener
         voter = voter_of(config.node_id, identity.directory_id, listener.name, listener.host, listener.port)

@@ -202,7 +202,7 @@ class Controller:
 
     async def append_first_records(self, bootstrap: Sequence[VersionedRecord]) -> None:
         """Begin the metadata of a new cluster."""
-        await self._run(lambda _: ControllerResult(None, registrations.first_records(bootstrap)))
+        await self._run(lambda state: ControllerResult(None, registrations.first_records(state, bootstrap)))
 
     async def abort_transaction(self, aborted: BatchReplayer) -> None:
         """Abort the transaction that an earlier leader of the log left open; `aborted` has replayed the log so far."""

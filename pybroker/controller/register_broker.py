@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pybroker.controller import eligible_leaders
 from pybroker.controller.state import ControllerResult, ControllerState
 from pybroker.metadata import features
 from pybroker.metadata.image import NO_LEADER, PartitionRegistration, is_online
@@ -127,7 +128,18 @@ def fence_broker(state: ControllerState) -> ControllerResult[None]:
     return ControllerResult(None, [VersionedRecord(change, 0)])
 
 
-def first_records(bootstrap: Sequence[VersionedRecord]) -> list[VersionedRecord]:
-    """The transaction that begins a new cluster's metadata, as Kafka writes it (KIP-868)."""
+def first_records(state: ControllerState, bootstrap: Sequence[VersionedRecord]) -> list[VersionedRecord]:
+    """What begins a new cluster's metadata, as Kafka writes it: a transaction, where the level has them (KIP-868). With
+    eligible leader replicas the cluster has one min.insync.replicas from the start (KIP-966)."""
+    levels = {
+        each.record.name: each.record.feature_level
+        for each in bootstrap
+        if isinstance(each.record, m.FeatureLevelRecord)
+    }
+    records = list(bootstrap)
+    if levels.get(features.ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+        records += eligible_leaders.one_number(state)
+    if levels.get(features.METADATA_VERSION, 0) < features.TRANSACTIONS_LEVEL:
+        return records
     begin = VersionedRecord(m.BeginTransactionRecord(name="Bootstrap records"), 0)
-    return [begin, *bootstrap, VersionedRecord(m.EndTransactionRecord(), 0)]
+    return [begin, *records, VersionedRecord(m.EndTransactionRecord(), 0)]

@@ -174,11 +174,9 @@ def _identity(subject: Subject) -> Iterator[Finding]:
         try:
             properties = MetaProperties.read(path) if path.is_dir() else None
         except StorageError as error:
-            old = "ZooKeeper" in str(error)
-            kind = "log-dir-format" if old else "identity-damaged"
             why = "the broker does not start: it would not know whose data these are"
-            remedy = "migrate with Apache Kafka 3.9 first" if old else "restore the file from a backup"
-            yield Finding(Severity.ERROR, kind, str(path / META_PROPERTIES), str(error), why, remedy)
+            remedy = "restore the file from a backup"
+            yield Finding(Severity.ERROR, "identity-damaged", str(path / META_PROPERTIES), str(error), why, remedy)
             continue
         if properties is not None:
             known[path] = properties
@@ -207,7 +205,7 @@ def _same_owner(subject: Subject, known: dict[Path, MetaProperties]) -> Iterator
             why = start + "topics of the same name in two clusters are not the same topics"
             remedy = "take the log dir that does not belong here out of log.dirs"
             yield Finding(Severity.ERROR, "foreign-cluster-id", place, what, why, remedy)
-        twin = directories.setdefault(properties.directory_id, path)
+        twin = directories.setdefault(properties.directory_id, path) if properties.has_directory_id else path
         if twin != path and not os.path.samefile(twin, path):
             what = f"it has the directory.id of {twin}: one is a copy of the other"
             why = start + "which of the two has the newest records nothing can say"

@@ -27,10 +27,13 @@ def _unclaimed(subject: Subject) -> Iterator[Finding]:
     try:
         for path in subject.log_dirs:
             properties = MetaProperties.read(path) if path.is_dir() else None
-            if properties is not None:
-                own.add(ring_directory(parent, properties.directory_id))
-                session = RingSession.read(path)
-                claims += [] if session is None else [(session, properties.directory_id)]
+            if properties is None:
+                continue
+            session = RingSession.read(path)
+            if session is not None and not properties.has_directory_id:
+                return  # it has lost the id, and with it which rings are its own
+            own.add(ring_directory(parent, properties.directory_id))
+            claims += [] if session is None else [(session, properties.directory_id)]
     except StorageError:
         return  # other checks say so; which rings are this broker's is not known then
     for rings in unclaimed_rings(parent, claims):

@@ -144,7 +144,7 @@ def accept(remains: Remains, *, with_topics: bool, now_ms: int) -> AppliedMetada
     problem. Where the metadata end then."""
     end = remains.end
     directory = remains.metadata_dir / PARTITION_DIRECTORY
-    properties = dict(remains.log_dirs)[remains.metadata_dir]
+    properties = dict(remains.log_dirs)[remains.metadata_dir].completed(remains.metadata_dir)
     if remains.replayed is None:
         begin_metadata_log(remains.metadata_dir, properties, CONTROLLER_LISTENER, now_ms)
     topics = [each for each in remains.unknown if each.problem is None] if with_topics else []

@@ -110,10 +110,10 @@ def open_log_dirs(
         _mark(known, metadata_path, offline)
         # The dir of the metadata log comes first: it says which cluster the others, if a crash leaves them out, join.
         for path in sorted(known, key=lambda each: each != metadata_path):
-            if known[path] is None:
-                known[path] = _set_up(
-                    path, node_id, cluster_id, now_ms, controller_listener if path == metadata_path else None
-                )
+            properties = known[path]
+            if properties is None:
+                listener = controller_listener if path == metadata_path else None
+                known[path] = _set_up(path, node_id, cluster_id, now_ms, listener)
     except BaseException:
         for lock in locks.values():
             lock.release()
@@ -146,14 +146,20 @@ def _identity(path: Path) -> MetaProperties | None:
         logger.warning("%s; it is made anew from %s", problem, APPLIED_FILE)
         recorded.write(path)
         return recorded
-    if properties is not None and recorded is not None and not _is_same_dir(properties, recorded):
+    if properties is None or recorded is None:
+        return properties
+    known = properties if properties.has_directory_id else properties.replace(directory_id=recorded.directory_id)
+    if not _is_same_dir(known, recorded):
         raise StorageError(
             f"{path / PROPERTIES_FILE} says cluster.id={properties.cluster_id} and "
-            f"directory.id={uuid_to_text(properties.directory_id)}, but {path / APPLIED_FILE} says "
+            f"directory.id={uuid_to_text(known.directory_id)}, but {path / APPLIED_FILE} says "
             f"cluster.id={recorded.cluster_id} and directory.id={uuid_to_text(recorded.directory_id)}: one of the "
             "files was changed. Set meta.properties right; if it is right as it is, move the other file away"
         )
-    return properties
+    if not properties.has_directory_id:
+        logger.warning("%s has lost its directory.id, which is written again from %s", path / PROPERTIES_FILE, APPLIED_FILE)
+        known.write(path)
+    return known
 
 
 def _is_same_dir(properties: MetaProperties, recorded: MetaProperties) -> bool:
@@ -174,10 +180,14 @@ def _leave_out(path: Path, error: Exception, offline: dict[Path, str]) -> None:
 
 
 def _mark(known: dict[Path, MetaProperties | None], metadata_path: Path, offline: dict[Path, str]) -> None:
-    """Say in each dir that this version has it, before anything else changes there."""
-    for path in list(known):
+    """Say in each dir that this version has it, before anything else changes there. One without a directory.id, as
+    Kafka before 3.7 and brokers with ZooKeeper left it, gets one."""
+    for path, properties in list(known.items()):
         try:
             mark_format(path)
+            if properties is not None and not properties.has_directory_id:
+                known[path] = properties.completed(path)
+                logger.info("%s had no directory.id; one was added", path / PROPERTIES_FILE)
         except OSError as error:
             if path == metadata_path:
                 raise
@@ -235,6 +245,8 @@ def _common_cluster_id(known: Mapping[Path, MetaProperties | None], node_id: int
             continue
         properties.check(path, node_id, cluster_id)
         cluster_id = properties.cluster_id
+        if not properties.has_directory_id:
+            continue
         twin = directory_ids.setdefault(properties.directory_id, path)
         if twin != path:
             raise StorageError(
@@ -275,7 +287,8 @@ def _set_up(
         # Of what was in the dir before somebody emptied it.
         (path / name).unlink(missing_ok=True)
     if controller_listener is not None:
-        snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, _own_levels(), mode=0o644)
+        levels = _level_records(features.BOOTSTRAP_LEVELS)
+        snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, levels, mode=0o644)
         begin_metadata_log(path, properties, controller_listener, now_ms)
     properties.write(path)
     logger.info("log dir %s set up for node %d of cluster %s", path, node_id, cluster_id)
@@ -309,9 +322,9 @@ def read_bootstrap_records(metadata_dir: Path) -> list[VersionedRecord]:
         found = _bootstrap_records(path) if path.exists() else []
         if found:
             return found
-    levels = ", ".join(f"{name}={level}" for name, level in features.BOOTSTRAP_LEVELS.items())
+    levels = ", ".join(f"{name}={level}" for name, level in features.DEFAULT_LEVELS.items())
     logger.warning("neither %s nor %s says which feature levels to begin with: %s", first, BOOTSTRAP_FILE, levels)
-    return _own_levels()
+    return _level_records(features.DEFAULT_LEVELS)
 
 
 def _bootstrap_records(path: Path) -> list[VersionedRecord]:
@@ -323,8 +336,7 @@ def _bootstrap_records(path: Path) -> list[VersionedRecord]:
     ]
 
 
-def _own_levels() -> list[VersionedRecord]:
+def _level_records(levels: Mapping[str, int]) -> list[VersionedRecord]:
     return [
-        VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0)
-        for name, level in features.BOOTSTRAP_LEVELS.items()
+        VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels.items()
     ]

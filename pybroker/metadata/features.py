@@ -15,6 +15,8 @@ MAX_METADATA_VERSION = 33
 UPGRADE_COMMAND = (
     f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {METADATA_VERSION}={MAX_METADATA_VERSION}"
 )
+#: The level from which on there are transactions of metadata (KIP-868).
+TRANSACTIONS_LEVEL = 13
 #: The level from which on controllers can be unregistered.
 UNREGISTER_CONTROLLER_LEVEL = 33
 
@@ -36,8 +38,12 @@ OFF = (0, 0)
 UNSERVED = ("group.version", "share.version", "streams.version", "transaction.version")
 """The other features of Apache Kafka 4.4."""
 
-BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
-"""Levels written into a new log dir. kraft.version is no feature record: it goes into a control record."""
+BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
+"""Levels written into a new log dir: what Kafka's `kafka-storage format` writes of the features that are served here.
+kraft.version is no feature record: it goes into a control record."""
+
+DEFAULT_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
+"""Levels of a new cluster whose log dir names none, as in Kafka."""
 
 # Record name to (lowest metadata.version, record version), ascending.
 _RECORD_VERSIONS: Mapping[str, tuple[tuple[int, int], ...]] = {

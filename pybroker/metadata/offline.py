@@ -14,10 +14,11 @@ from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.loader import BatchReplayer
 from pybroker.metadata.log_files import SegmentReader
-from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
+from pybroker.protocol.uuids import uuid_to_text
 from pybroker.storage import applied_metadata
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.errors import StorageError
+from pybroker.storage.meta_properties import DIRECTORY_ID
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import LogDirState
 from pybroker.storage.offline.findings import Report
@@ -88,7 +89,7 @@ def check_metadata(partition: PartitionState, log_dir: LogDirState | None, repor
     except OSError as error:
         report.error("unreadable", files.path, str(error))
         return
-    node_id = int(log_dir.properties["node.id"]) if log_dir is not None and log_dir.properties else None
+    node_id = text_files.node_id_of(log_dir.properties) if log_dir is not None and log_dir.properties else None
     _check_quorum_state(files, replayed, node_id, report)
     if log_dir is not None:
         _check_end(log_dir, replayed, report)
@@ -153,17 +154,18 @@ def _check_broker(log_dir: LogDirState, image: MetadataImage, report: Report) ->
     if not log_dir.properties:
         return
     path = log_dir.files.files["meta.properties"]
-    node_id = int(log_dir.properties["node.id"])
+    node_id = text_files.node_id_of(log_dir.properties)
     broker = image.cluster.brokers.get(node_id)
     if broker is None:
         controllers = {voter.id for voter in image.quorum.voters} | set(image.cluster.controllers)
         if image.cluster.brokers and node_id not in controllers:
             report.error("identity", path, f"node.id is {node_id}, which the metadata log does not know as a broker")
         return
-    directory_id = uuid_from_text(log_dir.properties["directory.id"])
-    if broker.directories and directory_id not in broker.directories:
-        known = ", ".join(map(uuid_to_text, broker.directories))
-        text = f"directory.id is {uuid_to_text(directory_id)}, broker {node_id} registered with {known}"
+    directory_id = log_dir.properties.get(DIRECTORY_ID)
+    known = [uuid_to_text(each) for each in broker.directories]
+    if known and directory_id not in known:
+        has = "there is no directory.id" if directory_id is None else f"directory.id is {directory_id}"
+        text = f"{has}, broker {node_id} registered with {', '.join(known)}"
         report.error("identity", path, text)
     epoch = log_dir.broker_epoch
     if epoch is not None and epoch >= 0 and epoch != broker.epoch:

@@ -38,6 +38,11 @@ def uuid_from_text(text: str) -> bytes:
     return value
 
 
+def is_reserved(value: bytes) -> bool:
+    """Whether it stands for something else than a topic or a directory: the first 100 do."""
+    return value[:15] == _RESERVED_PREFIX and value[15] < _RESERVED_COUNT
+
+
 def random_uuid() -> bytes:
     """A random (version 4) uuid that Kafka accepts: not a reserved one, and its text does not begin with a dash.
 
@@ -45,6 +50,5 @@ def random_uuid() -> bytes:
     """
     while True:
         value = uuid.uuid4().bytes
-        reserved = value[:15] == _RESERVED_PREFIX and value[15] < _RESERVED_COUNT
-        if not reserved and not uuid_to_text(value).startswith("-"):
+        if not is_reserved(value) and not uuid_to_text(value).startswith("-"):
             return value

@@ -18,12 +18,14 @@ from typing import Any
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError, said_of
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.meta_properties import NEWEST_VERSION, MetaProperties
 from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
 
 FILE_NAME = ".pybroker_applied_metadata"
 _VERSION = 1
+#: Absent where it was written before version 0 could be opened.
+_PROPERTIES_VERSION = "meta.properties.version"
 
 
 class AppliedMetadata(Value):
@@ -48,9 +50,10 @@ class AppliedMetadata(Value):
             "end.offset": self.end_offset,
             "epoch": self.epoch,
         }
-        if properties is not None:
+        if properties is not None and properties.has_directory_id:
             content["node.id"] = properties.node_id
             content["directory.id"] = uuid_to_text(properties.directory_id)
+            content[_PROPERTIES_VERSION] = properties.version
         content["crc"] = _checksum(content)
         write_durably(log_dir / FILE_NAME, (json.dumps(content) + "\n").encode())
 
@@ -65,7 +68,9 @@ def recorded_identity(log_dir: Path) -> MetaProperties | None:
     content = _read(log_dir)
     if content is None or "directory.id" not in content:
         return None
-    return MetaProperties(content["node.id"], content["cluster.id"], uuid_from_text(content["directory.id"]))
+    directory_id = uuid_from_text(content["directory.id"])
+    version = content.get(_PROPERTIES_VERSION, NEWEST_VERSION)
+    return MetaProperties(content["node.id"], content["cluster.id"], directory_id, version)
 
 
 def _read(log_dir: Path) -> dict[str, Any] | None:

@@ -1,32 +1,42 @@
 """`meta.properties`: which node and cluster a log dir belongs to (KIP-631, KIP-858).
 
-Version 1 has the keys `node.id`, `cluster.id` and, since KIP-858, `directory.id`. Uuids are 16 bytes here and Kafka's
-base64url text in the file.
+Version 1 has the keys `node.id` and `cluster.id`. Version 0 is of clusters that came from ZooKeeper, which keep it for
+good; there `node.id` is named `broker.id`. In both, `directory.id` came with Kafka 3.7. Uuids are 16 bytes here and
+Kafka's base64url text in the file.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pybroker.config.definition import ConfigError
 from pybroker.config.properties import parse_properties
-from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
+from pybroker.protocol.uuids import ZERO_UUID, is_reserved, random_uuid, uuid_from_text, uuid_to_text
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.errors import StorageError
 from pybroker.storage.regular_file import read_text
 from pybroker.values import Value
 
 FILE_NAME = "meta.properties"
-_VERSION = "1"
+DIRECTORY_ID = "directory.id"
+NODE_ID_KEYS: Mapping[int, str] = {0: "broker.id", 1: "node.id"}
+"""The key that names the node, by version."""
+NEWEST_VERSION = 1
+#: A file without the key is of this one.
+_OLDEST_VERSION = "0"
+_RESTORE = "restore the file from a backup, or write the lines as they were"
 
 
 class MetaProperties(Value):
-    """Identity of one log dir. `cluster_id` is text (any text is legal in Kafka), `directory_id` 16 bytes."""
+    """Identity of one log dir. `cluster_id` is text (any text is legal in Kafka), `directory_id` 16 bytes. It is
+    `ZERO_UUID`, as of an unassigned directory, where the file does not have one."""
 
     node_id: int
     cluster_id: str
     directory_id: bytes
+    version: int = NEWEST_VERSION
 
     @classmethod
     def read(cls, log_dir: Path) -> MetaProperties | None:
@@ -40,39 +50,56 @@ class MetaProperties(Value):
             values = {item.key: item.value for item in parse_properties(text, str(path))}
         except ConfigError as error:
             raise StorageError(str(error)) from error
-        version = values.get("version")
-        if version is None:
-            raise StorageError(f"{path} is damaged, it has no version: restore the file from a backup")
-        if version != _VERSION:
+        version = values.get("version", _OLDEST_VERSION)
+        node_id_key = {str(number): key for number, key in NODE_ID_KEYS.items()}.get(version)
+        if node_id_key is None:
             raise StorageError(
-                f"{path}: version={version!r}, but only version={_VERSION} (KRaft) can be read; a directory of the "
-                "ZooKeeper era must first be migrated by Apache Kafka 3.9"
+                f"{path}: version={version!r}, but only the versions 0 and 1 are known: start the program that wrote "
+                f"the file, or {_RESTORE}"
             )
-        missing = [key for key in ("node.id", "cluster.id", "directory.id") if not values.get(key)]
+        missing = [key for key in (node_id_key, "cluster.id") if not values.get(key)]
+        if not values.get(DIRECTORY_ID) and (DIRECTORY_ID in text or not text.endswith("\n")):
+            # A part of the file is lost. Another id than the one that was would hide its partitions.
+            missing.append(DIRECTORY_ID)
         if missing:
-            raise StorageError(
-                f"{path}: {', '.join(missing)} is missing: restore the file from a backup, or write the lines as they "
-                "were"
-            )
+            raise StorageError(f"{path} is damaged, {', '.join(missing)} is missing: {_RESTORE}")
         try:
-            return cls(int(values["node.id"]), values["cluster.id"], uuid_from_text(values["directory.id"]))
+            directory_id = uuid_from_text(values[DIRECTORY_ID]) if DIRECTORY_ID in values else ZERO_UUID
+            found = cls(int(values[node_id_key]), values["cluster.id"], directory_id, int(version))
         except ValueError as error:
-            raise StorageError(f"{path}: node.id or directory.id is malformed: {error}") from error
+            raise StorageError(f"{path}: {node_id_key} or {DIRECTORY_ID} is malformed: {error}") from error
+        if DIRECTORY_ID in values and is_reserved(directory_id):
+            raise StorageError(f"{path}: {DIRECTORY_ID}={values[DIRECTORY_ID]} is reserved: {_RESTORE}")
+        return found
+
+    @property
+    def has_directory_id(self) -> bool:
+        """Whether the file has one: Kafka 3.3 to 3.6 wrote none, nor did brokers that used ZooKeeper."""
+        return self.directory_id != ZERO_UUID
 
     def write(self, log_dir: Path) -> None:
         """Write the file durably into `log_dir`, which must exist."""
-        text = (
-            f"version={_VERSION}\nnode.id={self.node_id}\ncluster.id={_escape(self.cluster_id)}\n"
-            f"directory.id={uuid_to_text(self.directory_id)}\n"
-        )
-        write_durably(log_dir / FILE_NAME, text.encode("ascii"))
+        lines = [f"version={self.version}", f"{NODE_ID_KEYS[self.version]}={self.node_id}"]
+        lines.append(f"cluster.id={_escape(self.cluster_id)}")
+        if self.has_directory_id:
+            lines.append(f"{DIRECTORY_ID}={uuid_to_text(self.directory_id)}")
+        write_durably(log_dir / FILE_NAME, ("\n".join(lines) + "\n").encode("ascii"))
+
+    def completed(self, log_dir: Path) -> MetaProperties:
+        """With a directory id, which is made, and written into the file of `log_dir`, where there is none. As in Kafka
+        the version stays: a broker that goes back to ZooKeeper reads no other."""
+        if self.has_directory_id:
+            return self
+        complete = self.replace(directory_id=random_uuid())
+        complete.write(log_dir)
+        return complete
 
     def check(self, log_dir: Path, node_id: int, cluster_id: str | None = None) -> None:
         """Raise StorageError unless this dir belongs to `node_id` and, when given, to `cluster_id`."""
         if self.node_id != node_id:
             raise StorageError(
-                f"{log_dir / FILE_NAME} says node.id={self.node_id}, but the setting node.id is {node_id}: set node.id "
-                "to the former, or log.dirs to another directory"
+                f"{log_dir / FILE_NAME} says {NODE_ID_KEYS[self.version]}={self.node_id}, but the setting node.id is "
+                f"{node_id}: set node.id to the former, or log.dirs to another directory"
             )
         if cluster_id is not None and self.cluster_id != cluster_id:
             raise StorageError(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from pybroker.protocol.uuids import uuid_to_text
+from pybroker.protocol.uuids import is_reserved, uuid_to_text
 from pybroker.storage import partition_metadata
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.offset_checkpoint import TopicPartition
-
-#: Ids below it stand for states of an assignment, not for dirs (KIP-858).
-_RESERVED_DIRECTORY_IDS = 100
 
 Left = tuple[LogDirectory, Path]
 """A log that was renamed to be deleted, and lies nowhere else: its log dir and where it is."""
@@ -30,8 +27,8 @@ def why_elsewhere(
     if offline:
         where = ", ".join(str(path) for path in offline)
         return f"no log dir in service has it, and it may lie in one that is not: {where}"
-    is_real = int.from_bytes(directory_id, "big") >= _RESERVED_DIRECTORY_IDS
-    if is_real and all(each.directory_id != directory_id for each in directories):
+    # Reserved ids stand for states of an assignment, not for dirs (KIP-858).
+    if not is_reserved(directory_id) and all(each.directory_id != directory_id for each in directories):
         return (
             f"it lies in the log dir whose meta.properties has directory.id={uuid_to_text(directory_id)}, and none "
             "of log.dirs is that one: mount it, name it in log.dirs and start again"

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pybroker.protocol.uuids import ZERO_UUID, uuid_from_text, uuid_to_text
+from pybroker.protocol.uuids import ZERO_UUID, is_reserved, uuid_from_text, uuid_to_text
+from pybroker.storage.meta_properties import DIRECTORY_ID, NODE_ID_KEYS
 from pybroker.storage.offline.small_files import read_whole
 
 _NUMBER = r"(?:0|[1-9]\d{0,18})"
 _EPOCH_LINE = re.compile(rf"({_NUMBER}) ({_NUMBER})")
 _OFFSET_LINE = re.compile(rf"([A-Za-z0-9._-]{{1,249}}) ({_NUMBER}) ({_NUMBER})")
-_PROPERTY = re.compile(r"([a-z.]+)=([ -~]*)")
+# Java escapes what could begin a value. So a line that has lost its end, and goes on with the next, is seen.
+_PROPERTY = re.compile(r"([a-z.]+)=((?:[^=:#!\\]|\\[ -~])*)")
 _PARTITION_METADATA = re.compile(r"version: (\d+)\ntopic_id: ([A-Za-z0-9_-]{22})\n?")
-_META_KEYS = {"version", "node.id", "cluster.id", "directory.id"}
 _QUORUM_KEYS = {
     0: {"clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters", "data_version"},
     1: {"leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_version"},
@@ -135,18 +137,27 @@ def meta_properties(path: Path) -> dict[str, str]:
                 raise Damage("a comment has a character that cannot be printed", position)
             continue
         match = _PROPERTY.fullmatch(line)
-        if match is None or match[1] not in _META_KEYS or match[1] in values:
+        if match is None or match[1] in values:
             raise Damage(f"{line!r} is no line of meta.properties", position)
         values[match[1]] = match[2].replace("\\", "")
-    missing = _META_KEYS - values.keys()
-    if missing:
+    node_id_key = {str(number): key for number, key in NODE_ID_KEYS.items()}.get(values.get("version", ""))
+    if node_id_key is None:
+        raise Damage(f"version={values.get('version')}, but only the versions 0 and 1 are known")
+    demanded = {"version", node_id_key, "cluster.id"}
+    if missing := demanded - values.keys():
         raise Damage(f"{', '.join(sorted(missing))} is missing")
-    if values["version"] != "1":
-        raise Damage(f"version={values['version']}, but only version=1 is known")
-    if re.fullmatch(_NUMBER, values["node.id"]) is None:
-        raise Damage(f"node.id={values['node.id']} is no number")
-    _uuid(values["directory.id"], 0, "directory.id")
+    if strange := values.keys() - demanded - {DIRECTORY_ID}:
+        raise Damage(f"{', '.join(sorted(strange))} is no key of meta.properties of version {values['version']}")
+    if re.fullmatch(_NUMBER, values[node_id_key]) is None:
+        raise Damage(f"{node_id_key}={values[node_id_key]} is no number")
+    if DIRECTORY_ID in values and is_reserved(_uuid(values[DIRECTORY_ID], 0, DIRECTORY_ID)):
+        raise Damage(f"{DIRECTORY_ID}={values[DIRECTORY_ID]} is reserved")
     return values
+
+
+def node_id_of(properties: Mapping[str, str]) -> int:
+    """The id of the node that a whole meta.properties names."""
+    return int(properties[NODE_ID_KEYS[int(properties["version"])]])
 
 
 def _refuse(text: str) -> None:

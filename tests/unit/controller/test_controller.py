@@ -64,8 +64,11 @@ async def _create(controller: Controller, name: str) -> int:
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
     async def first() -> MetadataImage:
         controller, dirs = await _start(tmp_path)
-        assert controller.broker_epoch == 6
-        assert controller.image.feature_levels == {"metadata.version": MAX_METADATA_VERSION}
+        assert controller.broker_epoch == 8
+        assert controller.image.feature_levels == {
+            "metadata.version": MAX_METADATA_VERSION,
+            "eligible.leader.replicas.version": 1,
+        }
         assert await _create(controller, "alpha") == ErrorCode.NONE
         ids = ProducerIdManager(controller.allocate_producer_ids, lambda: -1)
         assert await asyncio.gather(*[ids.next_producer_id() for _ in range(3)]) == [0, 1, 2]

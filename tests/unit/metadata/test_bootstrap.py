@@ -28,7 +28,10 @@ def test_an_empty_dir_becomes_a_standalone_quorum(tmp_path: Path) -> None:
     assert (voter.id, voter.directory_id) == (7, directory_id)
     assert voter.endpoints == (("CONTROLLER", "127.0.0.1", 9093),)
     features = [record.record for record in read_bootstrap_records(path)]
-    assert [(each.name, each.feature_level) for each in features] == [("metadata.version", MAX_METADATA_VERSION)]
+    assert [(each.name, each.feature_level) for each in features] == [
+        ("metadata.version", MAX_METADATA_VERSION),
+        ("eligible.leader.replicas.version", 1),
+    ]
     dirs.release()
     again = open_log_dirs([path], 7, 2000)
     assert (again.cluster_id, again.metadata.directory_id) == (dirs.cluster_id, directory_id)

@@ -53,6 +53,7 @@ def test_api_versions(tmp_path: Path) -> None:
             assert ranges[18] == (0, 5)
             assert [(each.name, each.max_version_level) for each in response.finalized_features] == [
                 ("metadata.version", MAX_METADATA_VERSION),
+                ("eligible.leader.replicas.version", 1),
                 ("kraft.version", 1),
             ]
             assert {each.name: each.min_version for each in response.supported_features}["kraft.version"] == 0

@@ -56,8 +56,19 @@ def test_meta_properties_keep_any_cluster_id(tmp_path: Path, cluster_id: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("version=0\nbroker.id=1\n", "version='0'"),
-        ("version=1\nnode.id=1\n", "cluster.id, directory.id is missing"),
+        ("version=0\nbroker.id=1\n", r"cluster\.id is missing"),
+        ("version=0\nnode.id=1\ncluster.id=c\n", r"broker\.id is missing"),
+        ("version=1\nbroker.id=1\ncluster.id=c\n", r"node\.id is missing"),
+        ("version=2\nnode.id=1\ncluster.id=c\n", "version='2'"),
+        ("node.id=1\ncluster.id=c\n", r"broker\.id is missing"),
+        ("version=1\nnode.id=1\n", r"cluster\.id is missing"),
+        ("", r"broker\.id, cluster\.id, directory\.id is missing"),
+        # Lost parts of a file that had an id.
+        ("version=1\nnode.id=1\ncluster.id=c", r"directory\.id is missing"),
+        ("version=1\nnode.id=1\ncluster.id=cdirectory.id=AAECAwQFBgcICQoLDA0ODw\n", r"directory\.id is missing"),
+        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=\n", r"directory\.id is missing"),
+        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n", "reserved"),
+        ("version=0\nbroker.id=1\ncluster.id=c\ndirectory.id=short\n", "malformed"),
         ("version=1\nnode.id=x\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n", "malformed"),
         ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=short\n", "malformed"),
         ("version=1\nnode.id=1\ncluster.id=\\u12\n", r"meta\.properties:3.*\\u12"),
