@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pybroker.controller.state import ControllerState, Refusal
+from pybroker.metadata import features
 from pybroker.metadata.image import NO_LEADER, UNASSIGNED_DIRECTORY, BrokerRegistration
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 _NO_EPOCH_YET = 0
+_DIRECTORIES_SINCE_VERSION = 1
 
 
 class Placement:
@@ -23,6 +25,8 @@ class Placement:
         self._next = len(state.image.topics.by_id)
         self._image = state.image
         self._load: Counter[bytes] | None = None
+        version = features.record_version("PartitionRecord", state.image.metadata_version)
+        self._has_directories = version >= _DIRECTORIES_SINCE_VERSION
 
     def replicas(self, partition_count: int, replication_factor: int) -> list[list[int]]:
         """Broker ids for each new partition, leaders spread evenly. Refusal when there are too few brokers."""
@@ -77,7 +81,7 @@ class Placement:
             leader=isr[0] if isr else NO_LEADER,
             leader_epoch=_NO_EPOCH_YET,
             partition_epoch=_NO_EPOCH_YET,
-            directories=[self._directory(broker_id) for broker_id in replicas],
+            directories=[self._directory(broker_id) for broker_id in replicas] if self._has_directories else [],
         )
 
     def _directory(self, broker_id: int) -> bytes:
