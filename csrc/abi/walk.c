@@ -11,7 +11,8 @@
 _Static_assert((int)PB_WALK_CRC == (int)PB_LOG_WALK_CRC && (int)PB_WALK_CONTROL == (int)PB_LOG_WALK_CONTROL &&
                    (int)PB_WALK_RECORDS == (int)PB_LOG_WALK_RECORDS && (int)PB_WALK_TIME == (int)PB_LOG_WALK_TIME &&
                    (int)PB_WALK_EVERY == (int)PB_LOG_WALK_EVERY &&
-                   (int)PB_WALK_UNREADABLE == (int)PB_LOG_WALK_UNREADABLE,
+                   (int)PB_WALK_UNREADABLE == (int)PB_LOG_WALK_UNREADABLE &&
+                   (int)PB_WALK_INNER == (int)PB_LOG_WALK_INNER,
                "the same flags on both sides");
 
 struct pb_walk {

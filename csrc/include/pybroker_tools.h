@@ -28,7 +28,8 @@ enum pb_walk_flag {
     PB_WALK_INDEX = 4096,       /* no batch: entry `number` of the offset index is wrong */
     PB_WALK_TIME = 8192,        /* no batch: entry `number` of the time index is wrong */
     PB_WALK_UNREADABLE = 32768, /* with GARBAGE: the disk does not give out all of it */
-    PB_WALK_EVERY = 16384       /* only in `wanted`: a row for every batch */
+    PB_WALK_EVERY = 16384,      /* only in `wanted`: a row for every batch */
+    PB_WALK_INNER = 65536       /* with TIME: it names the right batch, by another of its records than the last */
 };
 
 /* One segment. Bytes pointed at stay valid until the walk is at the file's end. */

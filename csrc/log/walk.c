@@ -229,7 +229,8 @@ static bool compare_index(pb_log_walk *walk, pb_log_walk_row *out)
     return false;
 }
 
-/* The same for the time index: an entry names the first batch with the largest timestamp so far, by its last offset. */
+/* The same for the time index: an entry names the first batch with the largest timestamp so far, by its last offset.
+ * Kafka before 3.8 named the record with that timestamp; a look-up begins at the same batch. */
 static bool compare_time(pb_log_walk *walk, pb_log_walk_row *out)
 {
     size_t count = walk->options.time_index_length / TIME_ENTRY_BYTES;
@@ -249,14 +250,16 @@ static bool compare_time(pb_log_walk *walk, pb_log_walk_row *out)
         if (walk->lost_from >= 0 && offset >= walk->lost_from && (walk->at_end || offset < batch->base_offset))
             continue;
         bool here = !walk->at_end && offset >= batch->base_offset && offset <= last_offset;
-        if (here && offset == walk->max_timestamp_offset && timestamp == walk->totals.file_max_timestamp)
+        bool right_batch =
+            here && last_offset == walk->max_timestamp_offset && timestamp == walk->totals.file_max_timestamp;
+        if (right_batch && offset == last_offset)
             continue;
         *out = (pb_log_walk_row){.base_offset = offset,
                                  .expected_offset = here ? last_offset : -1,
                                  .max_timestamp = timestamp,
                                  .base_timestamp = here ? batch->max_timestamp : -1,
                                  .number = (int32_t)i,
-                                 .flags = PB_LOG_WALK_TIME};
+                                 .flags = PB_LOG_WALK_TIME | (right_batch ? PB_LOG_WALK_INNER : 0U)};
         return true;
     }
     return false;

@@ -37,6 +37,7 @@ enum pb_log_walk_flags {
     PB_LOG_WALK_TIME = 8192,        /* no batch: entry `number` of the time index is wrong */
     PB_LOG_WALK_UNREADABLE = 32768, /* with GARBAGE: the disk does not give out all of it */
     PB_LOG_WALK_EVERY = 16384,      /* only in `wanted`: a row for every batch */
+    PB_LOG_WALK_INNER = 65536,      /* with TIME: it names the right batch, by another of its records than the last */
 };
 
 /* One file to walk over. What pointers point at stays valid until the walk got to the file's end. */

@@ -30,6 +30,7 @@ INDEX = 4096
 TIME = 8192
 EVERY = 16384
 UNREADABLE = 32768
+INNER = 65536
 
 NOT_A_BATCH = GARBAGE | INDEX | TIME
 """Rows with one of these are about something else than a batch."""

@@ -243,9 +243,10 @@ def _check_topic_ids(state: LogDirState, report: Report) -> None:
         path = each.files.metadata
         # A formatted dir in which nothing has run has a metadata log without segments.
         if path is None and (each.files.logs or not each.files.is_metadata_log):
-            report.warning(
-                "file-missing", each.files.path, "there is no partition.metadata, which names the topic's id"
-            )
+            # Brokers with ZooKeeper did without; controllers tell the id to whoever opens it next.
+            severity = INFO if state.properties.get("version") == "0" else WARNING
+            text = "there is no partition.metadata, which names the topic's id"
+            report.add(severity, "file-missing", each.files.path, text)
         if path is None or each.topic_id is None:
             continue
         first_id, first_path = by_topic.setdefault(each.files.topic, (each.topic_id, path))

@@ -27,6 +27,7 @@ class Indexes:
     times: bytes
     _late: dict[int, int] = field(default_factory=lambda: {walk.INDEX: 0, walk.TIME: 0})
     _late_rows: list[WalkRow] = field(default_factory=list)
+    _inner_count: int = 0
 
     @classmethod
     def read(cls, segment: Segment, *, is_last: bool, is_clean: bool, may_miss: bool, report: Report) -> Indexes:
@@ -40,6 +41,9 @@ class Indexes:
 
     def take(self, row: WalkRow, report: Report) -> None:
         """A row about an entry. Those that an older release may have written wait for `finish`."""
+        if row.flags & walk.INNER:
+            self._inner_count += 1
+            return
         if not _may_be_older(row):
             tell_index_row(report, self.segment, row)
             return
@@ -52,8 +56,14 @@ class Indexes:
         """Tell of what waited.
 
         Before Apache Kafka wrote index entries batch by batch, an entry named the first batch of what was appended
-        together, by the offset of its last record. Followers' indexes are full of those; one or two are damage.
+        together, by the offset of its last record. Followers' indexes are full of those; one or two are damage. Before
+        3.8 an entry of the time index named the record with the timestamp; look-ups begin at the same batch.
         """
+        if self._inner_count > 0 and self.segment.time_index is not None:
+            text = (
+                f"{self._inner_count} entries name a record before the last one of their batch, as Kafka did before 3.8"
+            )
+            report.info("index-older", self.segment.time_index, text)
         counts = {walk.INDEX: len(self.offsets) // OFFSET_ENTRY.size, walk.TIME: len(self.times) // TIME_ENTRY.size}
         paths = {walk.INDEX: self.segment.index, walk.TIME: self.segment.time_index}
         is_older = {kind: count > max(_FEW, counts[kind] // _SHARE_OF_ENTRIES) for kind, count in self._late.items()}

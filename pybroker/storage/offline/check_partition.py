@@ -20,7 +20,7 @@ from pybroker.storage.offline.transactions import Aborted, TransactionReplay
 METADATA_TOPIC_ID = bytes(15) + b"\1"
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 _ALWAYS = walk.HEADER | walk.BACK | walk.EPOCH | walk.CONTROL | walk.TRANSACTIONAL | walk.OLD_MAGIC | walk.RECORDS
-_DAMAGE = walk.CRC | walk.NOT_A_BATCH | walk.ZEROS | walk.UNREADABLE
+_DAMAGE = walk.CRC | walk.NOT_A_BATCH | walk.INNER | walk.ZEROS | walk.UNREADABLE
 _ASIDE_TEXT = {
     "deleted": (INFO, "a file that was being deleted; the next start removes it"),
     "cleaned": (INFO, "a file that the cleaner had not finished; the next start removes it"),

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "storage" / "offline"))
 
 import pytest
-from offline_dirs import copy_of_kafka_dir, faults, flips, is_unprotected
+from offline_dirs import copy_of_kafka_dir, flips, is_unprotected, noticed
 from test_repair import repair_flipped_bits
 
 from pybroker.testing.rounds import Rounds
@@ -31,7 +31,7 @@ def test_ten_thousand_flipped_bits(tmp_path: Path, rounds: Rounds) -> None:
             missed: Counter[str] = Counter()
             wrong: list[str] = []
             for path, bit in flips(log_dir, FLIPS, each.seed):
-                if not faults(log_dir):
+                if not noticed(log_dir):
                     missed[path.name] += 1
                     if not is_unprotected(path, bit):
                         wrong.append(f"{path}, bit {bit}")

@@ -33,6 +33,11 @@ def faults(path: Path, *, deep: bool = False) -> list[Finding]:
     return check_report(path, deep=deep).faults
 
 
+def noticed(path: Path) -> list[Finding]:
+    """Errors, warnings, and entries of an index that Kafka of today writes otherwise."""
+    return [each for each in check_report(path).findings if each.severity != "info" or each.kind == "index-older"]
+
+
 def kinds(path: Path, *, deep: bool = False) -> set[str]:
     """Kinds of errors and warnings."""
     return {finding.kind for finding in faults(path, deep=deep)}

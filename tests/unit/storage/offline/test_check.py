@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, flip, flips, is_unprotected, kinds
+from offline_dirs import KAFKA_DIR, check_report, copy_of_kafka_dir, faults, flip, flips, is_unprotected, kinds, noticed
 
 from pybroker.cli.main import main
 from pybroker.native.walk import EVERY, SegmentWalk
@@ -44,7 +44,7 @@ def test_a_flipped_bit_is_found_wherever_the_format_allows(log_dir: Path) -> Non
     missed = [
         f"{path.name}, bit {bit}"
         for path, bit in flips(log_dir, 300, seed=20)
-        if not faults(log_dir) and not is_unprotected(path, bit)
+        if not noticed(log_dir) and not is_unprotected(path, bit)
     ]
     assert missed == []
 
@@ -55,7 +55,7 @@ def test_bits_of_the_indexes_and_checkpoints_of_one_partition_is_found(log_dir: 
     for path in [*small, partition / "leader-epoch-checkpoint", log_dir / "recovery-point-offset-checkpoint"]:
         for bit in range(0, 8 * path.stat().st_size, 11):
             flip(path, bit)
-            assert faults(log_dir if path.parent == log_dir else partition), f"{path.name}: bit {bit}"
+            assert noticed(log_dir if path.parent == log_dir else partition), f"{path.name}: bit {bit}"
             flip(path, bit)
 
 
