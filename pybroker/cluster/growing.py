@@ -180,7 +180,7 @@ def grow(config: BrokerConfig, controllers: Sequence[ControllerNode], output: Pa
     assert controllers
     output = output.absolute()
     if output.exists():
-        raise ClusterError(f"{output} is there already: name another directory, or remove it")
+        raise ClusterError(f"{output} is there already: name another directory")
     with ExitStack() as stack:
         for path in log_dir_checks.of_broker(config):
             stack.enter_context(DirectoryLock(path))

@@ -116,7 +116,7 @@ def old_formats(partitions: Sequence[PartitionFiles]) -> Iterator[Finding]:
                 each.name,
                 f"{len(old)} of its segments, such as {old[0].name}, have messages of magic 0 or 1",
                 "pybroker reads magic 2 alone, which there is since Kafka 0.11: fetches of the rest fail",
-                "let retention remove them, or copy the topic with a consumer and a producer",
+                "copy the topic with a consumer and a producer while Apache Kafka still serves it",
             )
 
 

@@ -25,8 +25,8 @@ _WHY_RECORDS = (
     "consumers that look up a time are led astray"
 )
 _REMEDY_RECORDS = (
-    "set the clock of the producer right, or message.timestamp.type=LogAppendTime; "
-    "message.timestamp.after.max.ms refuses such records; those that are there, `kafka-delete-records.sh` removes"
+    "set the clock of the producer right, or message.timestamp.type=LogAppendTime; message.timestamp.after.max.ms "
+    "refuses such records. Those that are there are kept until their time has passed, unless retention.bytes is reached"
 )
 
 

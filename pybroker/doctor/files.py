@@ -56,7 +56,7 @@ _INDEX = _Cause(
     Severity.WARNING,
     "damaged-index",
     "with a wrong index reads begin at the wrong place; it can be made again from the log",
-    "nothing, if the log is intact: the next start makes it again. To be sure, stop the broker and remove the file",
+    "nothing, if the log is intact: the next start makes it again. To be sure, stop the broker and move the index aside",
 )
 _CHECKPOINT = _Cause(
     Severity.WARNING,
@@ -87,7 +87,7 @@ _STRAY = _Cause(
     Severity.WARNING,
     "stray-partition",
     "it takes room, and no broker reads or removes it",
-    "`pybroker log stray list` says of which topic it is, `restore` takes it back, `delete` removes it for good",
+    "`pybroker log stray list` says of which topic it is, and `pybroker log stray restore` takes it back",
 )
 _OTHER = _Cause(
     Severity.WARNING,
@@ -230,8 +230,8 @@ def _kept(subject: Subject) -> Iterator[Finding]:
                     f"{len(kept)} files with {format_bytes(size_bytes)} that a start cut off {partition.name} because "
                     "they were damaged",
                     "records may be in them that consumers do not get any more; no broker reads them",
-                    "`pybroker log dump` shows what is in them; remove them when they are not missed, and see to the "
-                    "disk (`dmesg`, `smartctl -a`)",
+                    "`pybroker log dump` shows what is in them; move them to a backup to free the room, and see to "
+                    "the disk (`dmesg`, `smartctl -a`)",
                 )
 
 

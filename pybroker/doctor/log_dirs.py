@@ -105,7 +105,9 @@ def _room(subject: Subject) -> Iterator[Finding]:
         total_bytes, free_bytes = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
         reserve_bytes = reserve_of(subject.config.get_int("pybroker.log.dir.reserve.bytes"), total_bytes)
         left = f"{format_bytes(free_bytes)} of {format_bytes(total_bytes)} are free on {_mount_point(path)}"
-        remedy = "shorten retention (retention.ms, retention.bytes), delete topics, add a log dir, or enlarge the disk"
+        remedy = (
+            "enlarge the disk, add a log dir and move partitions there, or shorten retention of what may expire sooner"
+        )
         if free_bytes < _FULL_BYTES:
             why = "nothing can be appended: producers are told KAFKA_STORAGE_ERROR until there is room"
             yield Finding(Severity.ERROR, "disk-full", str(path), f"the disk is full: {left}", why, remedy)
@@ -127,8 +129,8 @@ def _room(subject: Subject) -> Iterator[Finding]:
                 str(path),
                 f"{status.f_favail:,} of {status.f_files:,} inodes are left on {_mount_point(path)}",
                 "each segment takes three files: without inodes none can be begun, though there are bytes",
-                "remove small files there, have fewer partitions or larger segments (segment.bytes), or make the file "
-                "system anew with more inodes (mkfs -N)",
+                "move other files away from there, choose larger segments (segment.bytes), or move partitions to a log "
+                "dir on a file system with more inodes",
             )
 
 

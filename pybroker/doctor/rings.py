@@ -48,7 +48,8 @@ def _left_behind(rings: UnclaimedRings) -> Finding:
     return _finding(
         rings,
         "no log here takes them: the log dir is not in service, or it has changed since",
-        f"bring that log dir back into log.dirs and start the broker; else `rm {shlex.join(map(str, rings.paths))}`",
+        "bring that log dir back into log.dirs and start the broker. To have the memory before that, move them to a "
+        f"disk: `mv {shlex.join(map(str, rings.paths))} BACKUP`",
     )
 
 
@@ -60,8 +61,8 @@ def _orphaned(rings: UnclaimedRings) -> Finding:
         rings,
         "their broker was killed, and its log dir is none of this broker's. Where that still is, its next start takes "
         "them in; where it was deleted, nobody does",
-        f"start the broker of that log dir{theirs} once. If it is gone for good: `flock -n {place} rm -r {place}`, "
-        "which leaves them alone while a broker uses them",
+        f"start the broker of that log dir{theirs} once. If it is gone for good: `flock -n {place} mv {place} BACKUP`, "
+        "which leaves them alone while a broker uses them, and keeps what nobody else has",
     )
 
 

@@ -28,7 +28,7 @@ class LogDescriptors(Value):
         """The end of a message about a log that finds no room."""
         return (
             f"the limit of {self.limit} file descriptors has room for {self.log_count} partitions beside the clients: "
-            "raise it (LimitNOFILE in the unit, ulimit -n, or prlimit for the running process), or delete topics"
+            "raise it (LimitNOFILE in the unit, ulimit -n, or prlimit for the running process)"
         )
 
 

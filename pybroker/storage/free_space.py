@@ -87,8 +87,8 @@ def _tell(directory: LogDirectory) -> None:
     if space.is_low:
         logger.error(
             "log dir %s has %s free, less than its reserve of %s (pybroker.log.dir.reserve.bytes): producers are "
-            "refused until %s are free. Shorten retention (retention.ms, retention.bytes), delete topics, or enlarge "
-            "the disk",
+            "refused until %s are free. Enlarge the disk, move partitions to another log dir, or shorten retention "
+            "(retention.ms, retention.bytes) of what may expire sooner",
             directory.path,
             format_bytes(space.free_bytes),
             format_bytes(space.reserve_bytes),

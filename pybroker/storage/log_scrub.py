@@ -140,8 +140,8 @@ def _tell(log: PartitionLog, step: ScrubStep) -> None:
         )
     else:
         logger.error(
-            "%s.%s is damaged at position %d and could not be built again at once: stop the broker and remove "
-            "%s.index, then the next start builds all indexes of that segment",
+            "%s.%s is damaged at position %d and could not be built again at once: stop the broker and move "
+            "%s.index aside, then the next start builds all indexes of that segment",
             name,
             _INDEX_SUFFIX[step.finding],
             step.found_position,

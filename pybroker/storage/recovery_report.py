@@ -63,7 +63,7 @@ def _tell_holes(path: Path, recovery: PartitionRecovery) -> None:
 def _tell_kept(path: Path, recovery: PartitionRecovery) -> None:
     logger.error(
         "%s is damaged at position %d: the log ends there, at offset %d. %d intact batches up to offset %d, %d bytes "
-        "in all, are not served any more; they are kept in %d files %s, which nobody deletes but you",
+        "in all, are not served any more; they are kept in %d files %s, which no broker deletes",
         _segment(path, recovery.cut_segment),
         recovery.cut_position,
         recovery.cut_offset,

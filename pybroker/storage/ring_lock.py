@@ -29,7 +29,7 @@ def _lock(directory: Path, operation: int) -> int | None:
         os.close(descriptor)
         raise StorageError(
             f"the tail rings in {directory} are in use by another broker: a log dir here has the directory.id of one "
-            "of its. If it is a copy, remove .pybroker_tail_rings from it and set another pybroker.tail.ring.directory"
+            "of its. If it is a copy, move .pybroker_tail_rings out of it and set another pybroker.tail.ring.directory"
         ) from None
     except OSError:
         os.close(descriptor)

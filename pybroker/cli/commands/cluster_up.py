@@ -111,8 +111,7 @@ def _refuse_options_of_new(context: click.Context, directory: Path) -> None:
     ]
     if given:
         fail(
-            f"{directory} holds a cluster already, so {', '.join(given)} cannot be given: `pybroker cluster down "
-            "--delete` removes it, --dir names another directory"
+            f"{directory} holds a cluster already, so {', '.join(given)} cannot be given: --dir names another directory"
         )
 
 
