@@ -75,7 +75,7 @@ def _artifacts(version: str) -> tuple[Artifact, ...]:
 
 def _has_log4j_1(version: str) -> bool:
     """Until 4.0 Kafka brought log4j 1, which wants a configuration of its own."""
-    return version.startswith("3.")
+    return version.startswith(("2.", "3."))
 
 
 def cache_root() -> Path:

@@ -42,6 +42,19 @@ def replayed(
 ) -> Replayed | None:
     """What the metadata log says; None, and a finding, when there is none, or it cannot be followed."""
     logs = [partition for partition in partitions if partition.is_metadata_log]
+    if not logs and any(each.version == 0 for each in properties.values()):
+        found.append(
+            Finding(
+                Severity.ERROR,
+                "metadata",
+                str(next(iter(properties)).parent),
+                "none of these directories has the metadata log, __cluster_metadata-0: of such a broker ZooKeeper may "
+                "still keep the metadata",
+                "pybroker's brokers join controllers, and these say what the cluster uses of what pybroker may lack",
+                "give that of metadata.log.dir as well; with ZooKeeper, migrate the cluster with Apache Kafka 3.9 first",
+            )
+        )
+        return None
     if not logs:
         found.append(
             Finding(

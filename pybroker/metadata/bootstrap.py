@@ -157,7 +157,9 @@ def _identity(path: Path) -> MetaProperties | None:
             "files was changed. Set meta.properties right; if it is right as it is, move the other file away"
         )
     if not properties.has_directory_id:
-        logger.warning("%s has lost its directory.id, which is written again from %s", path / PROPERTIES_FILE, APPLIED_FILE)
+        logger.warning(
+            "%s has lost its directory.id, which is written again from %s", path / PROPERTIES_FILE, APPLIED_FILE
+        )
         known.write(path)
     return known
 
@@ -337,6 +339,4 @@ def _bootstrap_records(path: Path) -> list[VersionedRecord]:
 
 
 def _level_records(levels: Mapping[str, int]) -> list[VersionedRecord]:
-    return [
-        VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels.items()
-    ]
+    return [VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in levels.items()]
