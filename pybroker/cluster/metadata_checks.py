@@ -51,7 +51,7 @@ def replayed(
                 "none of these directories has the metadata log, __cluster_metadata-0: of such a broker ZooKeeper may "
                 "still keep the metadata",
                 "pybroker's brokers join controllers, and these say what the cluster uses of what pybroker may lack",
-                "give that of metadata.log.dir as well; with ZooKeeper, migrate the cluster with Apache Kafka 3.9 first",
+                "give that of metadata.log.dir as well; if ZooKeeper has it, migrate with Apache Kafka 3.9 first",
             )
         )
         return None

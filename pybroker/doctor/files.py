@@ -6,7 +6,7 @@ Everything is read, up to `_MOST_BYTES`; of larger log dirs the metadata log alo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +56,7 @@ _INDEX = _Cause(
     Severity.WARNING,
     "damaged-index",
     "with a wrong index reads begin at the wrong place; it can be made again from the log",
-    "nothing, if the log is intact: the next start makes it again. To be sure, stop the broker and move the index aside",
+    "nothing, if the log is intact: the next start makes it again. To be sure, stop the broker and move the file aside",
 )
 _CHECKPOINT = _Cause(
     Severity.WARNING,
@@ -245,7 +245,7 @@ def _levels(subject: Subject) -> Iterator[Finding]:
         image = replay(PartitionFiles.of(directory)).image
     except MetadataError:
         return  # `_contents` says so
-    yield from _older_level(directory, image.feature_levels.get(features.METADATA_VERSION))
+    yield from _older_levels(directory, image.feature_levels)
     unserved = features.unserved(image.feature_levels)
     if not unserved:
         return
@@ -269,18 +269,27 @@ def _levels(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _older_level(directory: Path, level: int | None) -> Iterator[Finding]:
-    """A cluster keeps the level of metadata.version that it has until somebody raises it."""
-    if level is None or level >= features.MAX_METADATA_VERSION:
-        return
-    yield Finding(
-        Severity.NOTE,
-        "older-metadata-version",
-        str(directory),
-        f"the cluster has metadata.version at level {level}; new ones begin with {features.MAX_METADATA_VERSION}",
-        "what newer levels brought is not available, and an older broker can still open the directory",
-        f"with the broker running, `{features.UPGRADE_COMMAND}`, when no older broker is to open it any more",
-    )
+def _older_levels(directory: Path, levels: Mapping[str, int]) -> Iterator[Finding]:
+    """A cluster keeps the levels that it has until somebody raises them."""
+    for name, newest in features.BOOTSTRAP_LEVELS.items():
+        level = levels.get(name, 0)
+        if level >= newest or features.METADATA_VERSION not in levels:
+            continue
+        is_metadata = name == features.METADATA_VERSION
+        needs = [
+            f"{other} at level {least} or more"
+            for other, least in features.DEPENDENCIES.get((name, newest), {}).items()
+            if levels.get(other, 0) < least
+        ]
+        yield Finding(
+            Severity.NOTE,
+            "older-metadata-version" if is_metadata else "older-feature-level",
+            str(directory),
+            f"the cluster has {name} at level {level}; new ones begin with {newest}",
+            "what newer levels brought is not available, and an older broker can still open the directory",
+            f"with the broker running, `{features.upgrade_command(name)}`, when no older broker is to open it any more"
+            + (f"; it needs {', '.join(needs)}" if needs else ""),
+        )
 
 
 CHECKS = (_unclean, _contents, _kept, _levels)

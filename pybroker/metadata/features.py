@@ -11,10 +11,6 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 MIN_METADATA_VERSION = 7
 MAX_METADATA_VERSION = 33
-#: What raises metadata.version to the newest level; other features keep theirs.
-UPGRADE_COMMAND = (
-    f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {METADATA_VERSION}={MAX_METADATA_VERSION}"
-)
 #: The level from which on there are transactions of metadata (KIP-868).
 TRANSACTIONS_LEVEL = 13
 #: The level from which on controllers can be unregistered.
@@ -41,6 +37,14 @@ UNSERVED = ("group.version", "share.version", "streams.version", "transaction.ve
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
 """Levels written into a new log dir: what Kafka's `kafka-storage format` writes of the features that are served here.
 kraft.version is no feature record: it goes into a control record."""
+
+
+def upgrade_command(name: str) -> str:
+    """What raises a feature to the level of a new cluster; other features keep theirs."""
+    return f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {name}={BOOTSTRAP_LEVELS[name]}"
+
+
+UPGRADE_COMMAND = upgrade_command(METADATA_VERSION)
 
 DEFAULT_LEVELS: Mapping[str, int] = {METADATA_VERSION: MAX_METADATA_VERSION}
 """Levels of a new cluster whose log dir names none, as in Kafka."""

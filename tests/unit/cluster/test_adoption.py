@@ -370,3 +370,28 @@ def test_settings_without_effect_are_worth_knowing(tmp_path: Path) -> None:
     (found,) = examine_adoption([log_dir], path)
     assert (found.kind, found.severity.is_fault) == ("settings", False)
     assert "num.io.threads" in found.what
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_dir_of_a_cluster_that_came_from_zookeeper_is_taken_over(tmp_path: Path, version: int) -> None:
+    log_dir = make(tmp_path / "data")
+    MetaProperties(NODE, "cluster", DIRECTORY, version).write(log_dir)
+    (log_dir / "t-0").mkdir()
+    assert kinds(log_dir) == []
+
+
+@pytest.mark.parametrize(("version", "names_zookeeper"), [(0, True), (1, False)])
+def test_metadata_that_zookeeper_may_have_are_told_of(tmp_path: Path, version: int, names_zookeeper: bool) -> None:
+    MetaProperties(NODE, "cluster", DIRECTORY, version).write(tmp_path)
+    clean_shutdown.write(tmp_path, 7)
+    (tmp_path / "t-0").mkdir()
+    (finding,) = examine_adoption([tmp_path])
+    assert finding.kind == "metadata"
+    assert ("ZooKeeper" in finding.what and "migrate" in finding.remedy) is names_zookeeper
+
+
+def test_a_damaged_identity_has_a_remedy_that_helps(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=7\nnode.id=2\n")
+    (finding,) = examine_adoption([tmp_path])
+    assert finding.kind == "identity"
+    assert "log.dirs" not in finding.remedy

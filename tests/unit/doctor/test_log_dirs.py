@@ -185,6 +185,22 @@ def test_an_older_metadata_version_is_told_with_the_command_that_raises_it(
         assert "upgrade --feature metadata.version=33`" in found["older-metadata-version"].remedy
 
 
+@pytest.mark.parametrize(("level", "elr", "is_told"), [(7, 0, True), (33, 0, True), (33, 1, False)])
+def test_every_feature_below_the_level_of_new_clusters_is_told(
+    examined: Examine, new_dir: Path, level: int, elr: int, is_told: bool
+) -> None:
+    directory = new_dir / log_files.PARTITION_DIRECTORY
+    levels = {features.METADATA_VERSION: level, features.ELIGIBLE_LEADER_REPLICAS_VERSION: elr}
+    records = [VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=to), 0) for name, to in levels.items()]
+    snapshot.write_snapshot(directory / log_files.SnapshotId(1, 1).file_name, 1, 1, 1, None, records)
+    found = examined(f"log.dirs={new_dir}")
+    assert ("older-feature-level" in found) is is_told
+    if is_told:
+        remedy = found["older-feature-level"].remedy
+        assert "upgrade --feature eligible.leader.replicas.version=1`" in remedy
+        assert ("it needs metadata.version at level 23 or more" in remedy) is (level < 23)
+
+
 def test_a_partition_without_a_log_does_not_end_the_examination(examined: Examine, kafka_dir: Path) -> None:
     (kafka_dir / clean_shutdown.FILE_NAME).unlink()
     (kafka_dir / "alpha-7").mkdir()

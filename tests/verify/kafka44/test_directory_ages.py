@@ -1,5 +1,5 @@
-"""Directories of every age come here and go back: KRaft's of Kafka 3.3 to 4.4 through `serve`, and those of brokers with
-ZooKeeper, of 2.8 to 3.9, through `log` and `cluster adopt`."""
+"""Directories of every age come here and go back: KRaft's of Kafka 3.3 to 4.4 through `serve`, and those of brokers
+with ZooKeeper, of 2.8 to 3.9, through `log` and `cluster adopt`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Travelling:
         """Static, which every version knows."""
         return {"controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}"}
 
-    def format(self) -> None:
+    def format(self, *options: str) -> None:
         """With the version's own `kafka-storage`."""
         settings = {
             "process.roles": "broker,controller",
@@ -55,7 +55,7 @@ class Travelling:
         path = self.log_dir.parent / "format.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self.log_dir.mkdir()
-        arguments = ["format", "--cluster-id", uuid_to_text(random_uuid()), "--config", str(path)]
+        arguments = ["format", "--cluster-id", uuid_to_text(random_uuid()), "--config", str(path), *options]
         run_tool("kafka.tools.StorageTool", *arguments, version=self.version)
 
     def visit_kafka(self) -> None:
@@ -154,6 +154,33 @@ def test_version_0_stays_version_0(tmp_path: Path, version: str, has_id: bool) -
     travelling.visit_kafka()
     assert path.read_text() == here
     travelling.visit_here()
+
+
+def test_a_dir_of_version_0_joins_its_cluster(tmp_path: Path) -> None:
+    """The dir of a broker that had used ZooKeeper and was not started since: without an id of its own."""
+    travelling = Travelling(tmp_path / "kafka", "4.4.0")
+    features = ("group.version", "share.version", "streams.version", "transaction.version")
+    travelling.format(*(part for each in features for part in ("--feature", f"{each}=0")))
+    controller = MetaProperties.read(travelling.log_dir)
+    assert controller is not None
+    log_dir = tmp_path / "ours"
+    log_dir.mkdir()
+    (log_dir / FILE_NAME).write_text(f"broker.id=2\nversion=0\ncluster.id={controller.cluster_id}\n")
+    settings = {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{travelling.controller_port}",
+    }
+    values = [b"%d" % number for number in range(COUNT)]
+    with KafkaBroker(travelling.log_dir, controller_port=travelling.controller_port, overrides=travelling.voters):
+        with BrokerProcess(log_dir, overrides=settings) as broker:
+            _produce(broker.bootstrap, values)
+        here = MetaProperties.read(log_dir)
+        assert here is not None and here.has_directory_id and here.version == 0
+        with BrokerProcess(log_dir, overrides=settings) as broker:
+            assert _read(broker.bootstrap) == values
+    assert MetaProperties.read(log_dir) == here
 
 
 @contextmanager

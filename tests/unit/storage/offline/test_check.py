@@ -159,6 +159,29 @@ def test_the_metadata_log_is_replayed(log_dir: Path) -> None:
     assert "metadata-topic" in kinds(log_dir)
 
 
+def test_time_indexes_of_kafka_before_3_8_are_no_fault(log_dir: Path) -> None:
+    """They name the record with the largest timestamp, whichever of its batch it is."""
+    path = log_dir / PLAIN / f"{217:020}.timeindex"
+    entries = list(struct.iter_unpack(">qi", path.read_bytes()))
+    timestamp, offset = entries[0]
+    path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in ((timestamp, offset - 1), *entries[1:])))
+    (finding,) = check_report(log_dir).findings
+    assert (finding.kind, finding.is_fault) == ("index-older", False)
+    assert finding.text.startswith("1 entries name a record before the last one of their batch")
+    path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in ((timestamp + 1, offset - 1), *entries[1:])))
+    assert kinds(log_dir) == {"time-index-entry"}
+
+
+@pytest.mark.parametrize(("version", "is_fault"), [("0", False), ("1", True)])
+def test_topic_ids_are_not_demanded_of_brokers_with_zookeeper(log_dir: Path, version: str, is_fault: bool) -> None:
+    (log_dir / PLAIN / "partition.metadata").unlink()
+    path = log_dir / "meta.properties"
+    text = path.read_text()
+    if version == "0":
+        path.write_text(text.replace("version=1", "version=0").replace("node.id", "broker.id"))
+    assert kinds(log_dir) == ({"file-missing"} if is_fault else set())
+
+
 def test_indexes_of_followers_of_older_releases_are_no_fault(log_dir: Path) -> None:
     """Entries that name a batch by the last offset of a later one: many are a habit, one is damage."""
     path = log_dir / PLAIN / f"{13:020}.index"
