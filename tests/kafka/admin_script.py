@@ -595,18 +595,8 @@ def delete_topics() -> Iterator[Step]:
     yield Step("delete: nothing", 6, _always(m.DeleteTopicsRequest(timeout_ms=60_000)))
 
 
-def prepare() -> Iterator[Step]:
-    """Apache Kafka begins with this setting for all brokers, because it serves the feature that needs it (KIP-966)."""
-    setting = m.IncrementalAlterConfigsRequest.AlterableConfig(name="min.insync.replicas", value="1")
-    resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=BROKER, resource_name="", configs=[setting]
-    )
-    yield Step("prepare", 1, _always(m.IncrementalAlterConfigsRequest(resources=[resource])))
-
-
 def script() -> Iterator[Step]:
     """All steps, in their order."""
-    yield from prepare()
     yield from create_topics()
     yield from create_partitions()
     yield from describe_topics()

@@ -163,10 +163,6 @@ def write_inputs(side: Side) -> None:
 
 def topics() -> Iterator[Step]:
     command, story = f"{TOOLS}TopicCommand", ("--topic", "story")
-    # Apache Kafka begins with this setting for all brokers, because it serves the feature that needs it (KIP-966).
-    yield _of_broker(
-        CONFIGS, "--entity-type", "brokers", "--entity-default", "--alter", "--add-config", "min.insync.replicas=1"
-    )
     yield _of_broker(command, "--create", *story, "--partitions", "2", "--config", "retention.ms=-1")
     yield _of_broker(command, "--create", "--topic", "one")
     yield _refused(command, "--create", *story)

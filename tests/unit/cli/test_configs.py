@@ -33,13 +33,18 @@ def test_a_topic(run: Run, lines_of: Lines) -> None:
 
 
 def test_brokers(run: Run, lines_of: Lines) -> None:
+    before = lines_of("configs", "describe", "--broker-defaults")
+    assert [(each["name"], each["value"]) for each in before] == [("min.insync.replicas", "1")]
     run("configs", "alter", "--broker-defaults", "--config", "log.cleaner.threads=1")
-    (own,) = lines_of("configs", "describe", "--entity-type", "brokers", "--entity-default")
-    assert (own["entity"], own["name"], own["value"]) == ("<default>", "log.cleaner.threads", "1")
+    own = lines_of("configs", "describe", "--entity-type", "brokers", "--entity-default")
+    added = [each for each in own if each not in before]
+    assert [(each["entity"], each["name"], each["value"]) for each in added] == [
+        ("<default>", "log.cleaner.threads", "1")
+    ]
     (seen,) = lines_of("configs", "describe", "--broker", "1", "--config", "log.cleaner.threads")
     assert seen["source"] == "dynamic default broker"
     run("configs", "alter", "--broker-defaults", "--delete-config", "log.cleaner.threads")
-    assert lines_of("configs", "describe", "--broker-defaults") == []
+    assert lines_of("configs", "describe", "--broker-defaults") == before
 
 
 def test_quotas_of_clients(run: Run, lines_of: Lines) -> None:

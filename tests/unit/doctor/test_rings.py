@@ -61,7 +61,7 @@ def test_records_that_lie_nowhere_else(
     )
     assert "of t0-0, t1-0, t2-0 and 1 more" in found.what
     assert "directory.id=BwcHBwcHBwcHBwcHBwcHBw" in found.remedy
-    assert f"`flock -n {left[0].directory} rm -r {left[0].directory}`" in found.remedy
+    assert f"`flock -n {left[0].directory} mv {left[0].directory} BACKUP`" in found.remedy
 
 
 def test_an_empty_ring_is_advice(examined: Examine, new_dir: Path, tmp_path: Path, left: list[UnclaimedRings]) -> None:
@@ -91,4 +91,4 @@ def test_rings_in_use_are_left_alone_and_own_ones_named_one_by_one(
     assert own is not None
     left[:] = [_left(ring_directory(tmp_path, own.directory_id), ("t", 0, MEBIBYTE))]
     remedy = examined(*settings)["tail-rings-unclaimed"].remedy
-    assert f"rm {left[0].directory}/empty.ring {left[0].directory}/0.ring" in remedy
+    assert f"mv {left[0].directory}/empty.ring {left[0].directory}/0.ring BACKUP" in remedy

@@ -51,9 +51,6 @@ CHANGES: tuple[tuple[Resource, str, str | None], ...] = (
     (DEFAULTS, "compression.type", None),
 )
 
-#: With eligible leader replicas (KIP-966), which are not served here, a cluster has one bound for all brokers.
-BOUND = "min.insync.replicas"
-
 #: A class that Kafka has to find when the setting changes; here none is loaded, and the setting has no effect.
 CLASSES = {"metric.reporters", "principal.builder.class", "ssl.engine.factory.class"}
 
@@ -95,7 +92,7 @@ def described(cluster: Cluster) -> Described:
     for resource, settings in configs.describe(cluster, [TOPIC, BROKER, DEFAULTS]).items():
         for each in settings:
             layers = [(one.name, one.value, one.source.name) for one in each.synonyms if "DYNAMIC" in one.source.name]
-            if "DYNAMIC" in each.source.name and each.name != BOUND:
+            if "DYNAMIC" in each.source.name:
                 found[resource, each.name] = (each.value, layers)
     return found
 
@@ -140,7 +137,6 @@ def test_every_setting_is_accepted_or_refused_as_kafka_does(both: tuple[BrokerPr
     ours, kafkas = answers
     different = {case: (ours[case], kafkas[case]) for case in ours if ours[case] != kafkas[case]}
     by_key = {key: {answer for case, answer in different.items() if case[1] == key} for _, key, _ in different}
-    assert by_key.pop(BOUND) == {("OK", "INVALID_CONFIG")}
     for key in CLASSES:
         assert by_key.pop(key, {("OK", "INVALID_REQUEST")}) == {("OK", "INVALID_REQUEST")}, key
     for key in REFUSALS:
