@@ -13,7 +13,7 @@ defect: the dispatcher logs it and closes the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pybroker.values import Value
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pybroker.metadata.image import MetadataImage
     from pybroker.replication.replica_manager import ReplicaManager
     from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+    from pybroker.server.auto_topic_creation import AutoTopicCreation
     from pybroker.server.served_controller import ServedController
     from pybroker.storage.log_mover import LogMover
 
@@ -74,22 +75,21 @@ class BrokerServices:
     """What handlers work with; one per broker, built at start, never replaced.
 
     `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
-    version) of every API, Produce and Fetch included, as ApiVersions tells them. `told` has what is wrong with this
-    broker and has been logged: whoever runs into it again need not say so again. `transactions` verifies
-    transactions with their coordinators, where there may be any.
+    version) of every API, Produce and Fetch included, as ApiVersions tells them. `topic_creation` makes topics that
+    clients use. `transactions` verifies transactions with their coordinators, where there may be any.
     """
 
     config: BrokerConfig
     metadata: MetadataHolder
     metadata_cache: MetadataCache
     controller: ServedController
+    topic_creation: AutoTopicCreation
     producer_ids: ProducerIdManager
     groups: GroupCoordinator
     replicas: ReplicaManager
     mover: LogMover
     clock: Clock
     served: tuple[tuple[int, int, int], ...]
-    told: set[str] = field(default_factory=set)
     transactions: AddPartitionsToTxnManager | None = None
 
 

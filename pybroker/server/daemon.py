@@ -42,6 +42,7 @@ from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.server.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from pybroker.server.api import BrokerServices
 from pybroker.server.append_engine import find_rings, start_append_engine
+from pybroker.server.auto_topic_creation import AutoTopicCreation
 from pybroker.server.client_quotas import ClientQuotas
 from pybroker.server.clock import SystemClock
 from pybroker.server.directory_assignments import DirectoryAssignments
@@ -292,11 +293,13 @@ class Daemon:
         told: tuple[tuple[int, int, int], ...],
     ) -> BrokerServices:
         groups = GroupCoordinator(GroupSettings.from_config(self.config), replicas, self.clock)
+        served = ServedController(controller, replicas)
         return BrokerServices(
             config=controller.config,
             metadata=controller,
             metadata_cache=MetadataCache(self.config.node_id),
-            controller=ServedController(controller, replicas),
+            controller=served,
+            topic_creation=AutoTopicCreation(served, lambda: controller.config, lambda: controller.image),
             producer_ids=ProducerIdManager(controller.allocate_producer_ids, lambda: replicas.largest_producer_id),
             groups=groups,
             replicas=replicas,
@@ -338,6 +341,8 @@ class Daemon:
         await controller.begin_shutdown()
         self.native.end_requests()
         try:
+            await services.topic_creation.close()
+            await services.producer_ids.close()
             await services.groups.stop()
             if services.transactions is not None:
                 await services.transactions.close()

@@ -36,8 +36,3 @@ class ServedController:
         settled = asyncio.ensure_future(self._replicas.settled())
         await asyncio.wait([settled], timeout=max(timeout_ms, 0) / 1000)
         return response
-
-    async def create_topics(self, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-        """Topics that come into being by being used: in this broker's own name."""
-        response: m.CreateTopicsResponse = await self.perform(request, request.MAX_VERSION, Origin())
-        return response

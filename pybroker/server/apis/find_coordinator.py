@@ -1,24 +1,21 @@
 """FindCoordinator (10): which broker coordinates a group, or transactions of a transactional id.
 
-The first one to ask for a group makes `__consumer_offsets`. Transactions are coordinated by other brokers of the
-cluster alone, those that lead `__transaction_state`, which is theirs to make.
+The first one to ask for a group starts the creation of `__consumer_offsets`, and is told, as by Apache Kafka, that
+there is no coordinator yet. Transactions are coordinated by other brokers of the cluster alone, those that lead
+`__transaction_state`, which is theirs to make.
 """
 
 from __future__ import annotations
 
-import logging
-
-from pybroker.controller.auto_create import auto_create_request
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, code_name
+from pybroker.protocol.envelope import Origin
+from pybroker.protocol.errors import ErrorCode
 from pybroker.server.add_partitions_to_txn_manager import TRANSACTION_STATE_TOPIC
 from pybroker.server.api import Api, BrokerServices, RequestContext
 from pybroker.turns import in_slices
-
-_LOG = logging.getLogger(__name__)
 
 #: From this version on a request asks for several keys (KIP-699).
 _KEYS_VERSION = 4
@@ -49,12 +46,12 @@ async def _find(
         return _refused(
             key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not served; 0 is a group."
         )
-    why = f"{OFFSETS_TOPIC} does not exist yet."
-    if OFFSETS_TOPIC not in broker.metadata.image.topics.by_name:
-        why = await _create_offsets_topic(broker) or why
     topic = broker.metadata.image.topics.by_name.get(OFFSETS_TOPIC)
     if topic is None:
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, why)
+        # In this broker's own name: no client's quota keeps others from their groups.
+        broker.topic_creation.begin([OFFSETS_TOPIC], Origin())
+    if topic is None or OFFSETS_TOPIC in broker.topic_creation:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _why_not_yet(broker))
     return _leader(broker, context, key, topic, broker.groups.partition_for(key))
 
 
@@ -98,21 +95,11 @@ def _refused(key: str, error: ErrorCode, message: str) -> m.FindCoordinatorRespo
     )
 
 
-async def _create_offsets_topic(broker: BrokerServices) -> str | None:
-    """Why it cannot be created; None when it is there."""
-    live = sum(not node.fenced for node in broker.metadata.image.cluster.brokers.values())
-    request = auto_create_request(broker.config, [OFFSETS_TOPIC], live)
-    response = await broker.controller.create_topics(request)
-    for result in response.topics:
-        # Two clients may have asked at the same time.
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            code = code_name(result.error_code)
-            why = f"{OFFSETS_TOPIC} cannot be created from the offsets.topic.* settings: {code} {result.error_message}"
-            if why not in broker.told:
-                broker.told.add(why)
-                _LOG.error("%s", why)
-            return why
-    return None
+def _why_not_yet(broker: BrokerServices) -> str:
+    failure = broker.topic_creation.failure(OFFSETS_TOPIC)
+    if failure is None:
+        return f"{OFFSETS_TOPIC} is being created."
+    return f"{OFFSETS_TOPIC} cannot be created from the offsets.topic.* settings: {failure}"
 
 
 API = Api(m.FindCoordinatorRequest, 0, 6, handle)

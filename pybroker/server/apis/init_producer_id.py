@@ -6,33 +6,28 @@ FindCoordinator says for good that there is none.
 
 from __future__ import annotations
 
-import logging
-
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode
 from pybroker.server.api import Api, BrokerServices, RequestContext
-
-_LOG = logging.getLogger(__name__)
 
 _NO_PRODUCER_ID = -1
 _NO_PRODUCER_EPOCH = -1
 
 
 async def handle(
-    broker: BrokerServices, context: RequestContext, request: m.InitProducerIdRequest
+    broker: BrokerServices, _context: RequestContext, request: m.InitProducerIdRequest
 ) -> m.InitProducerIdResponse:
     if (request.producer_id == _NO_PRODUCER_ID) != (request.producer_epoch == _NO_PRODUCER_EPOCH):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _refused(ErrorCode.NOT_COORDINATOR if request.transactional_id else ErrorCode.INVALID_REQUEST)
-    try:
-        # An id that an idempotent producer had before is dropped: nothing ties a producer without a transactional id
-        # to its former session.
-        return m.InitProducerIdResponse(producer_id=await broker.producer_ids.next_producer_id(), producer_epoch=0)
-    except KafkaError as failure:
-        # Clients try again on this code alone; while the broker registers they may be early.
-        _LOG.warning("client %s gets no producer id: %s", context.client_id, failure)
+    # An id that an idempotent producer had before is dropped: nothing ties a producer without a transactional id to its
+    # former session.
+    producer_id = broker.producer_ids.take()
+    if producer_id is None:
+        # As in Apache Kafka; clients try again on this code alone.
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _refused(error: ErrorCode) -> m.InitProducerIdResponse:

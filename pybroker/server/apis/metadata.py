@@ -1,16 +1,20 @@
-"""Metadata (3): brokers, topics, and who leads their partitions. A topic that is missing may be created by asking."""
+"""Metadata (3): brokers, topics, and who leads their partitions.
+
+A topic that is missing may be created by asking for it. As in Apache Kafka, the request only starts that: the answer
+calls the topic unknown, whatever becomes of its creation, and a later request finds it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pybroker.controller.auto_create import auto_create_request
-from pybroker.controller.state import MAX_RECORDS_PER_OPERATION, Refusal
+from pybroker.controller.state import Refusal
 from pybroker.controller.topic_names import SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, check_name
 from pybroker.metadata.cache import Variant, error_row
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, known_code
+from pybroker.protocol.envelope import Origin
+from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
 from pybroker.server.api import Api, BrokerServices, Encoded, RequestContext
 from pybroker.turns import SteadyDict, drop, in_slices
@@ -55,7 +59,7 @@ async def handle(
     if refused and version < _TOPIC_ID_VERSION:
         return await _refused(wanted)
     may_create = request.allow_auto_topic_creation or version < _AUTO_CREATION_FLAG_VERSION
-    found, rows = await _by_id(broker, ids) if ids else await _by_name(broker, names, may_create)
+    found, rows = await _by_id(broker, ids) if ids else await _by_name(broker, context, names, may_create)
     body = await broker.metadata_cache.some_topics(broker.metadata.image, variant, found, rows)
     for each in (found, names, ids):
         await drop(each)
@@ -84,26 +88,20 @@ async def _by_id(broker: BrokerServices, topic_ids: Iterable[bytes]) -> tuple[li
 
 
 async def _by_name(
-    broker: BrokerServices, names: Iterable[str], may_create: bool
+    broker: BrokerServices, context: RequestContext, names: Iterable[str], may_create: bool
 ) -> tuple[list[TopicImage], Iterator[Row]]:
-    known = broker.metadata.image.topics.by_name
-    missing = [name async for name in in_slices(names) if name not in known]
-    errors: dict[str, ErrorCode] = {}
-    refused: ErrorCode | None = None
-    if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
-        creatable = [name async for name in in_slices(missing) if _may_be_created(name)]
-        if len(creatable) > MAX_RECORDS_PER_OPERATION:
-            # No controller creates so many with one request.
-            refused = ErrorCode.POLICY_VIOLATION
+    known, creation = broker.metadata.image.topics.by_name, broker.topic_creation
+    found, missing = [], []
+    async for name in in_slices(names):
+        topic = None if name in creation else known.get(name)
+        if topic is None:
+            missing.append(name)
         else:
-            errors = await _create(broker, creatable)
-        known = broker.metadata.image.topics.by_name
-
-    def why(name: str) -> ErrorCode:
-        return refused if refused is not None and _may_be_created(name) else errors.get(name) or _unknown(name)
-
-    found = [known[name] async for name in in_slices(names) if name in known]
-    return found, (error_row(why(name), name) for name in missing if name not in known)
+            found.append(topic)
+    if missing and may_create and broker.config.get_bool("auto.create.topics.enable"):
+        origin = Origin(context.principal, context.client_host, context.client_id)
+        creation.begin([name async for name in in_slices(missing) if _may_be_created(name)], origin)
+    return found, (error_row(_unknown(name), name) for name in missing)
 
 
 def _may_be_created(name: str) -> bool:
@@ -116,20 +114,6 @@ def _unknown(name: str) -> ErrorCode:
     except Refusal as refusal:
         return refusal.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-async def _create(broker: BrokerServices, names: list[str]) -> dict[str, ErrorCode]:
-    """Create topics; the errors of those that cannot be."""
-    if not names:
-        return {}
-    live_count = sum(not each.fenced for each in broker.metadata.image.cluster.brokers.values())
-    response = await broker.controller.create_topics(auto_create_request(broker.config, names, live_count))
-    errors = {}
-    async for result in in_slices(response.topics):
-        # Someone else has created it in the meantime: it is there, and an answer that asks to try again is right.
-        exists = result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-        errors[result.name] = ErrorCode.LEADER_NOT_AVAILABLE if exists else known_code(result.error_code)
-    return errors
 
 
 API: Api[m.MetadataRequest, m.MetadataResponse] = Api(m.MetadataRequest, 0, 13, handle)

@@ -22,7 +22,7 @@ from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.image import Endpoint, MetadataImage
 from pybroker.metadata.registration import Registration
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode
 
 _ticks = itertools.count(1_000_000)
 
@@ -61,6 +61,16 @@ async def _create(controller: Controller, name: str) -> int:
     return response.topics[0].error_code
 
 
+async def _next_id(ids: ProducerIdManager) -> int:
+    """As clients get one: with a second request where the first one finds none."""
+    producer_id = ids.take()
+    if producer_id is None:
+        await ids.settled()
+        producer_id = ids.take()
+    assert producer_id is not None
+    return producer_id
+
+
 def test_everything_survives_a_restart(tmp_path: Path) -> None:
     async def first() -> MetadataImage:
         controller, dirs = await _start(tmp_path)
@@ -71,7 +81,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
         }
         assert await _create(controller, "alpha") == ErrorCode.NONE
         ids = ProducerIdManager(controller.allocate_producer_ids, lambda: -1)
-        assert await asyncio.gather(*[ids.next_producer_id() for _ in range(3)]) == [0, 1, 2]
+        assert [await _next_id(ids) for _ in range(3)] == [0, 1, 2]
         await _stop(controller, dirs)
         return controller.image
 
@@ -83,7 +93,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
         assert (alpha.partitions[0].leader, alpha.partitions[0].leader_epoch) == (1, 1)
         assert image.provenance.epoch == 2
         assert controller.broker_epoch > before.provenance.end_offset
-        assert await ProducerIdManager(controller.allocate_producer_ids, lambda: -1).next_producer_id() == 1000
+        assert await _next_id(ProducerIdManager(controller.allocate_producer_ids, lambda: -1)) == 1000
         await _stop(controller, dirs)
 
     before = asyncio.run(first())
@@ -91,7 +101,7 @@ def test_everything_survives_a_restart(tmp_path: Path) -> None:
     asyncio.run(second(before))
 
 
-def test_an_empty_block_of_producer_ids_is_not_asked_for_again_and_again() -> None:
+def test_an_empty_block_of_producer_ids_is_not_asked_for_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     asked_count = 0
 
     async def allocate(known_id: int) -> m.AllocateProducerIdsResponse:
@@ -101,10 +111,46 @@ def test_an_empty_block_of_producer_ids_is_not_asked_for_again_and_again() -> No
         return m.AllocateProducerIdsResponse(producer_id_start=7)
 
     async def run() -> None:
-        with pytest.raises(KafkaError, match="an empty block"):
-            await ProducerIdManager(allocate, lambda: -1).next_producer_id()
+        ids = ProducerIdManager(allocate, lambda: -1)
+        assert ids.take() is None
+        await ids.settled()
 
     asyncio.run(run())
+    assert ["an empty block" in each.getMessage() for each in caplog.records] == [True]
+
+
+def test_nobody_waits_for_a_block_and_mostly_there_is_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        controller, dirs = await _start(tmp_path)
+        ids = ProducerIdManager(controller.allocate_producer_ids, lambda: -1)
+        assert [ids.take() for _ in range(3)] == [None] * 3, "asked for, once"
+        await ids.settled()
+        assert controller.image.next_producer_id == 1_000
+        assert [ids.take() for _ in range(899)] == list(range(899))
+        await ids.settled()
+        assert controller.image.next_producer_id == 1_000
+        assert ids.take() == 899, "nine tenths are used"
+        await ids.settled()
+        assert controller.image.next_producer_id == 2_000
+        assert [ids.take() for _ in range(600)] == list(range(900, 1_500))
+        await ids.close()
+        await _stop(controller, dirs)
+
+    asyncio.run(run())
+
+
+def test_a_log_that_fails_while_a_block_is_asked_for_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    async def allocate(_: int) -> m.AllocateProducerIdsResponse:
+        raise MetadataLogError("no disk")
+
+    async def run() -> None:
+        ids = ProducerIdManager(allocate, lambda: -1)
+        for _ in range(2):
+            assert ids.take() is None
+            await ids.settled()
+
+    asyncio.run(run())
+    assert [(each.levelname, "no disk" in each.getMessage()) for each in caplog.records] == [("WARNING", True)] * 2
 
 
 def test_no_producer_gets_an_id_that_the_logs_know(tmp_path: Path) -> None:
@@ -112,18 +158,18 @@ def test_no_producer_gets_an_id_that_the_logs_know(tmp_path: Path) -> None:
         controller, dirs = await _start(tmp_path)
         known_id = 4_017
         ids = ProducerIdManager(controller.allocate_producer_ids, lambda: known_id)
-        assert [await ids.next_producer_id() for _ in range(2)] == [5_000, 5_001]
+        assert [await _next_id(ids) for _ in range(2)] == [5_000, 5_001]
         known_id = 5_001  # a log was opened again, and knows who produced to it meanwhile
-        assert await ids.next_producer_id() == 5_002
+        assert await _next_id(ids) == 5_002
         known_id = 5_500  # and another one came back that was away
-        assert await asyncio.gather(*[ids.next_producer_id() for _ in range(2)]) == [6_000, 6_001]
+        assert [await _next_id(ids) for _ in range(2)] == [6_000, 6_001]
         await _stop(controller, dirs)
 
     async def second() -> None:
         controller, dirs = await _start(tmp_path)
         # A controller that cannot be told is asked once for each log that knows more, and not for ever.
         others = ProducerIdManager(lambda _: controller.allocate_producer_ids(), lambda: 50_000)
-        assert [await others.next_producer_id() for _ in range(2)] == [7_000, 7_001]
+        assert [await _next_id(others) for _ in range(2)] == [7_000, 7_001]
         assert controller.image.next_producer_id == 8_000
         await _stop(controller, dirs)
 

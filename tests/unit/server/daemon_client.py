@@ -13,6 +13,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.profiles import load_profile
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
+from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.loader import request_header_version, response_header_version
 from pybroker.protocol.record_batch import Record
 from pybroker.server.daemon import Daemon
@@ -93,11 +94,28 @@ class Client:
 
     # ---- in fewer words --------------------------------------------------------------------------------------------
 
-    async def make_topic(self, name: str) -> Any:
-        """The row of a topic, created by asking for it."""
+    async def ask_for_topic(self, name: str) -> Any:
+        """The row of a topic, whose creation is started if it does not exist."""
         request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=name)])
         response = await self.call(request, 12)
         return response.topics[0]
+
+    async def make_topic(self, name: str) -> Any:
+        """The row of a topic, created by asking for it until it is there."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                row = await self.ask_for_topic(name)
+                if row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return row
+
+    async def find_coordinator(self, group: str) -> Any:
+        """The coordinator of a group, asked for until there is one."""
+        request = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                (row,) = (await self.call(request, 4)).coordinators
+                if not row.error_code:
+                    return row
 
     async def produce(self, topic: str, *values: bytes, timestamp_ms: int = 1000, index: int = 0) -> Any:
         """Produce one batch to partition `index`; the partition's row."""

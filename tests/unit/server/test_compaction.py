@@ -244,7 +244,7 @@ def test_committed_offsets_are_compacted(tmp_path: Path) -> None:
         path = tmp_path / "__consumer_offsets-0"
         async with running(config) as daemon, connected(daemon) as client:
             await client.make_topic("t")
-            await client.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+            await client.find_coordinator("g")
             await alter(client, "__consumer_offsets", {"internal.segment.bytes": "2000", "file.delete.delay.ms": "10"})
             await commit(client, "early", 3)
             for offset in range(100):

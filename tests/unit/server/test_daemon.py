@@ -84,6 +84,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(tmp_path: P
 def test_topics_are_created_by_asking_and_are_served_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(config_for(tmp_path, num_partitions="3")) as daemon, connected(daemon) as client:
+            assert (await client.ask_for_topic("made")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             row = await client.make_topic("made")
             assert (row.error_code, len(row.partitions)) == (0, 3)
             assert row.partitions[0].leader_id == 1
@@ -95,7 +96,7 @@ def test_topics_are_created_by_asking_and_are_served_at_once(tmp_path: Path) -> 
                 ("__transaction_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                 ("__share_group_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             ):
-                assert (await client.make_topic(name)).error_code == code
+                assert (await client.ask_for_topic(name)).error_code == code
             quiet = m.MetadataRequest(
                 topics=[m.MetadataRequest.MetadataRequestTopic(name="other")], allow_auto_topic_creation=False
             )
@@ -123,7 +124,9 @@ def test_no_topic_is_created_where_that_is_switched_off(tmp_path: Path) -> None:
     async def run() -> None:
         config = config_for(tmp_path, auto_create_topics_enable="false")
         async with running(config) as daemon, connected(daemon) as client:
-            assert (await client.make_topic("t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await client.ask_for_topic("t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await daemon.services.topic_creation.finished()
+            assert (await client.ask_for_topic("t")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     asyncio.run(run())
 
@@ -334,8 +337,7 @@ def test_each_listener_is_told_its_own_endpoint(tmp_path: Path) -> None:
 def test_stop_does_not_wait_for_those_who_wait(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
-            finder = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-            assert (await client.call(finder, 4)).coordinators[0].error_code == 0
+            await client.find_coordinator("g")
             protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
             join = m.JoinGroupRequest(
                 group_id="g",

@@ -200,8 +200,7 @@ def test_a_stop_does_not_wait_for_a_follower_that_is_gone(tmp_path: Path, monkey
     async def run() -> None:
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
             await client.make_topic("t")
-            finder = m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-            assert (await client.call(finder, 4)).coordinators[0].error_code == ErrorCode.NONE
+            await client.find_coordinator("g")
             async with asyncio.timeout(TIMEOUT_S):
                 while (await client.call(commit, 9)).topics[0].partitions[0].error_code != ErrorCode.NONE:
                     pass  # until it is loaded

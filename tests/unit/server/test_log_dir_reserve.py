@@ -74,7 +74,7 @@ def test_only_producers_are_refused_below_the_reserve(
         async with running(config_for(tmp_path)) as daemon, connected(daemon) as client:
             await client.make_topic("t")
             assert await produce(client, "t") == 0
-            await client.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+            await client.find_coordinator("g")
             await commit(client)
             await disk.becomes(daemon, FEW_BYTES, True)
             answer = await client.produce("t", b"value", timestamp_ms=2**40)

@@ -35,7 +35,7 @@ def served(replicas: Any) -> ServedController:
 def test_an_answer_waits_until_it_is_in_effect() -> None:
     async def run() -> None:
         replicas = Replicas()
-        answer = asyncio.create_task(served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000)))
+        answer = asyncio.create_task(served(replicas).perform(m.CreateTopicsRequest(timeout_ms=60_000), 7, Origin()))
         await asyncio.sleep(0.01)
         assert not answer.done()
         replicas.done.set()
@@ -49,7 +49,7 @@ def test_but_no_longer_than_the_client_does(timeout_ms: int) -> None:
     async def run() -> None:
         controller = served(Replicas())
         async with asyncio.timeout(50):
-            created = await controller.create_topics(m.CreateTopicsRequest(timeout_ms=timeout_ms))
+            created = await controller.perform(m.CreateTopicsRequest(timeout_ms=timeout_ms), 7, Origin())
             assert created.throttle_time_ms == 7
             await controller.perform(m.DeleteTopicsRequest(timeout_ms=timeout_ms), 6, Origin())
             await controller.perform(m.CreatePartitionsRequest(timeout_ms=timeout_ms), 3, Origin())
@@ -80,7 +80,7 @@ def test_the_first_step_of_an_answer_needs_no_task() -> None:
 
         def step() -> None:
             # As the dispatcher does, in a callback of the loop.
-            handling = served(replicas).create_topics(m.CreateTopicsRequest(timeout_ms=60_000))
+            handling = served(replicas).perform(m.CreateTopicsRequest(timeout_ms=60_000), 7, Origin())
             waits_for = handling.send(None)
             assert asyncio.isfuture(waits_for)
             replicas.done.set()

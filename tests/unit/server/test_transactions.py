@@ -235,7 +235,7 @@ def test_a_marker_decides_on_committed_offsets(tmp_path: Path, monkeypatch: pyte
         config = config_for(tmp_path, **UNVERIFIED)
         async with running(config) as daemon, connected(daemon) as client:
             await client.make_topic("t")
-            await client.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+            await client.find_coordinator("g")
             assert await committed(client) == -1
             key = encode_key(m.OffsetCommitKey(group="g", topic="t", partition=0))
             value = encode_value(m.OffsetCommitValue(offset=42, metadata="", commit_timestamp=2**50), 3)

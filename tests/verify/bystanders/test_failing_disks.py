@@ -70,7 +70,8 @@ class Client:
         """A topic in each log dir, by the dir's name."""
         for number in range(count):
             asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=f"t{number}")])
-            self._client.call(asked, 12)
+            while self._client.call(asked, 12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                time.sleep(0.01)
             assert self.produce(f"t{number}") == OK
         answer = self._client.call(m.DescribeLogDirsRequest(topics=None), 4)
         return {Path(each.log_dir).name: topic.name for each in answer.results for topic in each.topics}

@@ -123,7 +123,8 @@ def test_kills_lose_no_record_of_a_log_that_moves(tmp_path: Path, rounds: Rounds
         story = Story(broker, paths)
         with ProtocolClient(broker.port) as client:
             asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")])
-            client.call(asked, 12)
+            while client.call(asked, 12).topics[0].error_code:
+                time.sleep(0.01)
             throttle(client)
             for _ in range(100):
                 story.produce(client)

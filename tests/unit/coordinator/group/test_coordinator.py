@@ -25,9 +25,11 @@ from pybroker.coordinator.timer import TimerKey
 from pybroker.metadata.image import BrokerRegistration, ClusterImage, Endpoint, MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol import record_batch
+from pybroker.protocol.envelope import Origin
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
 from pybroker.server.apis import find_coordinator
+from pybroker.server.auto_topic_creation import AutoTopicCreation
 
 TOPIC_ID = bytes(range(16))
 NO_DELTA: Any = None
@@ -786,30 +788,45 @@ def test_the_offsets_topic_says_which_partition_a_group_belongs_to() -> None:
     run(test())
 
 
-def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
+def _with_creation(broker: BrokerDouble, perform: Any) -> RequestContext:
+    """Gives the broker a controller that does what `perform` does; the context of a request on listener OTHER."""
+    services = broker.services
+    services.config = BrokerConfig.load(None)
+    controller: Any = SimpleNamespace(perform=perform)
+    services.topic_creation = AutoTopicCreation(controller, lambda: services.config, lambda: services.metadata.image)
+    return RequestContext(10, 4, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
+
+
+def test_find_coordinator_starts_the_topic_and_then_names_the_leader() -> None:
     async def test() -> None:
         broker = BrokerDouble(IMAGE, MemoryWriter())
-        metadata = SimpleNamespace(image=_image())
+        broker.services.metadata = metadata = SimpleNamespace(image=_image())
         created: list[m.CreateTopicsRequest] = []
 
-        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-            assert m.CreateTopicsRequest.decode(request.MAX_VERSION, request.encode(request.MAX_VERSION))[0] == request
+        async def perform(request: m.CreateTopicsRequest, version: int, origin: Origin) -> m.CreateTopicsResponse:
+            assert m.CreateTopicsRequest.decode(version, request.encode(version))[0] == request
+            assert origin == Origin(), "no client's quota bounds it"
             created.append(request)
             metadata.image = _image(**{OFFSETS_TOPIC: (b"\2" * 16, request.topics[0].num_partitions)})
             return m.CreateTopicsResponse()
 
-        broker.services.metadata = metadata
-        broker.services.config = BrokerConfig.load(None)
-        broker.services.controller = SimpleNamespace(create_topics=create_topics)
-        for version in range(7):
-            context = RequestContext(10, version, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
+        context = _with_creation(broker, perform)
+
+        async def found(version: int) -> list[tuple[int, int, str, int]]:
             request = m.FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
-            response = await find_coordinator.handle(broker.services, context, request)
+            response = await find_coordinator.handle(broker.services, context._replace(api_version=version), request)
             answers = [response] if version < 4 else response.coordinators
-            assert [(answer.error_code, answer.node_id, answer.host, answer.port) for answer in answers] == [
-                (0, 1, "example", 9093)
-            ] * len(answers)
-        assert len(created) == 1
+            return [(answer.error_code, answer.node_id, answer.host, answer.port) for answer in answers]
+
+        for version in range(7):
+            metadata.image = _image()
+            for _ in range(2):
+                none_yet = await found(version)
+                assert none_yet == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)] * len(none_yet)
+            await broker.services.topic_creation.finished()
+            there = await found(version)
+            assert there == [(0, 1, "example", 9093)] * len(there)
+        assert len(created) == 7
         topic = created[0].topics[0]
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (OFFSETS_TOPIC, 50, 1)
         assert {config.name: config.value for config in topic.configs} == {
@@ -817,8 +834,8 @@ def test_find_coordinator_makes_the_topic_and_names_the_leader() -> None:
             "compression.type": "producer",
             "segment.bytes": "104857600",
         }
-        context = RequestContext(10, 4, 1, None, "127.0.0.1", "NOWHERE", "User:ANONYMOUS", 1)
-        response = await find_coordinator.handle(broker.services, context, request)
+        request = m.FindCoordinatorRequest(coordinator_keys=["g"])
+        response = await find_coordinator.handle(broker.services, context._replace(listener="NOWHERE"), request)
         assert response.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         request = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["transaction"])
         response = await find_coordinator.handle(broker.services, context, request)
@@ -834,19 +851,19 @@ def test_why_the_topic_cannot_be_made_is_told_to_clients_and_logged_once(caplog:
             name=OFFSETS_TOPIC, error_code=ErrorCode.INVALID_CONFIG, error_message="segment.bytes is too small"
         )
 
-        async def create_topics(request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+        async def perform(*_: Any) -> m.CreateTopicsResponse:
             return m.CreateTopicsResponse(topics=[row])
 
         broker.services.metadata = SimpleNamespace(image=_image())
-        broker.services.config = BrokerConfig.load(None)
-        broker.services.controller = SimpleNamespace(create_topics=create_topics)
-        broker.services.told = set()
-        context = RequestContext(10, 4, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
+        context = _with_creation(broker, perform)
+        messages: list[str] = []
         for _ in range(3):
             request = m.FindCoordinatorRequest(coordinator_keys=["g", "h"])
             for answer in (await find_coordinator.handle(broker.services, context, request)).coordinators:
                 assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-                assert "INVALID_CONFIG segment.bytes is too small" in (answer.error_message or "")
+                messages.append(answer.error_message or "")
+            await broker.services.topic_creation.finished()
+        assert ["INVALID_CONFIG segment.bytes is too small" in each for each in messages] == [False] * 2 + [True] * 4
 
     run(test())
     assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -11,6 +11,7 @@ from typing import Any
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
+from pybroker.metadata.cache import MetadataCache
 from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.image import Endpoint, Provenance
 from pybroker.metadata.records import VersionedRecord
@@ -19,6 +20,7 @@ from pybroker.native.partition import PartitionPosition, PartitionState, Produce
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import RequestContext
+from pybroker.server.auto_topic_creation import AutoTopicCreation
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.log_mover import FutureLog
 
@@ -152,9 +154,13 @@ class Services:
         image = delta.apply(Provenance(1 + len(records), 3, 0))
         self.static = BrokerConfig.load(None, [f"node.id={NODE_ID}", *overrides])
         self.metadata = Controller(self.static, MemoryLog(image.provenance.end_offset), image, Clock().wall_ms)
+        self.metadata_cache = MetadataCache(NODE_ID)
         self.replicas = Replicas()
         self.mover = Mover()
         self.controller = ServedController(self.metadata, self.replicas)
+        self.topic_creation = AutoTopicCreation(
+            self.controller, lambda: self.metadata.config, lambda: self.metadata.image
+        )
         self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids, lambda: -1)
         self.clock = Clock()
 
@@ -177,7 +183,9 @@ class Services:
         decoded, _ = api.request.decode(version, request.encode(version))
         context = RequestContext(key, version, 7, "client", "127.0.0.1", listener, "User:ANONYMOUS", 1)
         response = await api.handle(self, context, decoded)
-        return m.response_class(key).decode(version, response.encode(version))[0]
+        parts = response if isinstance(response, list) else [response]
+        body = b"".join(each if isinstance(each, bytes) else each.encode(version) for each in parts)
+        return m.response_class(key).decode(version, body)[0]
 
     async def create(self, *names: str, partitions: int = 1, **configs: str) -> None:
         """Create topics; `_` in keyword names stands for `.`."""

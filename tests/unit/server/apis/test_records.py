@@ -250,6 +250,12 @@ def test_producer_ids_are_never_given_twice() -> None:
         services = await Services().start()
         count = 2500
         answers = await asyncio.gather(*(services.call("init_producer_id", _init(), 5) for _ in range(count)))
+        none_yet = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        assert {(each.error_code, each.producer_id, each.producer_epoch) for each in answers} == {none_yet}
+        answers = []
+        while len(answers) < count:
+            await services.producer_ids.settled()
+            answers += [await services.call("init_producer_id", _init(), 5) for _ in range(100)]
         assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
         assert len({each.producer_id for each in answers}) == count
         kept = services.metadata.image.next_producer_id
@@ -281,7 +287,11 @@ def test_a_client_that_is_early_may_try_again() -> None:
         services = Services()
         early = await services.call("init_producer_id", _init(), 5)
         assert (early.error_code, early.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        await services.producer_ids.settled()
         await services.start()
+        again = await services.call("init_producer_id", _init(), 5)
+        assert (again.error_code, again.producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        await services.producer_ids.settled()
         assert (await services.call("init_producer_id", _init(), 5)).error_code == 0
 
     asyncio.run(run())

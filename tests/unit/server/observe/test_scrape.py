@@ -91,7 +91,7 @@ def test_a_scrape_tells_what_clients_did(tmp_path: Path) -> None:
             assert found["pybroker_group_lag_records", "g", "0", "t"] == 2
             assert found["pybroker_groups", "Empty"] == 1
             assert found["pybroker_request_seconds_count", "Produce", "total"] == 3
-            assert found["pybroker_request_seconds_count", "Metadata", "local"] == 1
+            assert found["pybroker_request_seconds_count", "Metadata", "local"] >= 2, "one starts the topic"
             assert found["pybroker_request_seconds_sum", "Produce", "total"] > 0
             assert found["pybroker_doorbell_seconds_count",] >= 3
             assert found["pybroker_durability_debt_bytes",] >= size
