@@ -133,6 +133,7 @@ int32_t pb_partition_open(pb_broker *broker, const pb_partition_options *options
         .clean = options->clean != 0,
         .recovery_point = options->recovery_point,
         .log_start_offset = options->log_start_offset,
+        .leader_epoch = options->leader_epoch,
         .gap_offset = options->gap_offset,
     };
     pb_ring_identity identity = {.partition = options->partition};

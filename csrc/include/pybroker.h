@@ -223,7 +223,7 @@ typedef struct pb_partition_options {
     const char *topic;
     const uint8_t *topic_id; /* PB_UUID_BYTES */
     int32_t partition;
-    int32_t leader_epoch;
+    int32_t leader_epoch;     /* in which the partition is about to be led here, for a new log's checkpoint; -1: none */
     const char *directory;    /* <log dir>/<topic>-<partition>; made when missing */
     int32_t clean;            /* the log dir was shut down cleanly */
     int64_t recovery_point;   /* 0 unknown */

@@ -98,6 +98,7 @@ int pb_log_make_segment(pb_log *log, int64_t base_offset, int64_t preallocate_by
         pb_segment_release(segment);
         return rc;
     }
+    pb_segment_make_indexes(segment);
     *out = segment;
     return 0;
 }

@@ -58,6 +58,7 @@ typedef struct pb_log_options {
     bool clean;                                   /* the log dir was shut down cleanly: trust the files */
     int64_t recovery_point;                       /* from recovery-point-offset-checkpoint; 0 when unknown */
     int64_t log_start_offset;                     /* from log-start-offset-checkpoint; -1 when unknown */
+    int32_t leader_epoch;                         /* in which a new log is about to be led; -1: none */
     int64_t gap_offset;                           /* see pb_partition_options in pybroker.h; -1 when unknown */
     pb_ring_pool *rings;                          /* the log may become hot, see log/hot.h; NULL: it is paced */
     const struct pb_ring_identity *ring_identity; /* with rings */

@@ -152,6 +152,7 @@ static int load_epochs(pb_recovery *r)
     char *text;
     size_t length;
     int rc = pb_log_read_file(r->log, EPOCH_CHECKPOINT, &text, &length);
+    r->epochs_missing = rc == -ENOENT;
     if (rc == -ENOENT)
         return 0;
     if (rc != 0)
@@ -208,6 +209,22 @@ static int drop_stray_snapshots(pb_recovery *r)
     return rc;
 }
 
+/* The checkpoint of a new log, as Apache Kafka makes it at once. It is not synced, so the epochs in memory stay
+ * unsaved: the next upkeep writes it for good, or says why it cannot. */
+static void make_checkpoint(const pb_recovery *r, int64_t offset)
+{
+    pb_leader_epochs epochs;
+    size_t length;
+    pb_leader_epochs_init(&epochs);
+    char *text = pb_leader_epochs_assign(&epochs, r->options->leader_epoch, offset) == 0
+                     ? pb_leader_epochs_format(&epochs, &length)
+                     : NULL;
+    if (text != NULL && pb_log_write_aside(r->log, EPOCH_CHECKPOINT, text, length, false) == 0)
+        (void)pb_log_put_in_place(r->log, EPOCH_CHECKPOINT);
+    free(text);
+    pb_leader_epochs_clear(&epochs);
+}
+
 /* An empty log that begins at `offset`. */
 static int begin_empty(pb_recovery *r, int64_t offset)
 {
@@ -225,6 +242,8 @@ static int begin_empty(pb_recovery *r, int64_t offset)
     r->active_first_timestamp_ms = -1;
     pb_producers_clear(&log->producers);
     pb_leader_epochs_truncate_end(&log->epochs, offset);
+    if (r->epochs_missing)
+        make_checkpoint(r, offset);
     return 0;
 }
 
@@ -283,6 +302,7 @@ static int recover_segments(pb_recovery *r)
         log->durable_end = log->start_offset;
     if (!scanned)
         return pb_replay_producers(log, NULL, end, r->failure);
+    pb_recovery_write_active(pb_log_active(log));
     return take_snapshot(r, end);
 }
 

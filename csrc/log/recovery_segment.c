@@ -66,6 +66,14 @@ static bool transactions_sane(pb_segment *segment, int64_t file_bytes, int64_t e
     return good;
 }
 
+/* The files were made with their segment, and nobody has written them since: what was written has the entry at least
+ * that sealing gives to the newest record. Where records have no timestamps, this costs a read of what no index entry
+ * was due for. */
+static bool never_written(const pb_segment *segment, int64_t log_bytes)
+{
+    return log_bytes > 0 && segment->offset_index.flushed_count == 0 && segment->time_index.flushed_count == 0;
+}
+
 bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t end_offset)
 {
     pb_io *io = segment->io;
@@ -88,6 +96,8 @@ bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t en
     segment->largest_timestamp_ms = last.timestamp_ms;
     segment->largest_timestamp_offset = last.offset;
     segment->last_time_entry_ms = last.timestamp_ms;
+    if (never_written(segment, log_bytes))
+        return false;
     file = open_index(segment, PB_FILE_TRANSACTION_INDEX, &file_bytes);
     if (file >= 0)
         io->ops->file_close(io, file);
@@ -133,6 +143,18 @@ int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment)
     /* A file that was written in part must not pass for a whole one: without its offset index nothing of a segment is
      * trusted by the next opening. */
     return pb_error_is_full(rc) ? pb_segment_unlink_index(segment, PB_FILE_OFFSET_INDEX) : rc;
+}
+
+void pb_recovery_write_active(pb_segment *segment)
+{
+    /* It may have been a sealed one until what followed was cut off: then a part is in the files. */
+    for (int kind = PB_FILE_OFFSET_INDEX; kind <= PB_FILE_TIME_INDEX; kind++) {
+        uint32_t entry_bytes;
+        pb_index_buffer *index = pb_segment_index(segment, (pb_file_kind)kind, &entry_bytes);
+        if (pb_segment_write_index(segment, (pb_file_kind)kind, index->pending, index->pending_count,
+                                   index->flushed_count, false) == 0)
+            pb_index_flushed(index, index->pending_count, entry_bytes);
+    }
 }
 
 void pb_recovery_reset_indexes(pb_recovery *r, pb_segment *segment)

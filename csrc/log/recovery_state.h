@@ -25,6 +25,7 @@ typedef struct pb_recovery {
     bool resumes;           /* at a mark */
     pb_resume resume;
     bool epochs_damaged;
+    bool epochs_missing; /* there is no checkpoint */
     bool gaps_seen;
 } pb_recovery;
 
@@ -36,16 +37,20 @@ void pb_recovery_close_file(pb_segment *segment);
 int pb_recovery_open_file(pb_recovery *r, pb_segment *segment);
 
 /*
- * Load the counts of a segment's indexes. false: one is missing or damaged, or has an entry from `end_offset` on. A log
- * may have been cut at the recovery point and rolled there before its indexes were written again: then they still speak
- * of what was cut off. That an offset index does shows in its positions.
+ * Load the counts of a segment's indexes. false: one is missing or damaged, or has an entry from `end_offset` on, or
+ * they were made with their segment and never written. A log may have been cut at the recovery point and rolled there
+ * before its indexes were written again: then they still speak of what was cut off. That an offset index does shows in
+ * its positions.
  */
 bool pb_recovery_load_indexes(pb_segment *segment, int64_t log_bytes, int64_t end_offset);
-/* Write a rebuilt sealed segment's indexes; the active one's go out with the next upkeep. That syncs them too where the
- * segment is not below the recovery point, which does not pass it before: a start would wait for two syncs of each.
- * On a full disk they stay in memory, and the next upkeep tries again: the log can be read meanwhile. A failure is the
- * caller's to put into words. */
+/* Write a rebuilt sealed segment's indexes; for the active one there is pb_recovery_write_active. Upkeep syncs them
+ * where the segment is not below the recovery point, which does not pass it before: a start would wait for two syncs of
+ * each. On a full disk they stay in memory, and the next upkeep tries again: the log can be read meanwhile. A failure
+ * is the caller's to put into words. */
 int pb_recovery_store_indexes(const pb_recovery *r, pb_segment *segment);
+/* Bring what the replay of the active segment has built into the files that Apache Kafka's tools look at. They are not
+ * synced, so the indexes stay unsaved: what fails here is done, or told of, by the next upkeep. */
+void pb_recovery_write_active(pb_segment *segment);
 /* Forget a segment's indexes, so that a replay builds them. The files stay until those are written over them: where the
  * recovery point is the segment's very end, the next one may begin there before that, and then the files are relied on.
  */

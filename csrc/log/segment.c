@@ -208,6 +208,17 @@ int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t
     return rc != 0 ? rc : close_rc;
 }
 
+void pb_segment_make_indexes(const pb_segment *segment)
+{
+    static const pb_file_kind KINDS[] = {PB_FILE_OFFSET_INDEX, PB_FILE_TIME_INDEX};
+    PB_ASSERT(atomic_load(&segment->names) == PB_NAMES_PLAIN);
+    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        int file = open_name(segment, KINDS[i], "", PB_OPEN_WRITE | PB_OPEN_CREATE);
+        if (file >= 0)
+            (void)segment->io->ops->file_close(segment->io, file);
+    }
+}
+
 int pb_segment_unlink_index(const pb_segment *segment, pb_file_kind kind)
 {
     char path[PB_LOG_PATH_BYTES];

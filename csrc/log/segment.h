@@ -128,6 +128,9 @@ int64_t pb_segment_flushed_below(pb_segment *segment, pb_file_kind kind, uint32_
 int pb_segment_sync(const pb_segment *segment, int file);
 /* Add to the time index what it lacks of the segment's largest timestamp, as Kafka does at roll and close. [lock] */
 int pb_segment_seal_time_index(pb_segment *segment);
+/* Make the index files of a new segment that every segment has, empty: Apache Kafka's tools need them from the first
+ * moment on. Neither synced nor reported: upkeep makes those that are missing, and says why it cannot. */
+void pb_segment_make_indexes(const pb_segment *segment);
 /* Write `count` entries at `bytes` behind the `flushed` ones; makes the file when missing and cuts what lies behind. */
 int pb_segment_write_index(pb_segment *segment, pb_file_kind kind, const uint8_t *bytes, uint32_t count,
                            uint32_t flushed, bool sync);

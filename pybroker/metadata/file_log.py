@@ -4,8 +4,8 @@ controller.
 State and bookkeeping belong to the asyncio loop that appends; writing and syncing run on one thread of its own,
 snapshots on another. Appends made while a write is under way are written and synced together, after it. What can fail:
 a write or sync (then the log takes nothing more until a restart, which cuts it to its last whole batch), and at start
-`MetadataError` for files that do not fit together. Indexes are not kept: Apache Kafka rebuilds them when it opens the
-directory.
+`MetadataError` for files that do not fit together. Index files are there for Apache Kafka's tools and stay empty, as
+sparse indexes may be: Apache Kafka rebuilds them when it opens the directory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from pybroker.metadata import records as batches
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.log_files import (
+    INDEX_SUFFIXES,
     SegmentFile,
     SegmentReader,
     SnapshotId,
     first_timestamp,
     list_segments,
     list_snapshots,
+    make_index_files,
     segment_path,
 )
 from pybroker.metadata.quorum_state import QuorumState
@@ -240,6 +242,8 @@ class FileMetadataLog:
         epoch_checkpoint.write(self.directory / epoch_checkpoint.FILE_NAME, self._epochs)
         self._write_topic_id()
         self._open_active_segment()
+        for segment in list_segments(self.directory):
+            make_index_files(segment.path)
         return self._epoch
 
     def _read_quorum_state(self) -> QuorumState | None:
@@ -295,9 +299,10 @@ class FileMetadataLog:
     def _open_segment(self, base_offset: int) -> None:
         """Make the segment the one appended to. What Kafka derived from an earlier state of it must go."""
         path = segment_path(self.directory, base_offset)
-        for suffix in (".index", ".timeindex", ".txnindex"):
+        for suffix in (*INDEX_SUFFIXES, ".txnindex"):
             path.with_suffix(suffix).unlink(missing_ok=True)
         descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
+        make_index_files(path)
         fsync_directory(self.directory)
         self._close_segment()
         self._descriptor = descriptor

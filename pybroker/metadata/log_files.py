@@ -6,6 +6,7 @@ sense and `OSError` for the disk.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import struct
@@ -18,10 +19,14 @@ from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import crc32c
 from pybroker.storage.atomic import naming
-from pybroker.storage.regular_file import opener
+from pybroker.storage.regular_file import open_regular, opener
 from pybroker.values import Value
 
+logger = logging.getLogger(__name__)
+
 PARTITION_DIRECTORY = "__cluster_metadata-0"
+#: Of the index files that every segment has.
+INDEX_SUFFIXES = (".index", ".timeindex")
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -58,6 +63,16 @@ class SegmentFile(Value):
 def segment_path(directory: Path, base_offset: int) -> Path:
     """Where the segment that begins at `base_offset` is."""
     return directory / f"{base_offset:020d}.log"
+
+
+def make_index_files(segment: Path) -> None:
+    """Make the index files of a segment that are missing, empty. Nothing but Apache Kafka's tools looks for them, so a
+    disk that has no room for them is no failure."""
+    for suffix in INDEX_SUFFIXES:
+        try:
+            os.close(open_regular(segment.with_suffix(suffix), os.O_WRONLY | os.O_CREAT))
+        except OSError as error:
+            logger.warning("%s; Apache Kafka's tools may not read %s", error, segment)
 
 
 def list_segments(directory: Path) -> list[SegmentFile]:

@@ -312,7 +312,7 @@ class ReplicaManager(ReplicaAccess):
                 key,
                 topic_id,
                 directory_id,
-                registration.leader_epoch,
+                registration.leader_epoch if registration.leader == self._node_id else -1,
                 config,
                 is_new=is_new,
                 is_replicated=self._roles.has_others(registration),

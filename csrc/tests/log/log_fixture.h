@@ -109,6 +109,7 @@ static UNUSED void fixture_init(fixture *f)
             },
         .clean = true,
         .log_start_offset = -1,
+        .leader_epoch = -1,
         .gap_offset = -1,
     };
     pthread_mutex_init(&f->mutex, NULL);

@@ -222,6 +222,7 @@ TEST(a_derived_file_that_cannot_be_written_costs_no_record)
     fixture_start(&f);
     fill(&f);
     snprintf(path, sizeof(path), "%s/%020d.index", f.directory, BATCHES - 4);
+    CHECK_INT(unlink(path), 0);
     CHECK_INT(mkdir(path, 0700), 0);
     CHECK_INT(pb_log_close(f.log, true, &failure), PB_LOG_UNFINISHED);
     CHECK(strstr(failure.text, "Is a directory") != NULL);

@@ -85,11 +85,17 @@ static derived derive(const fixture *f)
     for (int kind = PB_FILE_OFFSET_INDEX; kind <= PB_FILE_TRANSACTION_INDEX; kind++) {
         uint32_t entry_bytes;
         const pb_index_buffer *index = pb_segment_index(active, (pb_file_kind)kind, &entry_bytes);
-        CHECK_INT(index->flushed_count, 0);
-        size_t length = (size_t)index->pending_count * entry_bytes;
-        found.lengths[kind - 1] = length;
-        found.bytes[kind - 1] = malloc(length + 1);
-        memcpy(found.bytes[kind - 1], index->pending, length);
+        size_t flushed = (size_t)index->flushed_count * entry_bytes;
+        size_t pending = (size_t)index->pending_count * entry_bytes;
+        found.lengths[kind - 1] = flushed + pending;
+        found.bytes[kind - 1] = malloc(flushed + pending + 1);
+        int file = pb_segment_open(active, (pb_file_kind)kind);
+        CHECK(file >= 0 || flushed == 0);
+        CHECK_INT(flushed > 0 ? pb_io_read_all(f->io, file, found.bytes[kind - 1], flushed, 0) : 0, 0);
+        if (file >= 0)
+            f->io->ops->file_close(f->io, file);
+        if (pending > 0)
+            memcpy(found.bytes[kind - 1] + flushed, index->pending, pending);
     }
     found.bytes[3] = pb_producer_snapshot_format(&f->log->producers, &found.lengths[3]);
     found.bytes[4] = (uint8_t *)pb_leader_epochs_format(&f->log->epochs, &found.lengths[4]);
