@@ -407,7 +407,9 @@ def test_new_partitions_stay_out_of_cordoned_dirs(tmp_path: Path) -> None:
                 await client.make_topic(f"more{number}")
                 assert place_of(daemon, f"more{number}").parent.name == "a"
             await cordon(client, tmp_path / "a", tmp_path / "b")
-            await client.make_topic("none")
+            await client.ask_for_topic("none")
+            await daemon.services.topic_creation.finished()
+            assert "INVALID_REPLICATION_FACTOR" in (daemon.services.topic_creation.failure("none") or "")
             assert ("none", 0) not in daemon.logs.logs
 
     asyncio.run(run())
