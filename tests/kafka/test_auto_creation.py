@@ -8,11 +8,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from admin_script import NODE_ID, comparable
+from tool_process import Tools
 
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
@@ -186,3 +188,15 @@ def test_in_a_cluster_with_kafkas_controllers(cluster: LocalCluster) -> None:
     with ProtocolClient(node.port) as client:
         (first,) = client.call(finder, 4).coordinators
         assert (first.error_code, first.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+def test_java_clients_begin(tmp_path: Path) -> None:
+    """A producer to a new topic, which is idempotent, and a consumer of a new group."""
+    lines = tmp_path / "lines"
+    lines.write_text("one\ntwo\nthree\n")
+    tools_of = "org.apache.kafka.tools."
+    with BrokerProcess() as broker, closing(Tools(broker.bootstrap)) as tools:
+        tools.run(f"{tools_of}ConsoleProducer", "--topic", "new", f"<{lines}")
+        reading = ("--topic", "new", "--from-beginning", "--max-messages", "3", "--group", "new")
+        found = tools.run(f"{tools_of}consumer.ConsoleConsumer", *reading)
+        assert {"one", "two", "three"} <= set(found.split())
