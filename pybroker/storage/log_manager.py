@@ -249,8 +249,8 @@ class LogManager(LogCheckpoints):
         """Open a partition's log, made when missing: where it lies, else in the dir `directory_id`, else where there
         are fewest. One that is not new and lies nowhere is not made while a log dir is out of service: it may lie
         there. Of one that is replicated only what the last checkpoint calls committed is known to be, and one that has
-        lost records is opened all the same. StorageError, LostRecords among them, NativeError or OSError when that is
-        impossible."""
+        lost records is opened all the same. `leader_epoch` is that in which the partition is about to be led here, -1
+        for none. StorageError, LostRecords among them, NativeError or OSError when that is impossible."""
         assert key not in self.logs
         with self.slots.opening():
             directory, path, existed = await self._place(key, topic_id, directory_id, is_new, is_replicated)

@@ -13,9 +13,11 @@ import pytest
 from admin_script import Session
 from tool_process import Tools
 
+from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
 from pybroker.protocol.record_batch import Record, build
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.cluster.fixtures import cluster_fixture
 from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
 
@@ -24,6 +26,10 @@ SEGMENT_BYTES = 1 << 20
 #: The dump tool has ended in order, and yet found something that it does not like.
 COMPLAINTS = ("Exception", "Error", "ismatch", "not found", "out of order", "Non-consecutive", "not a valid")
 OVERRIDES = {"offsets.topic.num.partitions": "1"}
+#: A segment with two indexes, leader-epoch-checkpoint and partition.metadata.
+NEW_FILE_COUNT = 5
+
+cluster = cluster_fixture(brokers=1, jvm_brokers=1)
 
 
 def create(client: ProtocolClient, name: str) -> None:
@@ -59,6 +65,12 @@ def until(condition: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+def is_settled(directory: Path) -> bool:
+    """Apache Kafka answers when its controller has the topic, and puts some files in place by renaming others."""
+    names = names_in(directory)
+    return "partition.metadata" in names and not any(each.endswith(".tmp") for each in names)
+
+
 def moments(client: ProtocolClient, log_dir: Path) -> Iterator[tuple[str, Path]]:
     """What happens, and the directory it happens in; the files are looked at right after each."""
     directory = log_dir / "new-0"
@@ -90,13 +102,7 @@ def kafkas_names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str
     found: dict[str, list[str]] = {}
     with KafkaBroker(log_dir, node_id=1, overrides=OVERRIDES) as broker, ProtocolClient(broker.port) as client:
         for what, directory in moments(client, log_dir):
-            # It answers when its controller has the topic, and replaces files by others.
-            until(
-                lambda directory=directory: (
-                    "partition.metadata" in (names := names_in(directory))
-                    and not any(each.endswith(".tmp") for each in names)
-                )
-            )
+            until(lambda directory=directory: is_settled(directory))
             found[what] = names_in(directory)
     return found
 
@@ -121,3 +127,28 @@ def test_files_are_there_and_can_be_read_at_once(
         described = tools.run(f"{TOOLS}LogDirsCommand", "--describe", "--topic-list", "newer,__consumer_offsets")
         assert '"partition":"newer-0","size":0' in described
         assert '"partition":"__consumer_offsets-0","size":0' in described
+
+
+def test_replicas_of_a_cluster_have_the_same_files(cluster: LocalCluster) -> None:
+    """A leader and a follower of each kind, right after creation and with a record."""
+    ours, kafkas = cluster.layout.brokers
+    for leader, follower in ((ours, kafkas), (kafkas, ours)):
+        name = f"led-by-{leader.node_id}"
+        own, other = (cluster.log_dir(node.node_id) / f"{name}-0" for node in (ours, kafkas))
+        assignment = m.CreateTopicsRequest.CreatableReplicaAssignment(
+            partition_index=0, broker_ids=[leader.node_id, follower.node_id]
+        )
+        topic = m.CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment]
+        )
+        with ProtocolClient(leader.port) as client:
+            answer = client.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+            assert [each.error_code for each in answer.topics] == [0]
+            # The other broker hears of it from the controllers, and makes one file after the other.
+            until(lambda: len(names_in(own)) >= NEW_FILE_COUNT)  # noqa: B023 - called at once
+            until(lambda: is_settled(other))  # noqa: B023
+            expected = names_in(other)
+            assert len(expected) == NEW_FILE_COUNT
+            assert names_in(own) == expected
+            Session(client).produce(name, 0, 1)
+            assert names_in(own) == expected
