@@ -25,7 +25,7 @@ from pybroker.values import Value
 logger = logging.getLogger(__name__)
 
 PARTITION_DIRECTORY = "__cluster_metadata-0"
-#: Of the index files that every segment has.
+#: The suffixes of the index files that every segment has.
 INDEX_SUFFIXES = (".index", ".timeindex")
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")

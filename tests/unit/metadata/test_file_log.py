@@ -268,6 +268,46 @@ def test_a_segment_of_kafka_is_continued_without_its_indexes(tmp_path: Path, kaf
     assert "topic1" in _open(tmp_path)[1].topics.by_name
 
 
+def _without_indexes(directory: Path) -> set[str]:
+    """Segments that lack an index file, and index files that are not empty."""
+    found = set()
+    for segment in log_files.list_segments(directory):
+        for suffix in (".index", ".timeindex"):
+            index = segment.path.with_suffix(suffix)
+            if not index.is_file() or index.stat().st_size > 0:
+                found.add(index.name)
+    return found
+
+
+def test_every_segment_has_index_files_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        log, _ = _open(tmp_path, segment_bytes=300)
+        log.become_leader(1, 1, 0)
+        assert _without_indexes(tmp_path) == set()
+        for number in range(20):
+            await log.append(_topic(number), 1000)
+            assert _without_indexes(tmp_path) == set()
+        await log.close()
+
+    asyncio.run(run())
+    segments = log_files.list_segments(tmp_path)
+    assert len(segments) > 3
+    for segment in segments[1:-1]:
+        segment.path.with_suffix(".index").unlink()  # as versions that made none have left them
+    _fill(tmp_path, range(20, 21), segment_bytes=300)
+    assert _without_indexes(tmp_path) == set()
+
+
+def test_an_index_file_that_cannot_be_made_is_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _fill(tmp_path, range(20), segment_bytes=300)
+    index = log_files.list_segments(tmp_path)[1].path.with_suffix(".index")
+    index.unlink()
+    index.mkdir()
+    _fill(tmp_path, range(20, 21), segment_bytes=300)
+    assert ["Apache Kafka's tools may not read" in each.getMessage() for each in caplog.records] == [True]
+    assert len(_open(tmp_path)[1].topics.by_name) == 21
+
+
 async def _append_bytes(log: FileMetadataLog, size_bytes: int) -> None:
     for _ in range(size_bytes >> 16):
         record = m.ConfigRecord(resource_type=2, resource_name="t", name="key", value="v" * (1 << 14))

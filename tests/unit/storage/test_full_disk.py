@@ -125,6 +125,7 @@ def test_a_derived_file_that_cannot_be_written_is_no_loss(tmp_path: Path) -> Non
         await made.manager.load()
         log = await made.open()
         await made.append(log)
+        (log.path / f"{0:020d}.index").unlink()
         (log.path / f"{0:020d}.index").mkdir()
         await made.close()
         made.native.stop()
