@@ -14,7 +14,7 @@ from pybroker.config.broker_keys import BROKER_KEYS
 from pybroker.config.definition import ConfigError, ConfigValue
 from pybroker.config.kept import parse_kept
 from pybroker.config.listeners import Listener
-from pybroker.config.notices import GENERATED_ID, Notice, NoticeKind, notices_of, told_at_start
+from pybroker.config.notices import GENERATED_ID, Notice, NoticeKind, notices_of, notices_of_listener, told_at_start
 from pybroker.config.properties import looks_like_utf8, read_properties
 from pybroker.config.rules import check_broker, resolve_listeners
 from pybroker.config.values import ConfigValues
@@ -68,7 +68,8 @@ class BrokerConfig(ConfigValues):
         Raises ConfigError. Things that are odd but no error are in `warnings`.
         """
         static, origins, notices = read_static(path, overrides)
-        warnings = told_at_start([*notices, *notices_of(static, origins)])
+        notices += [*notices_of(static, origins), *notices_of_listener(static, origins)]
+        warnings = told_at_start(notices)
         link_node_id(static, origins)
         try:
             return cls(static=static, origins=origins, warnings=tuple(warnings))

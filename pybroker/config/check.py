@@ -15,7 +15,7 @@ from pybroker.config.broker import BrokerConfig, link_node_id, read_static
 from pybroker.config.broker_keys import find_key
 from pybroker.config.definition import ConfigError
 from pybroker.config.kept import parse_kept
-from pybroker.config.notices import Notice, notices_of
+from pybroker.config.notices import Notice, notices_of, notices_of_listener
 
 
 class Severity(enum.Enum):
@@ -62,7 +62,7 @@ def check(path: Path | str | None, overrides: Sequence[str] = ()) -> list[Findin
         static, origins, repeated = read_static(path, overrides)
     except ConfigError as error:
         return [of_error(error)]
-    notices = [*repeated, *notices_of(static, origins)]
+    notices = [*repeated, *notices_of(static, origins), *notices_of_listener(static, origins)]
     link_node_id(static, origins)
     findings = _errors(static, origins)
     faulty = {key for each in findings for key in each.keys}

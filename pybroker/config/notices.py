@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import enum
+import ipaddress
 from collections.abc import Mapping
 
 from pybroker.config.broker_keys import BROKER_KEYS, find_key
-from pybroker.config.definition import NO_PROVIDERS, names_provider
+from pybroker.config.definition import NO_PROVIDERS, names_provider, split_list
 from pybroker.config.kept import raised_text
 from pybroker.config.keys.retired import PLUGIN_KEYS, RETIRED_KEYS, RETIRED_TOPIC_KEYS, RetiredKey
 from pybroker.config.keys.synonyms import SYNONYMS
@@ -35,7 +36,7 @@ _HANDED_ON = ("config.providers.", "rlmm.config.", "rsm.config.")
 
 
 class NoticeKind(enum.Enum):
-    """What a notice is about. The first seven want something done, the others are worth knowing."""
+    """What a notice is about. The first eight want something done, the others are worth knowing."""
 
     REPEATED = "repeated"
     ENCODING = "encoding"
@@ -44,9 +45,11 @@ class NoticeKind(enum.Enum):
     UNKNOWN = "unknown"
     RETIRED = "retired"
     PLUGIN = "plugin"
+    UNREACHABLE = "unreachable"
     OLD_NAME = "old name"
     OVERRIDDEN = "overridden"
     NO_EFFECT = "no effect"
+    LOOPBACK = "loopback"
 
     @property
     def is_warning(self) -> bool:
@@ -59,6 +62,7 @@ class NoticeKind(enum.Enum):
             NoticeKind.UNKNOWN,
             NoticeKind.RETIRED,
             NoticeKind.PLUGIN,
+            NoticeKind.UNREACHABLE,
         )
 
 
@@ -99,10 +103,38 @@ def notices_of(static: Mapping[str, str], origins: Mapping[str, str]) -> list[No
     return found
 
 
+def notices_of_listener(static: Mapping[str, str], origins: Mapping[str, str]) -> list[Notice]:
+    """Without `listeners` the broker is on loopback; a warning where another setting wants others to connect."""
+    if "listeners" in static:
+        return []
+    text = "listeners is not set, so the broker listens on 127.0.0.1:9092 alone"
+    remedy = "write listeners=PLAINTEXT://:9092 to serve other machines as Apache Kafka does by default"
+    advertised = [each for each in split_list(static.get("advertised.listeners", "")) if not _is_of_loopback(each)]
+    if advertised:
+        where = origins["advertised.listeners"]
+        text += f", and clients are told {', '.join(advertised)}, where nothing answers"
+        return [Notice(NoticeKind.UNREACHABLE, "advertised.listeners", where, f"{text}; {remedy}")]
+    if split_list(static.get("process.roles", "")) == ("broker",):
+        where = origins["process.roles"]
+        text += ": brokers, controllers and clients on other machines cannot reach it"
+        return [Notice(NoticeKind.UNREACHABLE, "process.roles", where, f"{text}; {remedy}")]
+    return [Notice(NoticeKind.LOOPBACK, "listeners", "", f"{text}; {remedy}")]
+
+
+def _is_of_loopback(listener: str) -> bool:
+    host = listener.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def told_at_start(notices: list[Notice]) -> list[str]:
     """The lines of the broker's log: one for each, but one for all that have no effect."""
     idle = sorted(each.key for each in notices if each.kind is NoticeKind.NO_EFFECT)
-    lines = [str(each) for each in notices if each.kind is not NoticeKind.NO_EFFECT]
+    # The ready line says that the broker is on loopback.
+    untold = (NoticeKind.NO_EFFECT, NoticeKind.LOOPBACK)
+    lines = [str(each) for each in notices if each.kind not in untold]
     if idle:
         lines.append(f"accepted without effect (`pybroker config check` says why): {', '.join(idle)}")
     return lines

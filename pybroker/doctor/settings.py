@@ -16,6 +16,7 @@ _WARNINGS = {
     NoticeKind.RETIRED.value: ("retired-setting", "it is of an older Apache Kafka: what it did does not happen"),
     NoticeKind.PLUGIN.value: ("plugin-setting", "a Java class was to act on it, and none is loaded"),
     NoticeKind.ENCODING.value: ("setting-encoding", "the value is another one than the editor shows"),
+    NoticeKind.UNREACHABLE.value: ("listener-unreachable", "other machines cannot connect to the broker"),
     NoticeKind.REPEATED.value: ("repeated-setting", "whoever reads the first line is misled"),
 }
 

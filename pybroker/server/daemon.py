@@ -450,11 +450,12 @@ def ready_line(daemon: Daemon, started_ms: int) -> str:
     flush = f" flush={','.join(sorted(doubts))}" if doubts else ""
     observed_at = daemon.observer.address
     metrics = "" if observed_at is None else f" metrics=http://{format_address(*observed_at)}/metrics"
+    reach = "" if daemon.config.is_set("listeners") else " (this machine only: set listeners to serve others)"
     return (
         f"pybroker ready listeners={listeners} node.id={daemon.config.node_id} profile={profile.name} "
         f"io={daemon.native.backend} engine={daemon.append_engine} durability={daemon.durability}{flush} "
         f"reactors={profile.reactor_count} crc32c={native.crc32c_name()} "
         f"buffers={profile.buffer_budget_bytes >> 20}MiB partitions={daemon.partition_count} "
         f"open_files={process.open_file_count()}/{process.open_file_limit()} "
-        f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}{metrics}"
+        f"resident={process.resident_bytes() >> 20}MiB started_ms={started_ms}{metrics}{reach}"
     )

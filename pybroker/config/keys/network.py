@@ -22,8 +22,9 @@ PER_BROKER = UpdateMode.PER_BROKER
 # A table reads best with one key per row.
 # fmt: off
 NETWORK_KEYS: tuple[ConfigKey, ...] = (
-    ConfigKey("listeners", LIST, "PLAINTEXT://:9092", HIGH,
-              "Addresses to listen on, as NAME://host:port; no host means every interface.",
+    ConfigKey("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", HIGH,
+              "Addresses to listen on, as NAME://host:port; no host means every interface. Without this setting the "
+              "broker serves this machine alone (Kafka: every interface).",
               ListOf(empty=False), update_mode=PER_BROKER, honoured=True),
     ConfigKey("advertised.listeners", LIST, None, HIGH,
               "Addresses that clients are told to use, when they differ from listeners.",

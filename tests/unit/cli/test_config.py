@@ -25,7 +25,7 @@ def test_check_ends_with_the_worst_that_it_found(tmp_path: Path) -> None:
         ("nope=2\n", 1, "1 warning"),
         ("nope=2\nnum.partitions=0\nlog.dir=\n", 2, "2 errors, 1 warning"),
     ):
-        path.write_text(text)
+        path.write_text(f"listeners=PLAINTEXT://:9092\n{text}")
         result = run("check", str(path))
         assert (result.exit_code, result.output.splitlines()[-1]) == (status, f"{path}: {summary}")
 
@@ -45,6 +45,7 @@ def test_check_as_json() -> None:
     assert [(each["severity"], each["source"], each["keys"]) for each in found["findings"]] == [
         ("error", "--override", ["num.partitions"]),
         ("warning", "--override", ["nope"]),
+        ("note", None, ["listeners"]),
     ]
 
 

@@ -86,14 +86,28 @@ def test_a_file_that_cannot_be_read_and_one_with_a_broken_escape(tmp_path: Path)
 
 
 def test_nothing_to_say() -> None:
-    assert check(None) == []
-    assert check(None, ["num.partitions=3", "authorizer.class.name="]) == []
+    listeners = "listeners=PLAINTEXT://127.0.0.1:9092"
+    assert check(None, [listeners]) == []
+    assert check(None, [listeners, "num.partitions=3", "authorizer.class.name="]) == []
+
+
+def test_a_broker_on_loopback_by_default_is_a_note_and_one_that_others_are_sent_to_a_warning(tmp_path: Path) -> None:
+    (note,) = check(None)
+    assert (note.severity, note.kind, note.keys, note.source) == (Severity.NOTE, "loopback", ("listeners",), None)
+    assert str(note).startswith("note: listeners is not set, so the broker listens on 127.0.0.1:9092 alone; write ")
+    path = write(tmp_path, "node.id=1\nadvertised.listeners=PLAINTEXT://broker.example:9092\n")
+    (warning,) = check(path)
+    assert (warning.severity, warning.kind, warning.line) == (Severity.WARNING, "unreachable", 2)
+    assert "clients are told PLAINTEXT://broker.example:9092, where nothing answers" in warning.text
+    path = write(tmp_path, "process.roles=broker\ncontroller.quorum.bootstrap.servers=localhost:9093\n")
+    (warning,) = check(path)
+    assert (warning.severity, warning.keys, warning.line) == (Severity.WARNING, ("process.roles",), 1)
 
 
 def test_an_old_file_has_warnings_and_notes_but_no_errors() -> None:
     findings = check(DATA / "zookeeper.properties")
     assert {each.severity for each in findings} == {Severity.WARNING, Severity.NOTE}
-    assert {each.kind for each in findings} == {"retired", "old name", "overridden", "no effect"}
+    assert {each.kind for each in findings} == {"retired", "old name", "overridden", "no effect", "loopback"}
 
 
 def test_differences_from_the_defaults(tmp_path: Path) -> None:

@@ -13,11 +13,38 @@ def load(*overrides: str) -> BrokerConfig:
     return BrokerConfig.load(None, overrides)
 
 
-def test_defaults_are_kafkas() -> None:
+def test_without_a_setting_the_broker_is_on_loopback() -> None:
     config = load()
-    assert config.listeners == (Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert config.advertised_listeners == config.listeners
     assert config.controller_listener == Listener("CONTROLLER", "127.0.0.1", 9093, "PLAINTEXT")
+    assert config.warnings == ()
+
+
+def test_an_empty_host_that_was_written_is_every_interface() -> None:
+    config = load("listeners=PLAINTEXT://:9092")
+    assert config.listeners == (Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.advertised_listeners == config.listeners
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("advertised.listeners=PLAINTEXT://broker.example:9092", "clients are told PLAINTEXT://broker.example:9092"),
+        ("advertised.listeners=PLAINTEXT://192.0.2.1:9092", "clients are told PLAINTEXT://192.0.2.1:9092"),
+        ("process.roles=broker", "brokers, controllers and clients on other machines cannot reach it"),
+        ("advertised.listeners=PLAINTEXT://localhost:9092", None),
+        ("advertised.listeners=PLAINTEXT://[::1]:9092", None),
+    ],
+)
+def test_settings_that_want_others_to_connect_contradict_the_default_listener(override: str, told: str | None) -> None:
+    quorum = ["controller.quorum.bootstrap.servers=localhost:9093"]
+    config = load(override, *quorum)
+    assert config.listeners[0].host == "127.0.0.1"
+    said = [each for each in config.warnings if "listeners=PLAINTEXT://:9092" in each]
+    assert len(said) == (told is not None)
+    assert told is None or told in said[0]
+    assert not [each for each in load(override, "listeners=PLAINTEXT://:9092", *quorum).warnings if "not set" in each]
 
 
 def test_a_file_for_a_combined_kafka_node_works() -> None:

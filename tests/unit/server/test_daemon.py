@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from daemon_client import CLIENT_ID, config_for, connected, running
 
+from pybroker.config.broker import BrokerConfig
 from pybroker.coordinator.group.coordinator import GroupCoordinator
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.features import MAX_METADATA_VERSION
@@ -406,5 +407,15 @@ def test_the_ready_line_names_what_counts(tmp_path: Path) -> None:
             assert line.startswith(f"pybroker ready listeners=PLAINTEXT://127.0.0.1:{port} node.id=1 profile=generic ")
             assert " io=epoll engine=paced durability=none reactors=1 " in line
             assert line.endswith(" started_ms=12")
+
+    asyncio.run(run())
+
+
+def test_the_ready_line_says_when_nobody_chose_the_listener(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(config_for(tmp_path)) as daemon:
+            daemon.config = BrokerConfig.load(None)
+            line = ready_line(daemon, 12)
+            assert line.endswith(" started_ms=12 (this machine only: set listeners to serve others)")
 
     asyncio.run(run())
