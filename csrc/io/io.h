@@ -186,6 +186,7 @@ typedef struct pb_io_ops {
     int (*file_bring_in)(pb_io *io, int file, int64_t position, int64_t length);
 
     /* Names. */
+    /* A file that takes the place of another one gets its mode. */
     int (*rename)(pb_io *io, const char *from, const char *to);
     int (*unlink)(pb_io *io, const char *path);
     int64_t drain_bytes; /* the smallest piece for path_drain */

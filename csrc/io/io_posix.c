@@ -49,17 +49,20 @@ int pb_posix_random(pb_io *io, void *buffer, size_t length)
     return got < 0 ? (int)got : 0;
 }
 
+/* Of what is made, less what the umask takes away: records are for the broker's user and group. */
+enum { FILE_MODE = 0640, DIRECTORY_MODE = 0750 };
+
 /* Opening a pipe or a device waits for nothing then. io_uring would not wait for the disk either, so that of a regular
  * file is taken back. */
 enum { OPEN_ANYTHING = O_NONBLOCK | O_NOCTTY };
 
 static int open_anything(const char *path, int mode)
 {
-    int file = (int)RETRY(open(path, mode | OPEN_ANYTHING, 0644));
+    int file = (int)RETRY(open(path, mode | OPEN_ANYTHING, FILE_MODE));
     struct stat status;
     /* Somebody has a lease on it for a moment, as pb_posix_path_drain: of a regular file that is waited for. */
     if (file == -EAGAIN && stat(path, &status) == 0 && S_ISREG(status.st_mode))
-        file = (int)RETRY(open(path, mode, 0644));
+        file = (int)RETRY(open(path, mode, FILE_MODE));
     return file;
 }
 
@@ -125,7 +128,7 @@ int pb_posix_file_make_unnamed(pb_io *io, const char *directory)
     (void)io;
     if (!pb_descriptors_take_file(true))
         return -EMFILE;
-    return counted((int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)));
+    return counted((int)RETRY(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, FILE_MODE)));
 }
 
 /* By which the kernel finds an open file, with or without another name. */
@@ -256,9 +259,21 @@ int pb_posix_file_drop(pb_io *io, int file, int64_t position, int64_t length)
     return -posix_fadvise(file, position, length, POSIX_FADV_DONTNEED);
 }
 
+/* Whoever was allowed to read a checkpoint may read the next one. Without the right to say so it keeps its own mode. */
+static void keep_mode(const char *from, const char *to)
+{
+    struct stat made;
+    struct stat replaced;
+    if (lstat(to, &replaced) < 0 || !S_ISREG(replaced.st_mode) || lstat(from, &made) < 0 || !S_ISREG(made.st_mode) ||
+        (made.st_mode & 07777) == (replaced.st_mode & 07777))
+        return;
+    (void)chmod(from, replaced.st_mode & 07777);
+}
+
 int pb_posix_rename(pb_io *io, const char *from, const char *to)
 {
     (void)io;
+    keep_mode(from, to);
     return rename(from, to) < 0 ? -errno : 0;
 }
 
@@ -271,7 +286,7 @@ int pb_posix_unlink(pb_io *io, const char *path)
 int pb_posix_directory_make(pb_io *io, const char *path)
 {
     (void)io;
-    return mkdir(path, 0755) < 0 ? -errno : 0;
+    return mkdir(path, DIRECTORY_MODE) < 0 ? -errno : 0;
 }
 
 int pb_posix_directory_remove(pb_io *io, const char *path)

@@ -25,6 +25,7 @@ from pybroker.protocol.uuids import METADATA_TOPIC_ID, random_uuid
 from pybroker.storage import partition_metadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, make_directory
 from pybroker.storage.offline.layout import PartitionFiles
 
 LISTENER = "CONTROLLER"
@@ -79,12 +80,12 @@ def voter_of(node_id: int, directory_id: bytes, listener: str, host: str, port: 
 
 def write_controller_dir(path: Path, node: ControllerNode, image: MetadataImage, now_ms: int) -> None:
     """Make `path`, which is not there yet, the log dir of that controller. meta.properties is written last."""
-    path.mkdir(parents=True)
+    make_directory(path)
     levels = [
         VersionedRecord(m.FeatureLevelRecord(name=name, feature_level=level), 0)
         for name, level in sorted(image.feature_levels.items())
     ]
-    snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, levels, mode=0o644)
+    snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, levels, mode=FILE_MODE)
     write_metadata_log(path / PARTITION_DIRECTORY, image, [node.node_id], now_ms)
     MetaProperties(node.node_id, image.cluster_id, node.directory_id).write(path)
     fsync_directory(path.parent)
@@ -92,7 +93,7 @@ def write_controller_dir(path: Path, node: ControllerNode, image: MetadataImage,
 
 def write_metadata_log(directory: Path, image: MetadataImage, voter_ids: Sequence[int], now_ms: int) -> None:
     """Make `directory`, which is not there yet, a metadata log that is a snapshot of `image` alone; read it again."""
-    directory.mkdir()
+    directory.mkdir(DIRECTORY_MODE)
     snapshot_id, _ = snapshot.write_image(directory, image, now_ms)
     partition_metadata.write(directory, METADATA_TOPIC_ID)
     QuorumState(NO_LEADER, image.provenance.epoch, tuple(voter_ids)).write(directory, image.quorum.kraft_version)

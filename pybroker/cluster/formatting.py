@@ -13,13 +13,14 @@ from pybroker.cluster.layout import Layout, Node
 from pybroker.cluster.settings import FEATURE_LEVELS, RELEASE_VERSION
 from pybroker.protocol.uuids import uuid_from_text
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.modes import make_directory
 
 _STORAGE_TOOL = "kafka.tools.StorageTool"
 
 
 def format_broker(layout: Layout, node: Node, log_dir: Path) -> None:
     """Make `log_dir` that broker's."""
-    log_dir.mkdir(parents=True, exist_ok=True)
+    make_directory(log_dir, exist_ok=True)
     MetaProperties(node.node_id, layout.cluster_id, uuid_from_text(node.directory_id)).write(log_dir)
 
 

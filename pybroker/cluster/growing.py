@@ -32,6 +32,7 @@ from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.log_directory import DELETED_SUFFIX
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.modes import DIRECTORY_MODE, READABLE_MODE, make_directory
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 
 #: Voters in records need 3.9, eligible leader replicas 4.0 (KIP-853, KIP-966).
@@ -211,7 +212,7 @@ def _make_durably(directory: Path) -> None:
     """Make it, and those above it that are not there."""
     if not directory.exists():
         _make_durably(directory.parent)
-        directory.mkdir()
+        directory.mkdir(DIRECTORY_MODE)
         fsync_directory(directory.parent)
 
 
@@ -245,9 +246,11 @@ def _write(
         path = _controller_file(scratch, node)
         write_controller_dir(path.parent / "data", node, image, now_ms)
         data = _controller_file(output, node).parent / "data"
-        write_durably(path, _text(controller_properties(config, node, bootstrap, data)))
-    write_durably(scratch / f"broker-{config.node_id}.properties", _text(broker_properties(config, bootstrap)))
-    write_durably(scratch / "another-broker.properties", _text(another_properties(config, bootstrap)))
+        write_durably(path, _text(controller_properties(config, node, bootstrap, data)), READABLE_MODE)
+    write_durably(
+        scratch / f"broker-{config.node_id}.properties", _text(broker_properties(config, bootstrap)), READABLE_MODE
+    )
+    write_durably(scratch / "another-broker.properties", _text(another_properties(config, bootstrap)), READABLE_MODE)
 
 
 def _text(properties: dict[str, str]) -> bytes:
@@ -256,7 +259,7 @@ def _text(properties: dict[str, str]) -> bytes:
 
 def keep_copy(source: Path, target: Path) -> None:
     """Copy a metadata log durably; `target` is not there yet."""
-    target.mkdir(parents=True)
+    make_directory(target)
     for entry in source.iterdir():
         copy = target / entry.name
         shutil.copy2(entry, copy)

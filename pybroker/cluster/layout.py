@@ -15,6 +15,7 @@ from typing import Any
 from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.network import Network
 from pybroker.storage.atomic import write_durably
+from pybroker.storage.modes import READABLE_MODE
 
 STATE_FILE = "cluster.json"
 _VERSION = 1
@@ -122,7 +123,7 @@ class ClusterFile:
             **asdict(layout),
             "processes": {str(node_id): asdict(name) for node_id, name in processes.items()},
         }
-        write_durably(self.path, (json.dumps(content, indent=2) + "\n").encode())
+        write_durably(self.path, (json.dumps(content, indent=2) + "\n").encode(), READABLE_MODE)
 
     def read(self) -> tuple[Layout, dict[int, ProcessName]]:
         """The cluster, and the processes that were started last, by node id."""

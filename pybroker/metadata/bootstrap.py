@@ -29,6 +29,7 @@ from pybroker.storage.format_version import check_format, mark_format
 from pybroker.storage.log_directory import is_partition
 from pybroker.storage.meta_properties import FILE_NAME as PROPERTIES_FILE
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, make_directory
 from pybroker.storage.topic_ids import FILE_NAME as TOPIC_IDS_FILE
 from pybroker.values import Value
 
@@ -170,7 +171,7 @@ def _is_same_dir(properties: MetaProperties, recorded: MetaProperties) -> bool:
 
 
 def _lock(path: Path) -> DirectoryLock:
-    path.mkdir(parents=True, exist_ok=True)
+    make_directory(path, exist_ok=True)
     # What can be looked into can be worked in; a dead disk often says so only here.
     os.listdir(path)
     return DirectoryLock(path)
@@ -217,7 +218,7 @@ def _check_known(
         )
     if not (metadata_path / log_files.PARTITION_DIRECTORY).is_dir():
         if not offline and is_only_formatted(metadata_path, known):
-            (metadata_path / log_files.PARTITION_DIRECTORY).mkdir()
+            (metadata_path / log_files.PARTITION_DIRECTORY).mkdir(DIRECTORY_MODE)
             return cluster_id
         raise StorageError(
             f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it, or restore "
@@ -290,7 +291,7 @@ def _set_up(
         (path / name).unlink(missing_ok=True)
     if controller_listener is not None:
         levels = _level_records(features.BOOTSTRAP_LEVELS)
-        snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, levels, mode=0o644)
+        snapshot.write_snapshot(path / BOOTSTRAP_FILE, 0, now_ms, 0, None, levels, mode=FILE_MODE)
         begin_metadata_log(path, properties, controller_listener, now_ms)
     properties.write(path)
     logger.info("log dir %s set up for node %d of cluster %s", path, node_id, cluster_id)
@@ -302,7 +303,7 @@ def begin_metadata_log(
 ) -> None:
     """Make `__cluster_metadata-0` of a log dir with its first snapshot, which names the one voter."""
     directory = path / log_files.PARTITION_DIRECTORY
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(DIRECTORY_MODE, exist_ok=True)
     voter = only_voter(properties.node_id, properties.directory_id, controller_listener)
     quorum = QuorumImage(kraft_version=1, voters=(voter,))
     snapshot.write_snapshot(directory / log_files.SnapshotId(0, 0).file_name, 0, now_ms, now_ms, quorum, ())

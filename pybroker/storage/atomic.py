@@ -4,9 +4,12 @@ Runs on whatever thread calls it, blocks for two syncs, owns nothing. Fails with
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pybroker.storage.modes import FILE_MODE
 
 
 def fsync_directory(directory: Path) -> None:
@@ -41,17 +44,29 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `data`: temporary file, sync, rename, sync of the directory."""
+def keep_mode(descriptor: int, path: Path) -> None:
+    """Give a new file the mode of the one at `path`, whose place it takes: whoever may read that one goes on to."""
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode != stat.S_IMODE(os.fstat(descriptor).st_mode):
+            os.fchmod(descriptor, mode)
+
+
+def write_durably(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Replace `path` by `data`: temporary file, sync, rename, sync of the directory. Without `mode` a file that is
+    there keeps its own, and a new one gets that of a log dir's files."""
     temporary = path.with_name(path.name + ".tmp")
     # A leftover of an earlier crash may be read-only (snapshots are), so it cannot simply be reopened.
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, FILE_MODE if mode is None else mode)
     try:
         view = memoryview(data)
         with naming(path):
             while view:
                 view = view[os.write(descriptor, view) :]
+            if mode is None:
+                keep_mode(descriptor, path)
             os.fsync(descriptor)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pybroker.storage.atomic import fsync_directory, naming
+from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE
 from pybroker.storage.regular_file import open_regular
 
 _CHUNK_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class DirectoryCopy:
         self.target = target
         self.cut_count = 0
         self._files: dict[str, _Copied] = {}
-        target.mkdir()
+        target.mkdir(DIRECTORY_MODE)
 
     @property
     def copied_bytes(self) -> int:
@@ -107,7 +108,7 @@ class DirectoryCopy:
             os.utime(self.target / name, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def _append(self, name: str, source: int, done: _Copied, size_bytes: int, pace: Callable[[int], None]) -> None:
-        target = os.open(self.target / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        target = os.open(self.target / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.lseek(target, done.size_bytes, os.SEEK_SET)
             while done.size_bytes < size_bytes:

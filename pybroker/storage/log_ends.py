@@ -22,8 +22,9 @@ from pybroker.native import crc32c
 from pybroker.native.rings import boot_id
 from pybroker.protocol.uuids import uuid_from_text, uuid_to_text
 from pybroker.storage import offset_checkpoint
-from pybroker.storage.atomic import fsync_directory, write_durably
+from pybroker.storage.atomic import fsync_directory, keep_mode, write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.modes import data_opener
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.regular_file import read_bytes
 from pybroker.values import Value
@@ -275,7 +276,9 @@ class LogEnds:
         body = "\n".join(lines).encode()
         path = self._log_dir / WRITTEN_NAME
         temporary = path.with_name(f"{WRITTEN_NAME}.tmp")
-        temporary.write_bytes(body + b"\n%08x\n" % crc32c(body))
+        with open(temporary, "wb", opener=data_opener) as file:
+            file.write(body + b"\n%08x\n" % crc32c(body))
+            keep_mode(file.fileno(), path)
         os.replace(temporary, path)
         self._noted = frozenset(open_ends)
 

@@ -12,6 +12,8 @@ import os
 import stat
 from pathlib import Path
 
+from pybroker.storage.modes import FILE_MODE
+
 _READ_BYTES = 1 << 20
 
 
@@ -22,7 +24,7 @@ class WrongKind(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = FILE_MODE) -> int:
     """A descriptor of the regular file at `path`; `flags` and `mode` are those of `os.open`. OSError, WrongKind."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)

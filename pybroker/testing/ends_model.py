@@ -431,7 +431,7 @@ def _patched(world: World) -> Iterator[None]:
     """Each durable write of the broker is a step before and after it, and the boot is the model's."""
     write = atomic.write_durably
 
-    def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
+    def write_durably(path: Path, data: bytes, mode: int | None = None) -> None:
         world.machine.step()
         write(path, data, mode)
         world.machine.step()

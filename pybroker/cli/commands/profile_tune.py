@@ -37,6 +37,7 @@ def command(measurement_path: Path | None, output: Path) -> None:
     from pybroker.profiles.keys import PROFILE_KEYS, append_engines
     from pybroker.profiles.measurement.tune import tuned_profile_of
     from pybroker.storage.atomic import write_durably
+    from pybroker.storage.modes import READABLE_MODE
 
     path, measurement = load_measurement(measurement_path)
     document = tuned_profile_of(measurement, PROFILE_KEYS, append_engines())
@@ -45,7 +46,7 @@ def command(measurement_path: Path | None, output: Path) -> None:
         f"{measurement.directory}."
     )
     try:
-        write_durably(output, format_document(document, comment).encode())
+        write_durably(output, format_document(document, comment).encode(), READABLE_MODE)
     except OSError as error:
         fail(f"{output}: {error.strerror}")
     _print(document, measurement, output.absolute())

@@ -15,6 +15,7 @@ from pybroker.native import NativeError
 from pybroker.storage import tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.modes import make_directory
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.layout import LogDirFiles, PartitionFiles
 from pybroker.storage.tail_rings import LeftRing
@@ -118,7 +119,7 @@ def _stage(left: LeftRing, partition: PartitionFiles, stage: Path, notes: list[s
                 f"left out the tail ring {ring.path}: its segment is gone; a start of the broker makes it anew"
             )
             return
-        stage.mkdir(parents=True, exist_ok=True)
+        make_directory(stage, exist_ok=True)
         shutil.copy2(segment.log, stage)
         moved_bytes = tail_rings.bring_in(ring, stage)
     except NativeError as error:

@@ -18,6 +18,7 @@ from pybroker.storage.errors import StorageError
 from pybroker.storage.interrupted_moves import deleted_partition
 from pybroker.storage.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
 from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short
+from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
 from pybroker.storage.offset_checkpoint import TopicPartition
@@ -156,7 +157,7 @@ def _go_on_at(log: Path, recorded: RecordedEnds | None, next_offset: int, notes:
     """Cut what is no whole batch off every segment that lost some, and let a new segment begin at `next_offset`."""
     if not log.is_dir():
         assert recorded is not None
-        log.mkdir()
+        log.mkdir(DIRECTORY_MODE)
         partition_metadata.write(log, recorded.topic_id)
         fsync_directory(log.parent)
         notes.append(f"made {log}")
@@ -168,7 +169,7 @@ def _go_on_at(log: Path, recorded: RecordedEnds | None, next_offset: int, notes:
             _cut_torn(segment, notes)
     if newest is None or end_of_segment(newest)[1] < next_offset:
         path = log / f"{next_offset:020}.log"
-        path.touch()
+        path.touch(FILE_MODE)
         notes.append(f"made {path}")
     fsync_directory(log)
 
@@ -180,7 +181,7 @@ def _cut_torn(segment: Path, notes: list[str]) -> None:
     if position >= size:
         return
     kept = segment.with_name(f"{segment.name}.damaged-{position}")
-    with open(segment, "r+b") as file, open(kept, "xb") as copy:
+    with open(segment, "r+b") as file, open(kept, "xb", opener=data_opener) as copy:
         file.seek(position)
         while chunk := file.read(_COPY_BYTES):
             copy.write(chunk)

@@ -19,6 +19,7 @@ from pybroker.native.walk import SegmentWalk, WalkRow
 from pybroker.storage import epoch_checkpoint, partition_metadata
 from pybroker.storage.atomic import fsync_directory
 from pybroker.storage.errors import StorageError
+from pybroker.storage.modes import make_directory
 from pybroker.storage.offline import binary_files, text_files
 from pybroker.storage.offline.binary_files import TransactionEntry
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
@@ -66,7 +67,7 @@ def repair_partition(
     """Repair into `output`, which is made. `topic_id` is what others say, where partition.metadata is damaged, and
     `known_end` an offset that the log had reached; -1: nobody knows. With `keeper` a metadata log goes on behind
     damage, else it ends there."""
-    output.mkdir(parents=True)
+    make_directory(output)
     result = PartitionResult(files.name)
     window = _Window()
     if files.is_metadata_log:

@@ -15,6 +15,7 @@ from pybroker.storage import applied_metadata, gap_checkpoint, meta_properties, 
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.atomic import fsync_directory, write_durably
 from pybroker.storage.errors import StorageError
+from pybroker.storage.modes import make_directory
 from pybroker.storage.offline import text_files
 from pybroker.storage.offline.check import batch_around
 from pybroker.storage.offline.check_metadata_snapshot import check_metadata_snapshot
@@ -50,7 +51,7 @@ def repair(target: Target, output: Path, topic_ids: TopicIds, keepers: Keepers |
     source = target if isinstance(target, Path) else target.path
     if source.resolve() in (output.resolve(), *output.resolve().parents):
         raise StorageError(f"{output} lies in {source}, which is only read")
-    output.mkdir(parents=True, exist_ok=True)
+    make_directory(output, exist_ok=True)
     result = RepairResult(source, output)
     files = _partition_of(target) if isinstance(target, Path) else target
     with rings_brought_in(files, output, result.notes):

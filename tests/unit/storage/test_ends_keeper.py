@@ -83,7 +83,7 @@ async def _as_task(change: Awaitable[None]) -> None:
 def test_what_is_deleted_on_a_full_disk_is_no_loss_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_next_checkpoint_written: bool
 ) -> None:
-    def fail(path: Path, data: bytes, mode: int = 0o644) -> None:
+    def fail(path: Path, data: bytes, mode: int | None = None) -> None:
         raise OSError(code, os.strerror(code), str(path))
 
     async def run() -> None:
