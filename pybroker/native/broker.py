@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pybroker.native.bindings import check, ffi, lib, new_failure
@@ -93,6 +93,7 @@ class NativeBroker:
         self._event_bytes = memoryview(ffi.buffer(self._events))
         self._host = ffi.new("char[]", _HOST_BYTES)
         self._descriptors: list[int] = []
+        self._at_end: list[Callable[[], None]] = []
 
     @property
     def backend(self) -> str:
@@ -127,12 +128,18 @@ class NativeBroker:
         """Free it, after its partitions."""
         lib.pb_broker_close(self.handle)
         self.handle = ffi.NULL
+        while self._at_end:
+            self._at_end.pop()()
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def close_with_it(self, descriptor: int) -> None:
         """Take over a file descriptor: `close` closes it last."""
         self._descriptors.append(descriptor)
+
+    def when_closed(self, callback: Callable[[], None]) -> None:
+        """Have `close` call this once nothing of the broker is left but those descriptors."""
+        self._at_end.append(callback)
 
     def can_sync_log_dir(self, path: str) -> bool:
         """Whether `sync_log_dir` is possible: partitions of that dir have been opened, all on its file system, and the

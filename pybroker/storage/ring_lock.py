@@ -66,3 +66,17 @@ def locked_for_replay(directory: Path) -> Iterator[None]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked_for_removal(directory: Path) -> Iterator[bool]:
+    """Nobody else uses the directory meanwhile; False where a broker does, or the lock cannot be had."""
+    try:
+        descriptor = _lock(directory, fcntl.LOCK_EX)
+    except StorageError:
+        descriptor = None
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)

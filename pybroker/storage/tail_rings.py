@@ -11,81 +11,36 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from pybroker.native.broker import NativeBroker
 from pybroker.native.errors import NativeError
 from pybroker.native.rings import DamagedRing, RingFile, add_log_dir, boot_id, read_ring, replay_ring, use_rings
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
-from pybroker.storage import partition_metadata, topic_ids
-from pybroker.storage.atomic import fsync_directory, write_durably
-from pybroker.storage.errors import StorageError, said_of
+from pybroker.storage import partition_metadata, ring_places, topic_ids
+from pybroker.storage.atomic import fsync_directory
+from pybroker.storage.errors import StorageError
 from pybroker.storage.offset_checkpoint import TopicPartition
-from pybroker.storage.regular_file import read_text
 from pybroker.storage.ring_lock import lock_for_broker, locked_for_replay
 from pybroker.storage.ring_notes import RingNote, clear, mark_lost, noted_logs
 from pybroker.storage.ring_salvage import is_cut, regain, salvage
+from pybroker.storage.session_note import FILE_NAME as FILE_NAME
+from pybroker.storage.session_note import RingSession as RingSession
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = ".pybroker_tail_rings"
 RING_BYTES = 32 << 20
 """Of each ring: what gathers while the disk stalls, and still fits into the caches near the CPU in part."""
 
-_VERSION = 1
 _RING_SUFFIX = ".ring"
 _DIRECTORY_PREFIX = "pybroker-"
 _BLOCK_BYTES = 512  # of st_blocks
 _DELETED_SUFFIX = "-delete"
-
-
-class RingSession(Value):
-    """What a log dir says of the rings of the broker that has it open, or had when it ended."""
-
-    directory: Path
-    session_id: bytes
-    boot_id: bytes
-
-    @classmethod
-    def read(cls, log_dir: Path) -> RingSession | None:
-        """None when no ring has anything of this dir. StorageError when the file makes no sense."""
-        path = log_dir / FILE_NAME
-        try:
-            content = json.loads(read_text(path))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise _damaged(path, said_of(error)) from error
-        try:
-            if content["version"] != _VERSION:
-                raise StorageError(f"{path}: version {content['version']!r}, but only version {_VERSION} is known")
-            directory = Path(content["directory"])
-            return cls(directory, bytes.fromhex(content["session"]), bytes.fromhex(content["boot"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, said_of(error)) from error
-
-    def write(self, log_dir: Path) -> None:
-        """Durably."""
-        content = {
-            "version": _VERSION,
-            "directory": str(self.directory),
-            "session": self.session_id.hex(),
-            "boot": self.boot_id.hex(),
-        }
-        write_durably(log_dir / FILE_NAME, json.dumps(content).encode())
-
-
-def _damaged(path: Path, what: str) -> StorageError:
-    return StorageError(
-        f"{path} is damaged ({what}). It says where the newest records of this log dir may be: in tail rings, below "
-        "the directory that pybroker.tail.ring.directory names. Restore the file, or copy these rings first. If the "
-        "machine was restarted since the broker ended, no ring is left: move the file away and start again"
-    )
 
 
 def forget(log_dir: Path) -> None:
@@ -137,6 +92,8 @@ def begin(
     )
     _sweep(directory)
     dirs = list(log_dirs)
+    broker.when_closed(partial(ring_places.forget, directory))
+    ring_places.note(directory, session.session_id, dirs)
     # All of them before the first log may have a ring: one that cannot be written is a reason to do without rings.
     for path, _ in dirs:
         session.write(path)
@@ -290,37 +247,45 @@ def _as_os_error(error: NativeError) -> OSError:
     return OSError(error.errno or errno.EIO, error.text)
 
 
+class UnclaimedRing(Value):
+    """The file of a ring, and the memory that it takes. `ring`: what it says of itself, None for a damaged one."""
+
+    path: Path
+    ring: RingFile | None
+    used_bytes: int
+
+    @property
+    def filled(self) -> RingFile | None:
+        """The ring, if it is intact and has bytes in it."""
+        return self.ring if self.ring is not None and self.ring.gathered_bytes > 0 else None
+
+
 class UnclaimedRings(Value):
-    """Files in a directory of rings that none of some log dirs will take in. `filled` are the intact ones with
-    bytes in them; `used_bytes` is the memory that all take."""
+    """Files in a directory of rings that none of some log dirs will take in."""
 
     directory: Path
-    paths: tuple[Path, ...]
-    filled: tuple[RingFile, ...]
-    used_bytes: int
+    rings: tuple[UnclaimedRing, ...]
 
 
 def unclaimed_rings(parent: Path, claims: Collection[tuple[RingSession, bytes]]) -> Iterator[UnclaimedRings]:
     """By directory, what lies in `parent` beyond the rings of `claims`: what a log dir says of its rings, and the
     directory id of that log dir. Directories of other users are left out, unless this one may look into them."""
     for directory in sorted(parent.glob(f"{_DIRECTORY_PREFIX}*")):
-        paths: list[Path] = []
-        filled: list[RingFile] = []
+        found: list[UnclaimedRing] = []
         for path in _ring_paths(directory):
             try:
                 ring = read_ring(path)
             except DamagedRing as damaged:
                 if not any(_is_of(damaged.claim, session) for session, _ in claims):
-                    paths.append(path)
+                    found.append(UnclaimedRing(path, None, _used_bytes(path)))
                 continue
             except NativeError as error:
                 logger.debug("%s", error)  # one that is being made, or removed
                 continue
             if not any(_is_claimed(ring, session, directory_id) for session, directory_id in claims):
-                paths.append(path)
-                filled += [ring] if ring.gathered_bytes > 0 else []
-        if paths:
-            yield UnclaimedRings(directory, tuple(paths), tuple(filled), sum(map(_used_bytes, paths)))
+                found.append(UnclaimedRing(path, ring, _used_bytes(path)))
+        if found:
+            yield UnclaimedRings(directory, tuple(found))
 
 
 def _ring_paths(directory: Path) -> list[Path]:
@@ -379,7 +344,7 @@ def remove_directory(directory: Path) -> None:
     """After all log dirs that named a directory of rings were replayed: to one that still names it, it would be lost.
     It stays if anybody has rings there."""
     with contextlib.suppress(OSError, StorageError), locked_for_replay(directory):
-        os.rmdir(directory)
+        ring_places.forget(directory)
 
 
 def _replay_left(log_dir: Path, left: LeftRing) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from pybroker.cli.profile_options import config_options
 
 if TYPE_CHECKING:
     from pybroker.doctor.finding import Finding
+    from pybroker.doctor.rings import Removed
 
 _EXIT_FINDINGS = 1
 _EXIT_BAD_CONFIG = 2
@@ -22,9 +24,15 @@ _EXIT_BAD_CONFIG = 2
 @click.command(name="doctor")
 @config_options
 @click.option("--bootstrap", metavar="HOST:PORT", help="Where the broker is, if its listeners do not say it.")
+@click.option("--fix", is_flag=True, help="Remove tail rings of log dirs that were deleted, and say which.")
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
-def command(properties: str | None, overrides: tuple[str, ...], bootstrap: str | None, as_json: bool) -> None:
-    """Look at a running or stopped broker: what is wrong, why it matters, what to do. Changes nothing.
+def command(
+    properties: str | None, overrides: tuple[str, ...], bootstrap: str | None, fix: bool, as_json: bool
+) -> None:
+    """Look at a running or stopped broker: what is wrong, why it matters, what to do. Changes nothing without --fix.
+
+    --fix frees the memory of tail rings whose log dir was deleted for certain. One that may only be unmounted keeps its
+    rings, and so does one that exists: the next start of its broker replays them.
 
     Takes what `pybroker serve` takes, and is best run on the broker's machine, as its user or as root. An error is
     something that does not work or is damaged, a warning a risk; advice costs time, a note is worth knowing.
@@ -33,27 +41,37 @@ def command(properties: str | None, overrides: tuple[str, ...], bootstrap: str |
     configuration is not accepted.
     """
     address = None if bootstrap is None else address_of("--bootstrap", bootstrap)
+    removed: list[Removed] = []
     try:
-        findings = _examine(properties, overrides, address)
+        findings, removed = _examine(properties, overrides, address, fix=fix)
     except ImportError as error:
         findings = [_of_extension(error)]
     faults = [each for each in findings if each.severity.is_fault]
     if as_json:
-        click.echo(json.dumps({"healthy": not faults, "findings": [each.as_dict() for each in findings]}, indent=2))
+        told = {"healthy": not faults, "findings": [each.as_dict() for each in findings]}
+        told |= {"removed": [asdict(each) for each in removed]} if fix else {}
+        click.echo(json.dumps(told, indent=2))
     else:
+        for each in removed:
+            click.echo(str(each))
         print_findings(findings)
     sys.exit(_EXIT_FINDINGS if faults else 0)
 
 
-def _examine(properties: str | None, overrides: tuple[str, ...], address: tuple[str, int] | None) -> list[Finding]:
+def _examine(
+    properties: str | None, overrides: tuple[str, ...], address: tuple[str, int] | None, *, fix: bool
+) -> tuple[list[Finding], list[Removed]]:
     from pybroker.config.broker import BrokerConfig
     from pybroker.config.definition import ConfigError
     from pybroker.doctor.examine import examine
+    from pybroker.doctor.rings import remove_orphaned
     from pybroker.doctor.subject import make_subject
 
     try:
         config = BrokerConfig.load(properties, overrides)
-        return examine(make_subject(config, properties, overrides, address))
+        subject = make_subject(config, properties, overrides, address)
+        removed = remove_orphaned(subject) if fix else []
+        return examine(subject), removed
     except ConfigError as error:
         click.echo(f"pybroker: {error}", err=True)
         sys.exit(_EXIT_BAD_CONFIG)

@@ -18,6 +18,8 @@ OF_THE_MACHINE = {
         "inodes",
         "tail-ring-storage",
         "tail-rings-unclaimed",
+        "tail-rings-waiting",
+        "tail-rings-orphaned",
         "advertised-unresolved",
     ),
 }

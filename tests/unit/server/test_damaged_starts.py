@@ -21,7 +21,7 @@ from pybroker.profiles import load_profile
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server import append_engine
 from pybroker.server.daemon import Daemon
-from pybroker.storage import log_mover, tail_rings, topic_ids
+from pybroker.storage import log_mover, session_note, topic_ids
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.testing import file_damage as damage
 from pybroker.testing.waiting import until_async
@@ -87,7 +87,7 @@ def test_a_full_disk_does_not_keep_a_broker_from_starting(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "d" / ".pybroker_tail_rings.tmp"))
 
-    monkeypatch.setattr(tail_rings, "write_durably", full)
+    monkeypatch.setattr(session_note, "write_durably", full)
     profile = SimpleNamespace(append_engine="direct", tail_ring_budget_bytes=64 << 20)
     monkeypatch.setattr(append_engine, "_has_direct_io", lambda path: True)
     try:

@@ -18,7 +18,7 @@ from pybroker.native.errors import NativeError
 from pybroker.native.rings import boot_id, read_ring, ring_stats
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
-from pybroker.storage import clean_shutdown, partition_metadata, ring_sessions, tail_rings
+from pybroker.storage import clean_shutdown, partition_metadata, ring_places, ring_sessions, tail_rings
 from pybroker.storage.errors import StorageError
 from pybroker.storage.ring_notes import RingNote
 from pybroker.storage.tail_rings import RingSession
@@ -155,11 +155,11 @@ def test_rings_that_no_log_dir_claims(tmp_path: Path, rings: Path) -> None:
     (directory / "note.txt").write_text("no ring")
     (found,) = tail_rings.unclaimed_rings(rings, [(session, DIRECTORY_ID)])
     assert found.directory == directory
-    assert set(found.paths) == {older, elsewhere, unfinished, damaged[0]}
-    assert {each.path for each in found.filled} == {older, elsewhere}
-    assert found.used_bytes >= 3 * RING_BYTES
+    assert {each.path for each in found.rings} == {older, elsewhere, unfinished, damaged[0]}
+    assert {each.path for each in found.rings if each.filled} == {older, elsewhere}
+    assert sum(each.used_bytes for each in found.rings) >= 3 * RING_BYTES
     (everything,) = tail_rings.unclaimed_rings(rings, [])
-    assert len(everything.paths) == len(found.paths) + 3
+    assert len(everything.rings) == len(found.rings) + 3
     assert list(tail_rings.unclaimed_rings(rings / "none", [])) == []
 
 
@@ -489,7 +489,8 @@ def test_a_broker_names_its_rings_in_its_log_dirs(tmp_path: Path, rings: Path) -
                 budget_bytes=32 << 20,
                 hot_bytes_per_second=1,
             )
-            assert [each.name for each in own.iterdir()] == ["kept.ring"]
+            assert {each.name for each in own.iterdir()} == {"kept.ring", ring_places.FILE_NAME}
+            assert [each.path for each in ring_places.read(own)] == [directory.path]
             session = tail_rings.RingSession.read(directory.path)
             assert session is not None
             assert session.directory == own

@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from pybroker.storage.tail_rings import RING_BYTES, RingSession
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.process import free_port
-from pybroker.testing.small_disk import mounted_disk
+from pybroker.testing.small_disk import mounted_disk, mounted_ext4
 
 TIMEOUT_S = 120
 MEBIBYTE = 1 << 20
@@ -44,6 +44,16 @@ def examined(*settings: str, bootstrap: str | None = None) -> dict[str, dict[str
     for each in found:
         first.setdefault(each["kind"], each)
     return first
+
+
+def fixed(*settings: str) -> list[dict[str, str]]:
+    """The rings that `--fix` says it has removed."""
+    command = [sys.executable, "-m", "pybroker", "doctor", "--json", "--fix"]
+    for each in (f"listeners=PLAINTEXT://127.0.0.1:{free_port()}", "pybroker.metrics.listener=127.0.0.1:0", *settings):
+        command += ["--override", each]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    removed: list[dict[str, str]] = json.loads(done.stdout)["removed"]
+    return removed
 
 
 @pytest.fixture
@@ -221,21 +231,50 @@ def test_rings_of_a_broker_whose_log_dir_is_gone(tmp_path: Path) -> None:
             assert "tail-rings-unclaimed" not in examined(*settings)
         finally:
             broker.kill()
-        left = examined(*settings)["tail-rings-unclaimed"]
+        left = examined(*settings)["tail-rings-waiting"]
         (directory,) = shm.iterdir()
         assert left["subject"] == str(directory)
-        assert "of an ended broker" in left["what"]
-        command = left["remedy"].split("`")[1]
+        assert f"replayed by the next start of the broker of {broker.log_dir}" in left["what"]
         again = BrokerProcess(broker.log_dir, overrides={**rings, **hot})
         try:
             _make_hot(again, metrics)
-            assert subprocess.run(command, shell=True, check=False).returncode != 0, "its broker uses them"
+            assert fixed(*settings) == [], "its broker uses them"
         finally:
             again.kill()
         shutil.rmtree(broker.log_dir)
-        subprocess.run(command, shell=True, check=True)
+        assert "tail-rings-orphaned" in examined(*settings)
+        removed = fixed(*settings)
+        assert {each["log_dir"] for each in removed} == {str(broker.log_dir)}
+        assert {each["problem"] for each in removed} == {""}
         assert not directory.exists()
-        assert "tail-rings-unclaimed" not in examined(*settings)
+        assert not {kind for kind in examined(*settings) if kind.startswith("tail-rings-")}
+
+
+@needs_root
+def test_rings_of_a_broker_whose_disk_is_not_mounted(tmp_path: Path) -> None:
+    """Neither an empty mount point nor a missing one is a deleted log dir."""
+    metrics = f"127.0.0.1:{free_port()}"
+    with mounted_disk(tmp_path / "shm", str(4 * RING_BYTES)) as shm:
+        rings = {"pybroker.append.engine": "direct", "pybroker.tail.ring.directory": str(shm)}
+        rings["pybroker.tail.ring.budget.bytes"] = str(2 * RING_BYTES)
+        hot = {"pybroker.tail.ring.hot.bytes.per.second": "1", "pybroker.metrics.listener": metrics}
+        settings = [f"log.dirs={tmp_path / 'another'}", *(f"{key}={value}" for key, value in rings.items())]
+        disk = tmp_path / "disk"
+        with mounted_ext4(disk, 512):
+            broker = BrokerProcess(disk / "data", overrides={**rings, **hot})
+            try:
+                _make_hot(broker, metrics)
+            finally:
+                broker.kill()
+            assert "tail-rings-waiting" in examined(*settings)
+        (directory,) = shm.iterdir()
+        left = set(directory.iterdir())
+        for _ in ("unmounted", "without a mount point"):
+            assert "tail-rings-unclaimed" in examined(*settings)
+            assert fixed(*settings) == []
+            assert set(directory.iterdir()) == left
+            if disk.exists():
+                disk.rmdir()
 
 
 def _make_hot(broker: BrokerProcess, metrics: str) -> None:

@@ -1,0 +1,174 @@
+"""When a log dir with tail rings counts as deleted: only where nothing else can explain that it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pybroker.storage import ring_places
+from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.ring_places import Found, LogDirPlace, Standing
+from pybroker.storage.session_note import RingSession
+
+ID = b"d" * 16
+SESSION = b"s" * 16
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """Two levels below the directory of the test."""
+    path = tmp_path / "disk" / "broker" / "data"
+    path.mkdir(parents=True)
+    return _formatted(path)
+
+
+def _formatted(path: Path, directory_id: bytes = ID) -> Path:
+    MetaProperties(1, "cluster", directory_id).write(path)
+    return path
+
+
+def place_of(path: Path) -> LogDirPlace:
+    return LogDirPlace.of(path, ID, SESSION)
+
+
+def standing(place: LogDirPlace) -> Standing:
+    return ring_places.look(place).standing
+
+
+def test_a_log_dir_that_is_there(log_dir: Path) -> None:
+    place = place_of(log_dir)
+    assert ring_places.look(place) == Found(Standing.PRESENT, log_dir)
+    # Its next start finds the rings by this file, whatever has become of the other one.
+    (log_dir / "meta.properties").unlink()
+    RingSession(log_dir, SESSION, b"b" * 16).write(log_dir)
+    assert standing(place) is Standing.PRESENT
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_one_that_was_deleted_with_what_was_above_it(log_dir: Path, levels: int) -> None:
+    place = place_of(log_dir)
+    shutil.rmtree((log_dir, *log_dir.parents)[levels - 1])
+    assert ring_places.look(place) == Found(Standing.GONE, log_dir)
+
+
+@pytest.mark.parametrize("new_id", [None, b"n" * 16])
+@pytest.mark.parametrize("keeps_inode", [True, False])
+def test_one_that_was_emptied_or_made_anew(log_dir: Path, keeps_inode: bool, new_id: bytes | None) -> None:
+    place = place_of(log_dir)
+    (log_dir / "meta.properties").unlink()
+    if not keeps_inode:
+        log_dir.rename(log_dir.with_name("old"))  # so that its inode is not used again
+        log_dir.mkdir()
+    if new_id is not None:
+        _formatted(log_dir, new_id)
+    assert standing(place) is Standing.GONE
+
+
+def test_one_that_was_moved(log_dir: Path, tmp_path: Path) -> None:
+    place = place_of(log_dir)
+    beside = log_dir.rename(log_dir.with_name("elsewhere"))
+    assert ring_places.look(place) == Found(Standing.PRESENT, beside)
+    far = beside.rename(tmp_path / "far")
+    assert standing(place) is Standing.GONE
+    assert ring_places.look(place, [far]) == Found(Standing.PRESENT, far)
+    log_dir.mkdir()
+    _formatted(log_dir, b"n" * 16)
+    assert ring_places.look(place, [far]) == Found(Standing.PRESENT, far)
+
+
+def test_one_behind_a_link_that_leads_elsewhere_by_now(log_dir: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(log_dir)
+    place = place_of(link)
+    new_place = tmp_path / "disk2" / "data"
+    shutil.copytree(log_dir, new_place)
+    shutil.rmtree(log_dir)
+    link.unlink()
+    link.symlink_to(new_place)
+    assert ring_places.look(place) == Found(Standing.PRESENT, link)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_one_whose_file_system_may_only_be_away(log_dir: Path, tmp_path: Path, level: int) -> None:
+    """An unmounted file system leaves another directory in the place of its root."""
+    place = place_of(log_dir)
+    root = (log_dir, *log_dir.parents)[level]
+    if level == 0:
+        place = place.replace(chain=place.chain[:1])  # the log dir is the mount point itself
+    root.rename(tmp_path.parent / f"{tmp_path.name}-away")
+    root.mkdir()
+    found = ring_places.look(place)
+    assert found.standing is Standing.UNKNOWN
+    assert str(root) in found.why
+
+
+def test_one_whose_mount_point_is_missing(log_dir: Path) -> None:
+    """Desktop systems and automounters remove the directory that a file system was mounted at."""
+    place = place_of(log_dir)
+    shutil.rmtree(log_dir.parent)
+    found = ring_places.look(place.replace(chain=place.chain[:2]))
+    assert (found.standing, found.why) == (
+        Standing.UNKNOWN,
+        f"{log_dir.parent}, where its file system was mounted, is missing",
+    )
+
+
+def test_another_file_system_with_the_same_numbers(log_dir: Path) -> None:
+    place = place_of(log_dir).replace(file_system_id=1)
+    shutil.rmtree(log_dir)
+    assert standing(place) is Standing.UNKNOWN
+
+
+def test_one_with_files_that_nobody_knows(log_dir: Path) -> None:
+    place = place_of(log_dir)
+    (log_dir / "meta.properties").unlink()
+    (log_dir / "t-0").mkdir()
+    assert standing(place) is Standing.UNKNOWN
+    (log_dir / "meta.properties").write_text("version=1\n")
+    assert standing(place) is Standing.UNKNOWN
+
+
+def test_one_that_may_not_be_looked_at(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = place_of(log_dir)
+    (log_dir / "meta.properties").unlink()
+    real = os.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if path == log_dir:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    found = ring_places.look(place)
+    assert (found.standing, found.why) == (Standing.UNKNOWN, f"{log_dir}: Permission denied")
+
+
+def test_the_chain_ends_at_the_mount_point() -> None:
+    with open("/proc/self/mountinfo") as mounts:
+        points = {line.split()[4] for line in mounts}
+    place = place_of(Path("/dev/shm"))
+    assert (len(place.chain) == 1) is ("/dev/shm" in points)
+
+
+def test_the_note_is_read_as_it_was_written(log_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ring_places.note(rings, SESSION, [(log_dir, ID)])
+    assert ring_places.read(rings) == (place_of(log_dir),)
+    assert (rings / ring_places.FILE_NAME).stat().st_mode & 0o777 == 0o600
+    # Without rings there is nothing left to be said of an earlier log dir; with some there is.
+    other = _formatted(tmp_path, b"o" * 16)
+    (rings / "one.ring").touch()
+    ring_places.note(rings, b"t" * 16, [(other, b"o" * 16)])
+    assert {place.directory_id for place in ring_places.read(rings)} == {ID, b"o" * 16}
+    ring_places.forget(rings)
+    assert (rings / ring_places.FILE_NAME).exists(), "a ring needs it"
+    (rings / "one.ring").unlink()
+    (rings / ring_places.FILE_NAME).write_text('{"version": 1, "log_dirs": [{}]}')
+    assert ring_places.read(rings) == ()
+    assert "cannot be read" in caplog.text
+    ring_places.forget(rings)
+    assert not rings.exists()
