@@ -8,8 +8,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -32,10 +35,26 @@ static bool take_priority(uint32_t priority)
     return false;
 }
 
+/* PBLOAD_PARENT names the process that started the load: without it nobody reads the result, and nobody ends the load. */
+static bool end_with_parent(void)
+{
+    const char *text = getenv("PBLOAD_PARENT");
+    pid_t parent = text ? (pid_t)strtol(text, NULL, 10) : 0;
+    if (parent <= 0)
+        return true;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent || kill(parent, 0) == 0 || errno != ESRCH)
+        return true;
+    fprintf(stderr, "pbload: process %d, which started this one, is gone\n", (int)parent);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct pbl_options options;
     pbl_options_parse(&options, argc, argv);
+    if (!end_with_parent())
+        return 1;
     if (!take_priority(options.priority))
         return 2;
     struct rlimit files;

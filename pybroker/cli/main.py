@@ -10,6 +10,7 @@ standard_streams.occupy()
 import click  # noqa: E402
 
 from pybroker import __version__  # noqa: E402
+from pybroker.cli.ending import ended_by_signals  # noqa: E402
 from pybroker.cli.lazy_group import LazyGroup  # noqa: E402
 
 _NAMES = (
@@ -35,5 +36,8 @@ _NAMES = (
 
 @click.group(cls=LazyGroup, names=_NAMES)
 @click.version_option(__version__, prog_name="pybroker")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """A broker that speaks Apache Kafka's protocol and keeps Apache Kafka's files."""
+    if context.invoked_subcommand != "serve":  # the broker has signals of its own
+        context.with_resource(ended_by_signals())

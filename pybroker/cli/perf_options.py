@@ -56,6 +56,11 @@ class Address:
     host: str
     port: int
 
+    @property
+    def pair(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.host, self.port
+
     def words(self) -> list[str]:
         """pbload's arguments."""
         return ["--host", self.host, "--port", str(self.port)]

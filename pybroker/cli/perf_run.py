@@ -52,16 +52,20 @@ class Common:
         where = ["--topic", self.topic, "--partitions", str(self.partitions), *self.bootstrap.words()]
         return self.pinned([str(_generator()), mode, *where, *bounds, *words])
 
-    def group(self, name: str, members: int) -> list[str]:
-        """A command that runs the members of a consumer group."""
+    def group(self, name: str, members: int, *, is_ours: bool = False) -> list[str]:
+        """A command that runs the members of a consumer group, and deletes it afterwards if it is made for that."""
         words = [sys.executable, "-m", "pybroker.perf.group_consumers", "--bootstrap", self.bootstrap.text]
         bounds = ["--seconds", f"{self.seconds + self.warmup:g}", "--interval", f"{self.interval:g}"]
+        bounds += ["--delete-group"] if is_ours else []
         return self.pinned([*words, "--topic", self.topic, "--group", name, "--members", str(members), *bounds])
 
     def prepare(self, mode: str, *words: str) -> None:
         """Run pbload before the clock starts."""
+        from pybroker.perf import lifetime
+
         where = ["--topic", self.topic, "--partitions", str(self.partitions), *self.bootstrap.words()]
-        done = subprocess.run([str(_generator()), mode, *where, *words], capture_output=True, text=True, check=False)
+        command = [str(_generator()), mode, *where, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=lifetime.environment())
         if done.returncode != 0:
             _fail(f"{mode} before the load ended with status {done.returncode}: {done.stderr.strip()}")
 

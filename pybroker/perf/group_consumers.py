@@ -2,7 +2,9 @@
 
 Run as `python -m pybroker.perf.group_consumers`. The clock starts when all members have joined and hold every partition
 between them; nothing is fetched before. A request is a poll that gave records, its latency how long that poll took.
-SIGINT and SIGTERM end the run early. Status 1 when a client reported an error. Needs confluent-kafka.
+SIGINT, SIGTERM, and the end of the process that started it, end the run early. Members end with this process, however
+that ends. With --delete-group the group is deleted afterwards. Status 1 when a client reported an error. Needs
+confluent-kafka.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import queue
 import signal
 import sys
@@ -18,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pybroker.perf import lifetime
 from pybroker.perf.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 _JOIN_SECONDS = 60.0
+_END_SECONDS = 30.0
+_DELETE_SECONDS = 10.0
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.1
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
@@ -82,6 +88,7 @@ class Member:
     """What a member's process gets. It reports ("assigned", member, count), ("tally", interval, Tally), ("end", …)."""
 
     number: int
+    parent_pid: int
     bootstrap: str
     group: str
     topic: str
@@ -96,6 +103,7 @@ def _consume(member: Member) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    lifetime.end_with(member.parent_pid)
 
     held: list[TopicPartition] = []
 
@@ -138,13 +146,22 @@ def _poll(consumer: Any, member: Member) -> None:
     member.reports.put(("tally", number, tally))
 
 
+@dataclass
+class Asked:
+    """Whether a signal has asked for an early end. Its handler may not touch `Group.stop`: the main thread may hold the
+    lock of that when the signal comes."""
+
+    to_stop: bool = False
+
+
 class Group:
     """All members and what they reported."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, asked: Asked) -> None:
         """Start the members' processes."""
         context = multiprocessing.get_context("spawn")
         self._options = options
+        self._asked = asked
         self._reports: Queue[Any] = context.Queue()
         self._start, self.stop = context.Event(), context.Event()
         self._left = options.members
@@ -152,13 +169,12 @@ class Group:
         self._printed = 0
         self.total = Tally()
         self.failures: list[str] = []
-        common = (options.bootstrap, options.group, options.topic, options.interval)
-        self._processes = [
-            context.Process(target=_consume, args=(Member(number, *common, self._reports, self._start, self.stop),))
-            for number in range(options.members)
-        ]
+        where = (options.bootstrap, options.group, options.topic, options.interval)
+        shared = (self._reports, self._start, self.stop)
+        members = [Member(number, os.getpid(), *where, *shared) for number in range(options.members)]
+        self._processes = [context.Process(target=_consume, args=(member,)) for member in members]
         for process in self._processes:
-            process.start()
+            process.start()  # by the main thread, with which they end
 
     def _take(self, seconds: float) -> tuple[str, int, Any] | None:
         try:
@@ -179,11 +195,10 @@ class Group:
             report = self._take(0.1)
             if report and report[0] == "assigned":
                 held[report[1]] = report[2]
-            if self.failures or self.stop.is_set():
+            if self.failures or self._asked.to_stop:
                 return
             if time.monotonic() > deadline:
                 self.failures.append(f"{len(held)} of {self._options.members} members joined in {_JOIN_SECONDS:g} s")
-                self.stop.set()
                 return
         self.started_s, self.start_time = time.monotonic(), time.time()
         self._start.set()
@@ -192,7 +207,7 @@ class Group:
         """Print an interval when every member has told it; stop when the time is over."""
         end_s = self.started_s + self._options.seconds
         while self._left:
-            if time.monotonic() >= end_s or self.failures:
+            if time.monotonic() >= end_s or self.failures or self._asked.to_stop:
                 self.stop.set()
             report = self._take(min(0.1, end_s - time.monotonic()))
             if report and report[0] == "tally":
@@ -201,8 +216,18 @@ class Group:
                 self._print_next()
         for _ in range(len(self._tallies)):
             self._print_next()
+
+    def end(self) -> None:
+        """Have all members leave the group; those that do not in time are killed."""
+        self.stop.set()
+        deadline = time.monotonic() + _END_SECONDS
+        while self._left and time.monotonic() < deadline and any(each.is_alive() for each in self._processes):
+            self._take(0.1)  # a member ends once its reports are read
         for process in self._processes:
-            process.join()
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
 
     def _print_next(self) -> None:
         """The oldest interval that was not printed yet."""
@@ -243,6 +268,22 @@ def _partition_count(bootstrap: str, topic: str) -> int:
     return len(found.partitions)
 
 
+def _delete_group(bootstrap: str, name: str) -> None:
+    """Nobody needs the offsets of a group that was made for one run."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    try:
+        admin.delete_consumer_groups([name], request_timeout=_DELETE_SECONDS)[name].result(2 * _DELETE_SECONDS)
+    except (KafkaException, TimeoutError) as error:
+        print(
+            f"the group {name} stays: {error}. `pybroker groups delete --bootstrap-server {bootstrap} --group {name}` "
+            "deletes it",
+            file=sys.stderr,
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print; see the module's text for the status."""
     parser = argparse.ArgumentParser(prog="python -m pybroker.perf.group_consumers", description=__doc__)
@@ -252,14 +293,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--delete-group", action="store_true")
     options = parser.parse_args(arguments)
-    partitions = _partition_count(options.bootstrap, options.topic)
-    group = Group(options)
+    parent_pid = lifetime.named_parent()
+    if parent_pid is not None:
+        lifetime.end_with(parent_pid, signal.SIGTERM)
+    asked = Asked()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: group.stop.set())
+        signal.signal(number, lambda *_: setattr(asked, "to_stop", True))
+    partitions = _partition_count(options.bootstrap, options.topic)
+    group = Group(options, asked)
+    try:
+        return _measure(group, asked, partitions)
+    finally:
+        group.end()
+        if options.delete_group:
+            _delete_group(options.bootstrap, options.group)
+
+
+def _measure(group: Group, asked: Asked, partitions: int) -> int:
     group.settle(partitions)
-    if group.failures or group.stop.is_set():
-        group.stop.set()
+    if group.failures or asked.to_stop:
         print("; ".join(group.failures) or "stopped before the members had joined", file=sys.stderr)
         return 1
     group.run()

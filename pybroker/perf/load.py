@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pybroker.perf import lifetime
 from pybroker.perf.histogram import Histogram
 from pybroker.protocol.errors import ErrorCode
 
@@ -118,7 +119,12 @@ class RunningLoad:
         self._broken = ""
         self._errors: list[str] = []
         self._process = subprocess.Popen(
-            list(load.command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            list(load.command),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=lifetime.environment(),
         )
         self._readers = [threading.Thread(target=reader, daemon=True) for reader in (self._read, self._read_errors)]
         for reader in self._readers:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pybroker.cli.perf_leavings import told_what_stays
 from pybroker.cli.perf_options import BATCH_NAMES, batch_options, batch_words, common_options
 from pybroker.cli.perf_run import Common, measure
 
@@ -32,4 +33,5 @@ def command(rate: float, **options: Any) -> None:
         raise click.UsageError("--acks 0 has no answers that the end of a batch could be told from")
     common = Common(**options)
     words = ["--connections", str(common.partitions), "--rate", f"{rate:g}", *batch_words(**batch)]
-    measure(common, [Load("end-to-end", common.generator("tail", *words))])
+    with told_what_stays(common.bootstrap, common.topic):
+        measure(common, [Load("end-to-end", common.generator("tail", *words))])

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pybroker.cli.perf_leavings import told_what_stays
 from pybroker.cli.perf_options import (
     BATCH_NAMES,
     Size,
@@ -56,15 +57,21 @@ def command(
     common = Common(**options)
     words = producer_words(producers=producers, rate=rate, keys=keys, payload_file=payload_file)
     produce = common.generator("produce", *words, *batch_words(**batch))
+    if consumers and history == 0:
+        raise click.UsageError("--consumers need a --history to read")
     loads = [Load("produce", produce, producer_facts(payload_file))]
     if consumers:
-        if history == 0:
-            raise click.UsageError("--consumers need a --history to read")
-        settings = ["--topic-config", batch["topic_config"]] if batch["topic_config"] else []
-        fill = ["--in-flight", "5", "--batch-bytes", "64k", "--codec", batch["codec"]]
-        common.prepare("produce", *fill, "--bytes", str(max(history, common.partitions * (64 << 10))), *settings)
         readers = ["--connections", str(consumers), "--max-bytes", str(fetch_bytes)]
         loads.append(Load("consume", common.generator("fetch", *readers)))
     if members:
-        loads.append(Load("group", common.group(f"perf-{uuid.uuid4().hex[:8]}", members)))
-    measure(common, loads)
+        loads.append(Load("group", common.group(f"perf-{uuid.uuid4().hex[:8]}", members, is_ours=True)))
+    with told_what_stays(common.bootstrap, common.topic):
+        if consumers:
+            _make_history(common, history, batch)
+        measure(common, loads)
+
+
+def _make_history(common: Common, size_bytes: int, batch: dict[str, Any]) -> None:
+    settings = ["--topic-config", batch["topic_config"]] if batch["topic_config"] else []
+    fill = ["--in-flight", "5", "--batch-bytes", "64k", "--codec", batch["codec"]]
+    common.prepare("produce", *fill, "--bytes", str(max(size_bytes, common.partitions * (64 << 10))), *settings)

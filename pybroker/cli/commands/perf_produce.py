@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pybroker.cli.perf_leavings import told_what_stays
 from pybroker.cli.perf_options import (
     BATCH_NAMES,
     batch_options,
@@ -41,4 +42,5 @@ def command(producers: int, rate: float, keys: int, payload_file: Path | None, *
     common = Common(**options)
     words = producer_words(producers=producers, rate=rate, keys=keys, payload_file=payload_file)
     load = Load("produce", common.generator("produce", *words, *batch_words(**batch)), producer_facts(payload_file))
-    measure(common, [load])
+    with told_what_stays(common.bootstrap, common.topic):
+        measure(common, [load])

@@ -1,8 +1,8 @@
 """Loads a running broker, path by path, and holds what it does against the bound.
 
 Blocking; a path first runs a while without being counted. Each path has a topic of its own on that broker, which is
-deleted afterwards, whatever happens to the run; only a kill leaves one, and its name says whose it was. What can fail:
-`RefusedError`, `NativeError` (an answer was an error), OSError.
+deleted afterwards, whatever happens to the run, a kill included (`Sweeper`). What can fail: `RefusedError`,
+`NativeError` (an answer was an error), OSError.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pybroker.profiles.limit import load, process
 from pybroker.profiles.limit.bound import Bound, bound_of
 from pybroker.profiles.limit.connection import Connection, RefusedError, expect
 from pybroker.profiles.limit.load import FETCH_PATHS, FETCHED, PRODUCE_PATHS, FetchPath, ProducePath
+from pybroker.profiles.limit.sweeper import Sweeper, delete_topic
 from pybroker.profiles.measurement.plan import MIB
 from pybroker.profiles.measurement.result import Figures, Measurement, figures_of
 from pybroker.protocol import messages as m
@@ -121,9 +122,10 @@ class Limit:
         self._report = report
         max_bytes = self._path_bytes()
         limits = []
-        with Measure("auto", self._stop) as measure:
+        where = (self._connection.host, self._connection.port)
+        with Sweeper(*where) as sweeper, Measure("auto", self._stop) as measure:
             for path in PRODUCE_PATHS:
-                with self._topic() as topic:
+                with self._topic(sweeper) as topic:
                     now_ms = int(time.time() * 1000)
                     produced = load.produce(path, topic, self._connection.host, self._connection.port, now_ms)
                     limits.append(self._path(measure, path, produced, max_bytes))
@@ -184,7 +186,7 @@ class Limit:
         return min(_PATH_MAX_BYTES, int(free // _SHARE_OF_FREE))
 
     @contextmanager
-    def _topic(self) -> Iterator[str]:
+    def _topic(self, sweeper: Sweeper) -> Iterator[str]:
         name = f"pybroker-limit-{secrets.token_hex(4)}"
         node_id = self._node_id()
         assignment = m.CreateTopicsRequest.CreatableReplicaAssignment
@@ -197,17 +199,19 @@ class Limit:
             assignments=[assignment(partition_index=i, broker_ids=[node_id]) for i in range(load.PARTITION_COUNT)],
             configs=[config(name=key, value=value) for key, value in configs.items()],
         )
+        sweeper.add(name)
         answer = self._connection.call(m.CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS), 7)
+        if answer.topics[0].error_code != 0:
+            sweeper.done(name)
         expect(answer.topics[0].error_code, f"creating the topic {name}")
         try:
             self._await_leaders(name)
             self.is_durable = self._waits_for_disk(name)
             yield name
         finally:
-            request = m.DeleteTopicsRequest(
-                topics=[m.DeleteTopicsRequest.DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS
-            )
-            expect(self._connection.call(request, 6).responses[0].error_code, f"deleting the topic {name}")
+            with suppress(OSError, RefusedError):  # the sweeper tries again by itself, and tells of a failure
+                delete_topic(self._connection, name)
+                sweeper.done(name)
 
     def _waits_for_disk(self, topic: str) -> bool:
         """Whether the topic's acknowledgements are durable, by its own settings or the broker's."""
