@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pybroker.perf import lifetime
 from pybroker.perf.generator import find_generator
 from pybroker.testing.broker import BrokerProcess
 
@@ -27,7 +28,7 @@ _LOADS = (
 
 def _load(pbload: Path, words: Sequence[str], port: int, seconds: float) -> subprocess.Popen[bytes]:
     command = [str(pbload), *words, "--port", str(port), "--seconds", str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=lifetime.environment())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

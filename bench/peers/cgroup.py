@@ -10,6 +10,8 @@ import os
 import time
 from pathlib import Path
 
+from pybroker.testing import keeper
+
 _ROOT = Path("/sys/fs/cgroup")
 
 
@@ -57,6 +59,7 @@ class Cgroup:
                 directory.mkdir()
             except OSError as error:
                 raise CgroupUnavailable(f"{directory}: {error.strerror}; run as root, or with --no-cgroup") from error
+        self._kept = [keeper.keep("rmdir", directory) for directory in self._dirs]
         _write(self._dirs[0] / ("memory.max" if self.unified else "memory.limit_in_bytes"), str(memory_bytes))
 
     def command_prefix(self) -> list[str]:
@@ -99,3 +102,5 @@ class Cgroup:
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.05)
+        for number in self._kept:
+            keeper.done(number)

@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.peers.adapters import pybroker
 from bench.peers.peer import Peer, Site
 from bench.peers.report import Row, text_table
+from pybroker.perf import lifetime
 from pybroker.perf.generator import find_generator
 
 START_LIMIT_SECONDS = 0.5
@@ -61,7 +62,8 @@ def _idle_cpu(peer: Peer, seconds: float) -> float:
     flags = ("--partitions", str(IDLE_PARTITIONS), "--bytes", "1")
     peer.load("produce", "--topic", "idle", *flags)
     words = peer.words(("idle", "--connections", str(IDLE_CONNECTIONS), "--seconds", str(seconds + 2)))
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=lifetime.environment())
     assert process.stderr is not None
     process.stderr.readline()  # all are open
     time.sleep(0.5)

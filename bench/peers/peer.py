@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 from bench.peers import stalls
 from bench.peers.cgroup import Cgroup
+from pybroker.perf import lifetime
+from pybroker.testing import keeper
 from pybroker.testing.process import ChildProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +125,7 @@ def _json_line(words: Sequence[str], status: int, output: str, errors: str) -> d
 def run_pbload(words: Sequence[str], cpu_seconds: Callable[[], float]) -> Measurement:
     """Run pbload to its end beside a server whose CPU time so far `cpu_seconds` tells."""
     before = cpu_seconds()
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=lifetime.environment())
     used = cpu_seconds() - before
     return Measurement(_json_line(words, done.returncode, done.stdout, done.stderr), used)
 
@@ -156,6 +158,8 @@ class Peer:
     pbload: Path
     facts: Mapping[str, str] = field(default_factory=dict)
     load_prefix: Sequence[str] = ()
+    #: Has the directory removed when the run is killed.
+    kept: int | None = None
 
     def cpu_seconds(self) -> float:
         """CPU time so far."""
@@ -173,7 +177,8 @@ class Peer:
         """Start pbload and go on."""
         words = self.words(arguments)
         pipe = subprocess.PIPE
-        return BackgroundLoad(words, subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True))
+        process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=lifetime.environment())
+        return BackgroundLoad(words, process)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -200,6 +205,8 @@ class Peer:
             if self.cgroup:
                 self.cgroup.remove()
             shutil.rmtree(self.directory, ignore_errors=True)
+            if self.kept is not None:
+                keeper.done(self.kept)
 
 
 @dataclass(frozen=True)
@@ -232,13 +239,14 @@ class Site:
         once it serves."""
         self.data.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=self.data))
+        kept = keeper.keep("rm", "-rf", directory)
         cgroup = None
         if self.with_cgroup:
             group = f"pybroker-bench-{name}-{os.getpid()}"
             cgroup = Cgroup(group, self.confinement.memory_bytes, self.confinement.with_io)
         prefix = [*(cgroup.command_prefix() if cgroup else ()), *_pinned(self.broker_cpus)]
         started = broker(directory / "data", prefix)
-        return Peer(name, started, cgroup, directory, self.pbload, facts(started), _pinned(self.load_cpus))
+        return Peer(name, started, cgroup, directory, self.pbload, facts(started), _pinned(self.load_cpus), kept)
 
 
 def _pinned(cpus: str | None) -> list[str]:

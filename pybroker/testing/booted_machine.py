@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pybroker.testing import keeper
 from pybroker.testing.process import ProcessFailed
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -63,6 +64,8 @@ class BootedMachine:
             env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
             preexec_fn=self._enter_groups,
         )
+        keeper.keep_process(self._process.pid)
+        self._kept = [keeper.keep("find", group, "-depth", "-type", "d", "-delete") for group in self._groups]
         self.leader = self._wait_for_leader()
         self._wait_until_up()
 
@@ -111,6 +114,8 @@ class BootedMachine:
             for each in sorted(group.rglob("*/"), reverse=True):
                 each.rmdir()
             group.rmdir()
+        for number in self._kept:
+            keeper.done(number)
 
     def _entered(self) -> Sequence[str]:
         return ("nsenter", "--target", str(self.leader), "--all", "--")

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from pybroker.cluster.errors import ProcessFailed
 from pybroker.cluster.ports import free_port
+from pybroker.testing import keeper
 
 __all__ = ["ChildProcess", "ProcessFailed", "cpu_seconds", "free_port"]
 
@@ -32,7 +33,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class ChildProcess:
-    """One child in a session of its own, its stdout and stderr in `output_path`."""
+    """One child in a session of its own, its stdout and stderr in `output_path`. It ends with this process."""
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class ChildProcess:
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
+        keeper.keep_process(self._popen.pid)
 
     @property
     def pid(self) -> int:

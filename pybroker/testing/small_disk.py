@@ -13,6 +13,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from pybroker.testing import keeper
+
 _VALUE_BYTES = 10_000
 
 
@@ -21,10 +23,12 @@ def mounted_disk(path: Path, size: str) -> Iterator[Path]:
     """A tmpfs of `size` (as mount takes it, "12m") on `path`, which is made. Needs root."""
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True)
+    kept = keeper.keep("umount", path)
     try:
         yield path
     finally:
         subprocess.run(["umount", str(path)], check=True)
+        keeper.done(kept)
 
 
 @contextmanager
@@ -36,10 +40,12 @@ def mounted_ext4(path: Path, size_mib: int) -> Iterator[Path]:
         file.truncate(size_mib << 20)
     subprocess.run(["mkfs.ext4", "-q", "-b", "4096", "-m", "0", str(image)], check=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(path)], check=True)
+    kept = keeper.keep("umount", path)
     try:
         yield path
     finally:
         subprocess.run(["umount", str(path)], check=True)
+        keeper.done(kept)
         image.unlink()
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pybroker.testing import keeper
 from pybroker.testing.broker import BrokerProcess
 
 PACED = "paced"
@@ -20,6 +21,7 @@ class EngineTurns:
         assert engines
         self._engines = engines
         self.directory = Path(tempfile.mkdtemp(prefix="pybroker-test-", dir="/dev/shm"))
+        self._kept = keeper.keep("rm", "-rf", self.directory)
 
     def overrides(self, life: int) -> dict[str, str]:
         """Settings of the `life`-th life. With direct, each log gets a ring that is written to at all, but there are
@@ -44,3 +46,4 @@ class EngineTurns:
     def close(self) -> None:
         """The end."""
         shutil.rmtree(self.directory)
+        keeper.done(self._kept)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from pybroker.testing import keeper
 from pybroker.testing.process import ProcessFailed
 
 _RETRY_SECONDS = 60.0
@@ -125,11 +126,14 @@ class PowerDisk:
             text=True,
             start_new_session=True,
         )
+        self._kept = [keeper.keep("umount", "-l", self._drive)]
         if self._line() != "ready":
             raise ProcessFailed("powerfs did not start")
         disk = self._drive / "disk"
         self._loop = _run("losetup", "--find", "--show", "--direct-io=on", disk)
+        self._kept.append(keeper.keep("losetup", "--detach", self._loop))
         _run("mount", "-t", "ext4", "-o", self.mount_options, self._loop, self.path)
+        self._kept.append(keeper.keep("umount", self.path))
 
     def _share(self) -> None:
         """Have what is unmounted below be unmounted everywhere. Whoever runs in a mount namespace of its own, as under
@@ -137,6 +141,7 @@ class PowerDisk:
         if not self._is_shared:
             _run("mount", "--bind", self._directory, self._directory)
             self._is_shared = True
+            self._kept_directory = keeper.keep("umount", self._directory)
             _run("mount", "--make-shared", self._directory)
 
     def _line(self) -> str:
@@ -179,6 +184,8 @@ class PowerDisk:
         # The loop device lets go of its file a moment after it was detached.
         self._retry("umount", self._drive)
         self._server.wait(timeout=60)
+        while self._kept:
+            keeper.done(self._kept.pop())
         for pipe in (self._server.stdin, self._server.stdout):
             assert pipe is not None
             pipe.close()
@@ -212,4 +219,5 @@ class PowerDisk:
         self.unmount()
         if self._is_shared:
             self._retry("umount", self._directory)
+            keeper.done(self._kept_directory)
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from pybroker.protocol import messages as m
+from pybroker.testing import keeper
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.hostile.bystander import TOPIC
 from pybroker.testing.hostile.frames import BOMB_TOPIC
@@ -147,7 +148,9 @@ class HostileTurns:
 
     def _start(self, arguments: Sequence[str], nice: int) -> subprocess.Popen[str]:
         command = ["nice", "-n", str(nice), sys.executable, *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        keeper.keep_process(child.pid)
+        return child
 
     def _output(self, child: subprocess.Popen[str]) -> dict[str, Any]:
         try:
