@@ -35,7 +35,8 @@ static bool take_priority(uint32_t priority)
     return false;
 }
 
-/* PBLOAD_PARENT names the process that started the load: without it nobody reads the result, and nobody ends the load. */
+/* PBLOAD_PARENT names the process that started the load: without it nobody reads the result, and nobody ends the load.
+ */
 static bool end_with_parent(void)
 {
     const char *text = getenv("PBLOAD_PARENT");

@@ -11,6 +11,7 @@ is missing or not allowed.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,10 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from pybroker.perf import lifetime
 
 #: Frames from the root, the thread's name first, and how many samples had exactly them.
 Stacks = Counter[tuple[str, ...]]
@@ -116,7 +120,13 @@ def _spy_command(spy: str, sampling: Sampling, output: Path) -> list[str]:
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A sampler whose command was killed would go on holding the broker up. No other thread runs here.
+        preexec_fn=partial(lifetime.end_with, os.getpid()),
     )
 
 

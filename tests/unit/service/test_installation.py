@@ -54,6 +54,7 @@ def test_it_says_what_it_will_do_and_asks(root: Path) -> None:
         "etc/pybroker/server.properties",
     }
     assert f"\nExecStart={PROGRAM} serve /etc/pybroker/server.properties\n" in tree(root)[UNIT]
+    assert "\nlisteners=PLAINTEXT://127.0.0.1:9092\n" in tree(root)["etc/pybroker/server.properties"]
 
 
 def test_twice_is_once(root: Path) -> None:
