@@ -65,16 +65,23 @@ def remove_orphaned(subject: Subject) -> list[Removed]:
     if claims is None:
         return removed
     parent = _parent_of(subject)
-    for directory in sorted({each.directory for each in unclaimed_rings(parent, claims)}):
+    for directory in ring_places.noted_directories(parent):
+        if not any(_is_gone(place, subject) for place in ring_places.read(directory)):
+            continue
         with locked_for_removal(directory) as is_ours:
             # Looked at again: a broker may have started and ended before the lock.
             again = [each for each in unclaimed_rings(parent, claims) if is_ours and each.directory == directory]
             for group in (group for rings in again for group in _groups_of(rings, subject)):
                 if group.is_orphaned:
                     removed += [_remove(ring, group) for ring in group.rings]
-            if again:
+            # A log dir that is left would miss the directory at its next start.
+            if is_ours and all(_is_gone(place, subject) for place in ring_places.read(directory)):
                 ring_places.forget(directory)
     return removed
+
+
+def _is_gone(place: LogDirPlace, subject: Subject) -> bool:
+    return ring_places.look(place, subject.log_dirs).standing is Standing.GONE
 
 
 def _remove(ring: UnclaimedRing, group: Group) -> Removed:

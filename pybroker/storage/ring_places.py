@@ -121,6 +121,11 @@ def read(directory: Path) -> tuple[LogDirPlace, ...]:
         return ()
 
 
+def noted_directories(parent: Path) -> list[Path]:
+    """The directories of rings below `parent` that say whose rings they are for."""
+    return sorted(path.parent for path in parent.glob(f"pybroker-*/{FILE_NAME}"))
+
+
 def note(directory: Path, session_id: bytes, log_dirs: Iterable[tuple[Path, bytes]]) -> None:
     """Note the log dirs, (path, directory id), of the rings that will be in `directory`. Those of rings that an earlier
     run has left there stay noted. OSError."""

@@ -130,6 +130,20 @@ def test_rings_of_a_log_dir_that_may_only_be_away_are_listed_and_kept(
     assert names(directory) == {"theirs.ring", "empty.ring"}
 
 
+def test_a_directory_that_a_killed_broker_has_left_without_rings_goes(
+    settings: list[str], shm: Path, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "theirs"
+    directory = killed(shm, (log_dir, THEIRS))
+    for path in directory.glob("*.ring"):
+        path.unlink()
+    assert fix(settings) == {}
+    assert directory.exists(), "its log dir would miss it"
+    shutil.rmtree(log_dir)
+    assert fix(settings) == {}
+    assert not directory.exists()
+
+
 def test_of_two_log_dirs_only_the_deleted_ones_rings_go(settings: list[str], shm: Path, tmp_path: Path) -> None:
     directory = killed(shm, (tmp_path / "a", THEIRS), (tmp_path / "b", OTHERS))
     shutil.rmtree(tmp_path / "a")
