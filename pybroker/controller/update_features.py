@@ -2,20 +2,26 @@
 
 A request is done as a whole or not at all. A level is taken when this broker and every node that is registered serves
 it. metadata.version goes down only as far as no record differs: what newer records say would be lost.
+
+A release names levels of all of Apache Kafka's features, also of those that pybroker does not serve yet. While the
+response has a row for each feature, these features are refused in their rows, and the others still get their levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pybroker.controller import eligible_leaders
 from pybroker.controller.state import ControllerResult, ControllerState, Refusal
 from pybroker.metadata import features
+from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _NO_KINDS_VERSION = 0
+#: The last version whose response has a row for each feature.
+LAST_VERSION_WITH_ROWS = 1
 #: What Apache Kafka says in the row of a feature that was updated.
 _NO_ERROR_TEXT = "NONE"
 
@@ -27,25 +33,71 @@ def update_features(
     state: ControllerState, request: m.UpdateFeaturesRequest, version: int
 ) -> ControllerResult[m.UpdateFeaturesResponse]:
     """Finalise the levels of the request; with `validate_only` say whether that could be done."""
+    updates = request.feature_updates
+    refused = {} if version > LAST_VERSION_WITH_ROWS else _refused_alone(state, updates, version)
+    if len(refused) == len(updates):
+        refused = {}
     records = []
-    wanted = {update.feature: update.max_version_level for update in request.feature_updates}
-    for update in request.feature_updates:
+    wanted = {update.feature: update.max_version_level for update in updates if update.feature not in refused}
+    for update in updates:
+        if update.feature in refused:
+            continue
         try:
-            if _is_change(state, update, _kind(update, version)):
-                _check_dependencies(state, update, wanted)
-                if update.feature == features.ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_version_level > 0:
-                    records += eligible_leaders.one_number(state)
-                record = m.FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
-                records.append(state.versioned(record))
+            records += _records(state, update, wanted, version)
         except Refusal as refusal:
             text = (
-                "The update failed for all features since the following feature had an error: Invalid update version "
-                f"{update.max_version_level} for feature {update.feature}. {refusal.message}"
+                "The update failed for all features since the following feature had an error: "
+                f"{_told(update, refusal)}{_advice(update, updates)}"
             )
             return ControllerResult(m.UpdateFeaturesResponse(error_code=refusal.code, error_message=text))
-    rows = [_Row(feature=update.feature, error_message=_NO_ERROR_TEXT) for update in request.feature_updates]
-    response = m.UpdateFeaturesResponse(error_message=None, results=rows)
+    response = m.UpdateFeaturesResponse(error_message=None, results=[_row(update, refused) for update in updates])
     return ControllerResult(response, [] if request.validate_only else records)
+
+
+def _refused_alone(state: ControllerState, updates: Sequence[_Update], version: int) -> dict[str, Refusal]:
+    """The refusals, by feature, that leave the other features of the request alone: pybroker does not serve the
+    feature, or cannot change its level."""
+    refused = {}
+    for update in updates:
+        if update.feature in (*features.UNSERVED, features.KRAFT_VERSION):
+            try:
+                _is_change(state, update, _kind(update, version))
+            except Refusal as refusal:
+                refused[update.feature] = refusal
+    return refused
+
+
+def _records(state: ControllerState, update: _Update, wanted: Mapping[str, int], version: int) -> list[VersionedRecord]:
+    """What finalises the level of one feature; Refusal when it cannot get it."""
+    if not _is_change(state, update, _kind(update, version)):
+        return []
+    _check_dependencies(state, update, wanted)
+    records = []
+    if update.feature == features.ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_version_level > 0:
+        records += eligible_leaders.one_number(state)
+    record = m.FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+    return [*records, state.versioned(record)]
+
+
+def _row(update: _Update, refused: Mapping[str, Refusal]) -> _Row:
+    refusal = refused.get(update.feature)
+    if refusal is None:
+        return _Row(feature=update.feature, error_message=_NO_ERROR_TEXT)
+    text = f"{_told(update, refusal)} The other features of the request are not affected"
+    return _Row(feature=update.feature, error_code=refusal.code, error_message=text)
+
+
+def _told(update: _Update, refusal: Refusal) -> str:
+    return f"Invalid update version {update.max_version_level} for feature {update.feature}. {refusal.message}"
+
+
+def _advice(update: _Update, updates: Sequence[_Update]) -> str:
+    """The command for the features of a request that are served, if `update` is of one that is not."""
+    served = [each for each in updates if each.feature in features.SUPPORTED and each.feature != features.KRAFT_VERSION]
+    if update.feature not in features.UNSERVED or not served:
+        return ""
+    words = " ".join(f"--feature {each.feature}={each.max_version_level}" for each in served)
+    return f" Name the features that are served: `{features.FEATURES_TOOL} upgrade {words}`"
 
 
 def _kind(update: _Update, version: int) -> int:
@@ -61,10 +113,12 @@ def _is_change(state: ControllerState, update: _Update, kind: int) -> bool:
         raise _refusal(f"The controller does not support the given upgrade type. It is {kind}")
     if level < 0:
         raise _refusal("A feature version cannot be less than 0.")
+    current = _current(state, name)
+    if name in features.UNSERVED and level == current:
+        return False
     obstacle = next(_obstacles(state, name, level), None)
     if obstacle is not None:
         raise _refusal(obstacle)
-    current = _current(state, name)
     if level < current and kind == _UPGRADE:
         raise _refusal(
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "

@@ -156,7 +156,8 @@ class Daemon:
         logs.failures.subscribe(watch)
         self._stack.push_async_callback(replicas.stop)
         mover = LogMover(logs, partial(_assign_directory, controller))
-        self.services = services = self._services(controller, replicas, mover, told_ranges(served))
+        told = told_ranges(served, joins_quorum=self.config.joins_quorum)
+        self.services = services = self._services(controller, replicas, mover, told)
         self.observed.services, self.observed.durability = services, self.durability
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         services.replicas.add_follower(watch)

@@ -10,6 +10,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+from pybroker.controller.update_features import LAST_VERSION_WITH_ROWS
+from pybroker.protocol import messages as m
 from pybroker.server import apis
 from pybroker.server.api import Api
 from pybroker.server.performing import forwarded
@@ -41,6 +43,20 @@ def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...
     return tuple(sorted((*_DATA_PLANE, *own)))
 
 
-def told_ranges(served: tuple[VersionRange, ...]) -> tuple[VersionRange, ...]:
-    """What ApiVersions tells clients."""
-    return tuple((key, _TOLD_PRODUCE_MIN_VERSION if key == PRODUCE_KEY else low, high) for key, low, high in served)
+def told_ranges(served: tuple[VersionRange, ...], *, joins_quorum: bool = False) -> tuple[VersionRange, ...]:
+    """What ApiVersions tells clients.
+
+    A broker with its own controller serves UpdateFeatures in each version, and tells of those whose response has a row
+    for each feature. So `kafka-features.sh upgrade --release-version` raises the features that are served, and says of
+    each other one that it is not. Elsewhere the controllers, which may be Apache Kafka's, take a release as a whole.
+    """
+    return tuple(_told(each, joins_quorum=joins_quorum) for each in served)
+
+
+def _told(served: VersionRange, *, joins_quorum: bool) -> VersionRange:
+    key, low, high = served
+    if key == PRODUCE_KEY:
+        return key, _TOLD_PRODUCE_MIN_VERSION, high
+    if key == m.UpdateFeaturesRequest.API_KEY and not joins_quorum:
+        return key, low, min(high, LAST_VERSION_WITH_ROWS)
+    return served

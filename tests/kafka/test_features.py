@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from admin_script import comparable
 
-from pybroker.metadata.features import MAX_METADATA_VERSION
+from pybroker.metadata.features import MAX_METADATA_VERSION, SUPPORTED, UNSERVED
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.kafka import KafkaBroker, run_tool
+from pybroker.testing.kafka import KafkaBroker, run_tool, tool_command
 from pybroker.testing.process import free_port
 from pybroker.testing.protocol_client import ProtocolClient
 
@@ -34,8 +35,8 @@ TIMEOUT_S = 60
 Change = tuple[str, int, int]
 
 
-def _set_up(path: Path, controller_port: int) -> None:
-    """A log dir of node 1 at the older level."""
+def _set_up(path: Path, controller_port: int, release: str = RELEASE) -> None:
+    """A log dir of node 1 at the level of an older release."""
     properties = path.with_suffix(".properties")
     values = {
         "process.roles": "broker,controller",
@@ -46,7 +47,7 @@ def _set_up(path: Path, controller_port: int) -> None:
         "log.dirs": str(path),
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    options = ("--config", str(properties), "--standalone", "--release-version", RELEASE)
+    options = ("--config", str(properties), "--standalone", "--release-version", release)
     run_tool("kafka.tools.StorageTool", "format", "--cluster-id", uuid_to_text(random_uuid()), *options)
 
 
@@ -96,3 +97,46 @@ def test_levels_go_where_apache_kafka_lets_them_go(tmp_path: Path) -> None:
                 name, level, _ = change
                 levels = {**levels, name: level} if level else {key: levels[key] for key in levels if key != name}
                 assert _levels(own) == levels
+
+
+def _upgraded(broker: BrokerProcess, release: str) -> tuple[int, list[str]]:
+    """Exit status of `kafka-features.sh upgrade --release-version`, and its lines."""
+    words = ("--bootstrap-server", broker.bootstrap, "upgrade", "--release-version", release)
+    command = tool_command("org.apache.kafka.tools.FeatureCommand", *words)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+@pytest.mark.skipif(
+    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
+)
+@pytest.mark.parametrize("older", ["3.9", "4.0-IV3"])
+def test_the_tool_raises_a_release_as_far_as_it_is_served(tmp_path: Path, older: str) -> None:
+    """Features that are not served keep their levels, and the tool names each that is lower than in the release."""
+    _set_up(tmp_path / "own", free_port(), older)
+    with (
+        BrokerProcess(tmp_path / "own", overrides={"node.id": "1"}) as broker,
+        ProtocolClient(broker.port) as client,
+    ):
+        before = _levels(client)
+        status, lines = _upgraded(broker, "4.4")
+        release = {METADATA: MAX_METADATA_VERSION, "kraft.version": 1, "eligible.leader.replicas.version": 1}
+        assert set(release) == set(SUPPORTED)
+        assert _levels(client) == {**before, **release}
+        assert {f"{name} was upgraded to {level}." for name, level in release.items()} <= set(lines)
+        lower = sorted(set(UNSERVED) - set(before))
+        refused = sorted(line for line in lines if line.startswith("Could not upgrade"))
+        assert [line.split()[3] for line in refused] == lower
+        assert all("Local controller 1 does not support this feature." in line for line in refused)
+        assert (status, lines[-1]) == (1, f"{len(lower)} out of 7 operation(s) failed.")
+
+
+@pytest.mark.skipif(
+    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
+)
+def test_the_tool_has_nothing_to_refuse_where_all_levels_are_there(tmp_path: Path) -> None:
+    _set_up(tmp_path / "own", free_port(), "4.0-IV3")
+    with BrokerProcess(tmp_path / "own", overrides={"node.id": "1"}) as broker, ProtocolClient(broker.port) as client:
+        before = _levels(client)
+        status, lines = _upgraded(broker, "4.0")
+        assert (status, _levels(client)) == (0, before), lines

@@ -30,10 +30,10 @@ def _level(name: str, level: int) -> m.FeatureLevelRecord:
     return m.FeatureLevelRecord(name=name, feature_level=level)
 
 
-def _update(state: ControllerState, *wanted: tuple[str, int, int], **fields: Any) -> Any:
+def _update(state: ControllerState, *wanted: tuple[str, int, int], version: int = 2, **fields: Any) -> Any:
     row = m.UpdateFeaturesRequest.FeatureUpdateKey
     rows = [row(feature=name, max_version_level=level, upgrade_type=kind) for name, level, kind in wanted]
-    return update_features(state, m.UpdateFeaturesRequest(feature_updates=rows, **fields), 2)
+    return update_features(state, m.UpdateFeaturesRequest(feature_updates=rows, **fields), version)
 
 
 def test_a_level_goes_up_and_down_where_no_record_differs(make_state: State, after: After) -> None:
@@ -169,3 +169,66 @@ def test_version_0_says_downgrade_by_a_flag(make_state: State, after: After, is_
     row = m.UpdateFeaturesRequest.FeatureUpdateKey(feature=METADATA, max_version_level=25, allow_downgrade=is_allowed)
     result = update_features(state, m.UpdateFeaturesRequest(feature_updates=[row]), 0)
     assert (result.response.error_code == E.NONE) == is_allowed == bool(result.records)
+
+
+_RELEASE = (
+    ("group.version", 1, UPGRADE),
+    ("kraft.version", 1, UPGRADE),
+    (ELR, 1, UPGRADE),
+    ("share.version", 2, UPGRADE),
+    (METADATA, 33, UPGRADE),
+    ("streams.version", 1, UPGRADE),
+    ("transaction.version", 2, UPGRADE),
+)
+
+
+def _with_voters_of(state: ControllerState, kraft_version: int) -> ControllerState:
+    quorum = state.image.quorum.replace(kraft_version=kraft_version)
+    return state.replace(image=state.image.replace(quorum=quorum))
+
+
+def test_a_release_raises_the_features_that_are_served(make_state: State, after: After) -> None:
+    state = _at(make_state(), after, _level(METADATA, 25), _level("transaction.version", 2))
+    state = _with_voters_of(state, 1)
+    result = _update(state, *_RELEASE, version=1)
+    assert result.response.error_code == E.NONE
+    rows = {row.feature: (row.error_code, row.error_message) for row in result.response.results}
+    assert list(rows) == [name for name, _, _ in _RELEASE]
+    done = (E.NONE, "NONE")
+    # The feature that has its level already is not refused, although it is not served.
+    assert {name for name in rows if rows[name] == done} == {METADATA, ELR, "kraft.version", "transaction.version"}
+    for name in ("group.version", "share.version", "streams.version"):
+        assert rows[name][0] == E.INVALID_UPDATE_VERSION
+        assert f"for feature {name}. Local controller 1 does not support this feature." in rows[name][1]
+    raised = {METADATA: 33, ELR: 1, "transaction.version": 2}
+    assert dict(after(state, result).image.feature_levels) == raised
+    tried = _update(state, *_RELEASE, version=1, validate_only=True)
+    assert (tried.response.results, tried.records) == (result.response.results, [])
+
+
+def test_a_response_without_rows_refuses_a_release_and_says_which_command_does_it(make_state: State) -> None:
+    result = _update(make_state(), *_RELEASE)
+    assert (result.response.error_code, result.records) == (E.INVALID_UPDATE_VERSION, [])
+    assert result.response.error_message.endswith(f" upgrade --feature {ELR}=1 --feature {METADATA}=33`")
+
+
+@pytest.mark.parametrize("name", sorted(features.UNSERVED))
+def test_an_unserved_feature_spoils_no_other_and_is_refused_alone(make_state: State, after: After, name: str) -> None:
+    state = _at(make_state(), after, _level(METADATA, 25))
+    alone = _update(state, (name, 1, UPGRADE), version=1)
+    assert (alone.response.error_code, alone.response.results) == (E.INVALID_UPDATE_VERSION, [])
+    assert "The update failed for all features" in alone.response.error_message
+    beside = _update(state, (METADATA, 33, UPGRADE), (name, 1, UPGRADE), version=1)
+    assert [row.error_code for row in beside.response.results] == [E.NONE, E.INVALID_UPDATE_VERSION]
+    assert dict(after(state, beside).image.feature_levels) == {METADATA: 33}
+    # A feature that is served and cannot get its level still spoils all.
+    spoilt = _update(state, (METADATA, 34, UPGRADE), (ELR, 1, UPGRADE), (name, 1, UPGRADE), version=1)
+    assert (spoilt.response.error_code, spoilt.records) == (E.INVALID_UPDATE_VERSION, [])
+
+
+def test_a_release_leaves_a_quorum_of_static_voters_as_it_is(make_state: State, after: After) -> None:
+    state = _with_voters_of(_at(make_state(), after, _level(METADATA, 25)), 0)
+    result = _update(state, *_RELEASE, version=1)
+    rows = {row.feature: row.error_code for row in result.response.results}
+    assert (rows["kraft.version"], rows[METADATA]) == (E.INVALID_UPDATE_VERSION, E.NONE)
+    assert after(state, result).image.metadata_version == 33
