@@ -35,8 +35,10 @@ class Indexes:
         if not may_miss:
             # A broker may write the indexes of its last segment later than the segment.
             _tell_missing(segment, INFO if is_last and not is_clean else WARNING, report)
-        offsets = _entries(segment.index, OFFSET_ENTRY.size, is_last, report)
-        times = _entries(segment.time_index, TIME_ENTRY.size, is_last, report)
+        # Apache Kafka 4.4.0 leaves them behind the indexes of its metadata log at every stop.
+        tells_zeros = not (may_miss and is_clean)
+        offsets = _entries(segment.index, OFFSET_ENTRY.size, is_last, tells_zeros, report)
+        times = _entries(segment.time_index, TIME_ENTRY.size, is_last, tells_zeros, report)
         return cls(segment, offsets, times)
 
     def take(self, row: WalkRow, report: Report) -> None:
@@ -92,8 +94,8 @@ def _tell_missing(segment: Segment, severity: str, report: Report) -> None:
             report.add(severity, "index-missing", segment.log, text)
 
 
-def _entries(path: Path | None, entry_bytes: int, is_last: bool, report: Report) -> bytes:
-    """The entries in use of an index; what is odd about the rest is told."""
+def _entries(path: Path | None, entry_bytes: int, is_last: bool, tells_zeros: bool, report: Report) -> bytes:
+    """The entries in use of an index. What is odd about the rest is told; the last segment's zeros if `tells_zeros`."""
     if path is None:
         return b""
     data = b""
@@ -108,8 +110,9 @@ def _entries(path: Path | None, entry_bytes: int, is_last: bool, report: Report)
     if len(used) == len(whole):
         return whole
     if is_last:
-        text = f"{len(whole) - len(used)} preallocated bytes at the end: the broker was not stopped in order"
-        report.info("index-preallocated", path, text, position=len(used))
+        if tells_zeros:
+            text = f"{len(whole) - len(used)} preallocated bytes at the end: the broker was not stopped in order"
+            report.info("index-preallocated", path, text, position=len(used))
         return used
     # A single entry of zeros is what the first batch of a segment may have, so it is compared like any other.
     return whole

@@ -115,6 +115,21 @@ def test_preallocated_zeros_are_no_fault_after_an_unclean_stop(log_dir: Path) ->
     assert found == {"unclean", "preallocated-tail", "index-preallocated"}
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_apache_kafka_leaves_zeros_behind_the_indexes_of_its_metadata_log(log_dir: Path, is_clean: bool) -> None:
+    """At every stop of 4.4.0, so they tell nothing of a clean one."""
+    if not is_clean:
+        (log_dir / ".kafka_cleanshutdown").unlink()
+    last = max((log_dir / "__cluster_metadata-0").glob("*.log"))
+    for suffix in (".index", ".timeindex"):
+        with open(last.with_suffix(suffix), "ab") as file:
+            file.write(bytes(24 * 1000))
+    report = check_report(log_dir)
+    assert report.faults == []
+    found = {finding.kind for finding in report.findings}
+    assert found == (set() if is_clean else {"unclean", "index-preallocated"})
+
+
 def test_what_is_written_late_may_be_missing_after_an_unclean_stop(log_dir: Path) -> None:
     for name in (f"{217:020}.index", f"{217:020}.timeindex", "leader-epoch-checkpoint"):
         (log_dir / PLAIN / name).unlink()
