@@ -1,4 +1,4 @@
-"""The same requests to our configuration as to a real Kafka 4.3.0, held against what it answered (data/README.md)."""
+"""The same requests to our configuration as to Apache Kafka itself, held against what it answered (data/README.md)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pybroker.config.definition import ConfigType
 from pybroker.config.describe import DescribedConfig, describe_broker, describe_default_broker, describe_topic
 from pybroker.config.keys.own import OWN_KEYS
 from pybroker.config.topic import TOPIC_KEYS
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
 DATA = Path(__file__).parent / "data"
 OWN_NAMES = {key.name for key in OWN_KEYS}
@@ -72,7 +73,7 @@ class Overrides:
 
 
 def alterations() -> list[tuple[str, str, ConfigAlteration]]:
-    rows = [line.split("\t") for line in (DATA / "kafka-4.3.0-alterations.tsv").read_text().splitlines()]
+    rows = [line.split("\t") for line in (DATA / f"kafka-{KAFKA_VERSION}-alterations.tsv").read_text().splitlines()]
     return [
         (result, resource, ConfigAlteration(name, AlterOperation[operation], None if value == "null" else value))
         for result, resource, operation, name, value in rows
@@ -80,7 +81,7 @@ def alterations() -> list[tuple[str, str, ConfigAlteration]]:
 
 
 def expected(resource: str) -> dict[str, list[Any]]:
-    lines = (DATA / "kafka-4.3.0-described.jsonl").read_text().splitlines()
+    lines = (DATA / f"kafka-{KAFKA_VERSION}-described.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     return {entry[1]: entry[2:] for entry in entries if entry[0] == resource}
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: rows, error codes and records. Codes are those Apache Kafka 4.3.0 answers."""
+"""AlterUserScramCredentials: rows, error codes and records. Codes are those that Apache Kafka answers."""
 
 from __future__ import annotations
 

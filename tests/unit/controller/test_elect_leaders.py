@@ -1,4 +1,4 @@
-"""ElectLeaders: rows, error codes and records. Codes are those Apache Kafka 4.3.0 answers."""
+"""ElectLeaders: rows, error codes and records. Codes are those that Apache Kafka answers."""
 
 from collections.abc import Callable
 from typing import Any

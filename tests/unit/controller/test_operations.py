@@ -1,4 +1,4 @@
-"""The controller's pure operations: rows, error codes and records. Codes are those Apache Kafka 4.3.0 answers."""
+"""The controller's pure operations: rows, error codes and records. Codes are those that Apache Kafka answers."""
 
 import importlib
 from collections.abc import Callable
