@@ -165,14 +165,21 @@ class NonEmpty(Value):
 
 
 class ThrottledReplicas(Value):
-    """`*`, or `partition:broker` pairs (KIP-73)."""
+    """`*`, or `partition:broker` pairs (KIP-73).
+
+    Commas at the end are no entries, as in Java's split. Apache Kafka's pattern lets commas through elsewhere, too, and
+    its brokers then fail to apply the topic's settings; they are refused here.
+    """
 
     accepted: str = "*, or a list of partition:broker pairs such as 0:1,1:2"
 
     def accepts(self, value: ConfigValue) -> bool:
         if not isinstance(value, tuple):
             return False
-        return value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value)
+        pairs = list(value)
+        while pairs and not pairs[-1]:
+            pairs.pop()
+        return value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in pairs)
 
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
