@@ -235,9 +235,11 @@ def _check_thread_counts(present: BrokerConfig, altered: BrokerConfig) -> None:
     for name in _THREAD_COUNTS:
         before, after = present.get_int(name), altered.get_int(name)
         if before != after and not max(1, before // 2) <= after <= before * 2:
+            bound = "be at least half" if after < before else "not be greater than double"
             raise InvalidAlteration(
                 INVALID_REQUEST,
-                f"{name} cannot go from {before} to {after} at once; accepted: {max(1, before // 2)} to {before * 2}",
+                f"Dynamic thread count update validation failed for {name}={after}, value should {bound} the current "
+                f"value {before}. Accepted: {max(1, before // 2)} to {before * 2}; larger changes go in steps",
             )
 
 

@@ -286,6 +286,8 @@ def voters() -> Iterator[Step]:
 
 
 def registrations() -> Iterator[Step]:
+    itself = m.UnregisterControllerRequest(controller_id=NODE_ID)
+    yield Step("unregister controller: itself", 0, _always(itself))
     for broker_id in (7, -1):
         yield Step(f"unregister: {broker_id}", 0, _always(m.UnregisterBrokerRequest(broker_id=broker_id)))
         controller = m.UnregisterControllerRequest(controller_id=broker_id)

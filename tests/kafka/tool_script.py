@@ -127,6 +127,11 @@ def _first_sentences(lines: list[str]) -> list[str]:
     return [line.partition(". ")[0] for line in lines]
 
 
+def _without_level(lines: list[str]) -> list[str]:
+    """Without the level that this broker adds behind Apache Kafka's words."""
+    return [re.sub(r" It has level \d+$", "", line) for line in lines]
+
+
 def _records(lines: list[str]) -> list[str]:
     """Batches and records in a log. Checksums come of times."""
     return [re.sub(r"crc: \d+", "crc: N", line) for line in lines]
@@ -346,7 +351,8 @@ def cluster() -> Iterator[Step]:
         words = ("--feature", "metadata.version=30") if what == "feature-dependencies" else ()
         yield Step(f"{TOOLS}FeatureCommand", (*of_broker, what, *words))
     features = f"{TOOLS}FeatureCommand"
-    yield _of_broker(features, "upgrade", "--feature", "metadata.version=30")
+    yield Step(features, (*of_broker, "upgrade", "--feature", "metadata.version=30"), view=_without_level)
+    yield _of_broker(features, "upgrade", "--feature", "metadata.version=33")
     yield _of_broker(features, "upgrade", "--metadata", "4.4-IV2")
     lower = ("downgrade", "--feature", "metadata.version=29")
     for words in (lower, (*lower, "--unsafe", "--dry-run"), ("disable", "--feature", "no.such.version")):

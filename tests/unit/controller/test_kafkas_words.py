@@ -21,6 +21,7 @@ _Topic = m.CreateTopicsRequest.CreatableTopic
 _NO_TOPIC = "This server does not host this topic-partition."
 _BAD_NAME = "Topic name is invalid:"
 _TOO_LONG = "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes."
+_THREADS = "Dynamic thread count update validation failed for num.io.threads"
 _ONE_BROKER = "Cannot update these configs at default cluster level, broker id must be specified:"
 _ONE_LISTENER = "These security configs can be dynamically updated only per-listener using the listener prefix:"
 _MANUAL = "The manual partition assignment includes"
@@ -172,6 +173,9 @@ def test_delete_topics_and_elect_leaders(make_state: State, after: After) -> Non
         (BROKER, "", "cordoned.log.dirs", SET, "*", f"{_ONE_BROKER} Set(cordoned.log.dirs)"),
         (BROKER, "1", "ssl.keystore.type", SET, "JKS", f"{_ONE_LISTENER} Set(ssl.keystore.type)"),
         (BROKER, "1", "log.retention.ms", SET, "x", "Invalid value x for configuration log.retention.ms"),
+        (BROKER, "1", "num.io.threads", SET, "17", f"{_THREADS}=17, value should not be greater than double the "
+                                                   "current value 8"),
+        (BROKER, "1", "num.io.threads", SET, "3", f"{_THREADS}=3, value should be at least half the current value 8"),
         (99, "x", "k", SET, "1", "Unknown resource type 99"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pybroker.controller.state import ControllerResult, ControllerState
 from pybroker.controller.unregister_controller import unregister_controller
 from pybroker.metadata.features import METADATA_VERSION
+from pybroker.metadata.image import Voter
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
@@ -39,6 +40,24 @@ def test_the_controller_in_this_process_stays(make_state: State, after: After) -
     state = _with_controllers(make_state(), after, 1, 7)
     result = unregister_controller(state, m.UnregisterControllerRequest(controller_id=1))
     assert (result.response.error_code, result.records) == (ErrorCode.INVALID_REQUEST, [])
+    assert result.response.error_message.startswith("Controller cannot unregister itself while it is active.")
+
+
+def test_a_voter_stays_until_it_votes_no_more(make_state: State, after: After) -> None:
+    """KAFKA-20865: Apache Kafka 4.4.0 unregisters voters, its fix refuses."""
+    state = _with_controllers(make_state(), after, 1, 7)
+    own, other = (Voter(number, bytes(15) + bytes([number]), (), (0, 1)) for number in (1, 7))
+    for voters, code in (((own, other), ErrorCode.INVALID_REQUEST), ((own,), ErrorCode.NONE)):
+        quorum = state.image.quorum.replace(kraft_version=1, voters=voters)
+        result = unregister_controller(state.replace(image=state.image.replace(quorum=quorum)), GONE)
+        assert (result.response.error_code, len(result.records)) == (code, int(code is ErrorCode.NONE))
+
+
+def test_itself_comes_before_the_level(make_state: State, after: After) -> None:
+    record = m.FeatureLevelRecord(name=METADATA_VERSION, feature_level=32)
+    state = after(make_state(), ControllerResult(None, [VersionedRecord(record, 0)]))
+    result = unregister_controller(state, m.UnregisterControllerRequest(controller_id=1))
+    assert result.response.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_cluster_of_a_lower_level_refuses(make_state: State, after: After) -> None:

@@ -128,6 +128,28 @@ def test_settings_outlive_a_restart(tmp_path: Path) -> None:
     asyncio.run(second())
 
 
+@pytest.mark.parametrize("name", ["1", ""])
+def test_a_restart_goes_on_with_the_number_that_was_reached_in_steps(tmp_path: Path, name: str) -> None:
+    """KAFKA-20890: Apache Kafka 4.4.0 goes on with the static number, and refuses the next step and the present one."""
+    config = config_for(tmp_path, num_io_threads="1")
+
+    async def first() -> None:
+        async with running(config) as daemon, connected(daemon) as client:
+            for number in ("2", "4"):
+                await alter(client, BROKER, name, "num.io.threads", number)
+            assert daemon.services.config.get_int("num.io.threads") == 4
+
+    async def second() -> None:
+        async with running(config) as daemon, connected(daemon) as client:
+            assert daemon.services.config.get_int("num.io.threads") == 4
+            assert await described(client, BROKER, "1", "num.io.threads") == ("4", 2 if name else 3)
+            for number in ("4", "8"):
+                await alter(client, BROKER, name, "num.io.threads", number)
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_no_bytes_at_all_for_throttled_replicas_is_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str
