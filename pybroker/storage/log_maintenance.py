@@ -316,8 +316,10 @@ def _flush_ms(log: PartitionLog) -> int:
 
 def _delete(native: NativePartition, decision: RetentionDecision) -> int:
     assert decision.delete_before is not None
+    # An append may have begun a segment since, which the decision does not know and a roll would end.
+    is_active = native.segments()[-1].base_offset < decision.delete_before
     try:
-        if decision.roll:
+        if decision.roll and is_active:
             native.roll()
     except NativeError as error:
         if not is_full(error):

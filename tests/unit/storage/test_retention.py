@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
 import pytest
+from log_setup import setup
 
 from pybroker.native.partition import Segment
 from pybroker.storage.retention import RetentionDecision, RetentionPolicy, decide
@@ -78,3 +83,27 @@ def test_reasons_add_up() -> None:
     assert (decision.start_offset_count, decision.size_count, decision.age_count) == (1, 0, 2)
     assert decision.delete_before == 30
     assert not decision.roll
+
+
+def test_retention_rolls_no_segment_that_began_after_its_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision waits for a file to be written; meanwhile a record begins the next segment."""
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            log = await made.open(retention_ms="1000", file_delete_delay_ms="60000")
+            await made.append(log, made.clock.now_ms - 5000)
+            before_deletion = made.manager.ends.before_deletion
+
+            async def next_segment_begins(deletions: Any) -> None:
+                await before_deletion(deletions)
+                await log.run(log.native.roll)
+                await made.append(log, made.clock.now_ms)
+
+            monkeypatch.setattr(made.manager.ends, "before_deletion", next_segment_begins)
+            await made.maintenance.apply_retention()
+            assert log.native.state[:2] == (1, 2)
+            assert [(each.base_offset, each.end_offset) for each in log.native.segments()] == [(1, 2)]
+
+    asyncio.run(run())
