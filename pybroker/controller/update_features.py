@@ -22,6 +22,7 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _NO_KINDS_VERSION = 0
 #: The last version whose response has a row for each feature.
 LAST_VERSION_WITH_ROWS = 1
+_TOOL = "kafka-features.sh --bootstrap-server HOST:PORT"
 #: What Apache Kafka says in the row of a feature that was updated.
 _NO_ERROR_TEXT = "NONE"
 
@@ -97,7 +98,7 @@ def _advice(update: _Update, updates: Sequence[_Update]) -> str:
     if update.feature not in features.UNSERVED or not served:
         return ""
     words = " ".join(f"--feature {each.feature}={each.max_version_level}" for each in served)
-    return f" Name the features that are served: `{features.FEATURES_TOOL} upgrade {words}`"
+    return f" Name the features that are served: `{_TOOL} upgrade {words}`"
 
 
 def _kind(update: _Update, version: int) -> int:

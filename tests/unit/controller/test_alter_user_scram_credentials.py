@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials: rows, error codes and records. Codes are those that Apache Kafka answers."""
+"""AlterUserScramCredentials: rows, error codes and records. Codes are those Apache Kafka answers."""
 
 from __future__ import annotations
 

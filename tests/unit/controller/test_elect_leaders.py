@@ -1,4 +1,4 @@
-"""ElectLeaders: rows, error codes and records. Codes are those that Apache Kafka answers."""
+"""ElectLeaders: rows, error codes and records. Codes are those Apache Kafka answers."""
 
 from collections.abc import Callable
 from typing import Any

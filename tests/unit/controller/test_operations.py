@@ -1,4 +1,4 @@
-"""The controller's pure operations: rows, error codes and records. Codes are those that Apache Kafka answers."""
+"""The controller's pure operations: rows, error codes and records. Codes are those Apache Kafka answers."""
 
 import importlib
 from collections.abc import Callable

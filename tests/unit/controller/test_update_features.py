@@ -1,4 +1,4 @@
-"""UpdateFeatures: error codes and records. Codes are those that Apache Kafka answers (`tests/kafka`)."""
+"""UpdateFeatures: error codes and records. Codes are those Apache Kafka answers (`tests/kafka`)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -21,6 +21,7 @@ from pybroker.client import groups, topics
 from pybroker.client.cluster import Cluster
 from pybroker.cluster.jars import run_tool
 from pybroker.cluster.ports import free_port
+from pybroker.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MAX_METADATA_VERSION, METADATA_VERSION
 from pybroker.metadata.log_files import PARTITION_DIRECTORY
 from pybroker.testing.cluster.fixtures import needs_kafka
 from pybroker.testing.cluster.nodes import Nodes, single_broker, write_properties
@@ -192,7 +193,8 @@ def dumped_by_kafka(output: Path) -> None:
     assert kinds.count("TOPIC_RECORD") == 2
     assert kinds.count("PARTITION_RECORD") == PARTITIONS + 3
     levels = {each["data"]["name"]: each["data"]["featureLevel"] for each in records if "FEATURE" in each["type"]}
-    assert levels == {"metadata.version": 30, "eligible.leader.replicas.version": 1}
+    newest = {METADATA_VERSION: MAX_METADATA_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION: 1}
+    assert levels == newest
     assert "KRaftVoters" in text
 
 

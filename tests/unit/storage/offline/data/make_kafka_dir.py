@@ -1,4 +1,4 @@
-"""Makes `kafka-4.3.0/` beside this file: a small log dir as Apache Kafka leaves it after clean stops.
+"""Makes `kafka-4.3.0/` beside this file: a small log dir as Apache Kafka 4.3.0 leaves it after clean stops.
 
     python tests/unit/storage/offline/data/make_kafka_dir.py
 
@@ -13,7 +13,6 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pybroker.testing.kafka import KafkaBroker
 
 HERE = Path(__file__).parent
-#: 4.4.0 would leave 20 MiB of zeros behind the indexes of its metadata log.
+#: Not the reference: tests want a log dir that an older version made.
 VERSION = "4.3.0"
 OVERRIDES = {
     "offsets.topic.num.partitions": "1",
@@ -99,10 +98,13 @@ def one_round(broker: KafkaBroker, round_number: int) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         log_dir = Path(temporary) / "data"
-        options: dict[str, Any] = {"overrides": OVERRIDES}
+        ports: dict[str, int] = {}
         for start in range(2):
-            with KafkaBroker(log_dir, cluster_id="pybroker-tests-0000000", version=VERSION, **options) as broker:
-                options["controller_port"] = broker.controller_port
+            broker = KafkaBroker(
+                log_dir, overrides=OVERRIDES, cluster_id="pybroker-tests-0000000", version=VERSION, **ports
+            )
+            with broker:
+                ports = {"controller_port": broker.controller_port}
                 admin = AdminClient({"bootstrap.servers": broker.bootstrap})
                 if start == 0:
                     topics = [NewTopic(name, 1, 1, config=config) for name, config in TOPICS.items()]
