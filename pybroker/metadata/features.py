@@ -13,7 +13,6 @@ MIN_METADATA_VERSION = 7
 MAX_METADATA_VERSION = 33
 #: The level from which on there are transactions of metadata (KIP-868).
 TRANSACTIONS_LEVEL = 13
-FEATURES_TOOL = "kafka-features.sh --bootstrap-server HOST:PORT"
 #: The level from which on controllers can be unregistered.
 UNREGISTER_CONTROLLER_LEVEL = 33
 
@@ -42,7 +41,7 @@ kraft.version is no feature record: it goes into a control record."""
 
 def upgrade_command(name: str) -> str:
     """What raises a feature to the level of a new cluster; other features keep theirs."""
-    return f"{FEATURES_TOOL} upgrade --feature {name}={BOOTSTRAP_LEVELS[name]}"
+    return f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {name}={BOOTSTRAP_LEVELS[name]}"
 
 
 UPGRADE_COMMAND = upgrade_command(METADATA_VERSION)
