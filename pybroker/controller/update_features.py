@@ -98,7 +98,8 @@ def _advice(update: _Update, updates: Sequence[_Update]) -> str:
     if update.feature not in features.UNSERVED or not served:
         return ""
     words = " ".join(f"--feature {each.feature}={each.max_version_level}" for each in served)
-    return f" Name the features that are served: `{_TOOL} upgrade {words}`"
+    direction = "upgrade" if update.upgrade_type == _UPGRADE else "downgrade"
+    return f" Name the features that are served: `{_TOOL} {direction} {words}`"
 
 
 def _kind(update: _Update, version: int) -> int:

@@ -210,6 +210,8 @@ def test_a_response_without_rows_refuses_a_release_and_says_which_command_does_i
     result = _update(make_state(), *_RELEASE)
     assert (result.response.error_code, result.records) == (E.INVALID_UPDATE_VERSION, [])
     assert result.response.error_message.endswith(f" upgrade --feature {ELR}=1 --feature {METADATA}=33`")
+    lower = _update(make_state(), (METADATA, 33, SAFE), ("group.version", 1, SAFE))
+    assert lower.response.error_message.endswith(f" downgrade --feature {METADATA}=33`")
 
 
 @pytest.mark.parametrize("name", sorted(features.UNSERVED))
