@@ -21,6 +21,7 @@ int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partit
         .next_offset = pass->next_offset,
         .last_index_offset = pass->last_index_offset,
         .begun = pass->begun != 0,
+        .opened = pass->opened != 0,
         .with_indexes = pass->with_indexes != 0,
     };
     memcpy(cursor.entries, pass->entries, sizeof(cursor.entries));
@@ -33,6 +34,7 @@ int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partit
         .next_offset = cursor.next_offset,
         .last_index_offset = cursor.last_index_offset,
         .begun = cursor.begun,
+        .opened = cursor.opened,
         .with_indexes = cursor.with_indexes,
         .finding = (int32_t)result.finding,
         .known = result.known,

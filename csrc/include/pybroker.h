@@ -425,11 +425,11 @@ typedef struct pb_partition_scrub_pass {
     uint32_t entries[3];
     int32_t with_indexes;
     int32_t begun;
-    int32_t reserved;
-    int32_t finding;    /* pb_scrub_kind */
-    int32_t known;      /* batches: it was known before */
-    int32_t mended;     /* an index: it was built again */
-    int32_t done;       /* the pass has come to the active segment */
+    int32_t opened;  /* 1, set before it begins: the pass reads what the active segment had when the log was opened */
+    int32_t finding; /* pb_scrub_kind */
+    int32_t known;   /* batches: it was known before */
+    int32_t mended;  /* an index: it was built again */
+    int32_t done;    /* nothing is left for the pass to read */
     int64_t read_bytes; /* by this step */
     int64_t found_segment;
     int64_t found_position; /* in the .log, or in the index's file */
@@ -437,7 +437,7 @@ typedef struct pb_partition_scrub_pass {
     int64_t found_offset; /* batches: fetches of these offsets are answered CORRUPT_MESSAGE from now on */
     int64_t found_end_offset;
 } pb_partition_scrub_pass;
-/* Read about `max_bytes` of sealed segments again and check batches and index entries; ends early at a finding.
+/* Read about `max_bytes` again and check batches, and index entries of sealed segments; ends early at a finding.
  * Blocking, at idle I/O priority. -EIO: the disk cannot be read at one place; the next step goes on behind it. */
 int32_t pb_partition_scrub(pb_partition *partition, int64_t max_bytes, pb_partition_scrub_pass *pass,
                            pb_native_failure *failure);

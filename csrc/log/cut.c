@@ -283,6 +283,10 @@ static int cut_active(pb_log *log, const pb_log_guard *guard, int64_t offset, in
         return rc;
     pb_log_lock(guard);
     segment->size_bytes = position;
+    if (segment->unchecked_bytes > position) {
+        segment->unchecked_bytes = position;
+        segment->unchecked_end = *end_offset;
+    }
     pb_segment_cut_damage(segment, position);
     pb_log_unlock(guard);
     pb_time_entry last, largest;

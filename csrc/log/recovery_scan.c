@@ -163,6 +163,14 @@ int pb_recovery_check_sealed(pb_recovery *r, uint32_t index)
     return rc == 0 ? 0 : pb_recovery_fail_segment(r, segment, rc, "cannot rebuild the indexes of");
 }
 
+/* The CRCs of what the active segment has below `position` were not looked at. */
+static void leave_unchecked(pb_segment *active, int64_t position, int64_t end_offset)
+{
+    PB_ASSERT(position >= 0 && position <= active->size_bytes);
+    active->unchecked_bytes = position;
+    active->unchecked_end = end_offset;
+}
+
 /* Where the scan of a segment begins. */
 static void begin_scan(pb_recovery *r, uint32_t index, pb_replay *replay)
 {
@@ -174,6 +182,7 @@ static void begin_scan(pb_recovery *r, uint32_t index, pb_replay *replay)
         replay->first_timestamp_ms = r->resume.first_timestamp_ms;
         replay->indexed_position = r->resume.indexed_position;
         replay->newest_seen = true;
+        leave_unchecked(segment, replay->position, replay->next_offset);
         return;
     }
     pb_recovery_reset_indexes(r, segment);
@@ -222,5 +231,7 @@ int pb_recovery_find_end(pb_recovery *r, int64_t *next_offset, bool *damaged)
     note_old_magic(r, active, replay.old_magic_offset);
     *next_offset = replay.next_offset;
     *damaged = replay.position < active->size_bytes;
+    if (!*damaged)
+        leave_unchecked(active, replay.position, replay.next_offset);
     return 0;
 }

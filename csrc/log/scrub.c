@@ -42,19 +42,42 @@ typedef struct scrub {
     index_walk walks[INDEX_KINDS];
 } scrub;
 
-/* The segment that the cursor is in, or the next one, with a reference; NULL when only the active one is left. */
-static pb_segment *choose_segment(scrub *s)
+/* The sealed segment that the cursor is in, or the next one; NULL when only the active one is left. [lock] */
+static pb_segment *choose_sealed(scrub *s)
 {
-    pb_log *log = s->log;
-    pb_segment *chosen = NULL;
-    pb_log_lock(s->guard);
-    for (uint32_t i = 0; i + 1 < log->segment_count && chosen == NULL; i++) {
+    const pb_log *log = s->log;
+    for (uint32_t i = 0; i + 1 < log->segment_count; i++) {
         if (log->segments[i]->base_offset >= s->cursor->segment_base) {
-            chosen = log->segments[i];
-            s->size_bytes = chosen->size_bytes;
+            s->size_bytes = log->segments[i]->size_bytes;
             s->end_offset = pb_log_segment_end(log, i);
+            return log->segments[i];
         }
     }
+    return NULL;
+}
+
+/* The segment that was active at open and has not been checked since; it may be sealed by now. [lock] */
+static pb_segment *choose_opened(scrub *s)
+{
+    const pb_log *log = s->log;
+    for (uint32_t i = log->segment_count; i > 0; i--) {
+        pb_segment *segment = log->segments[i - 1];
+        if (segment->unchecked_bytes > 0) {
+            PB_ASSERT(segment->unchecked_bytes <= segment->size_bytes);
+            s->size_bytes = segment->unchecked_bytes;
+            s->end_offset = segment->unchecked_end;
+            return segment;
+        }
+    }
+    return NULL;
+}
+
+/* The segment that is to be read, with a reference; NULL when the pass is done. */
+static pb_segment *choose_segment(scrub *s)
+{
+    const bool opened = s->cursor->opened;
+    pb_log_lock(s->guard);
+    pb_segment *chosen = opened ? choose_opened(s) : choose_sealed(s);
     if (chosen != NULL) {
         pb_segment_retain(chosen);
         bool begins =
@@ -64,7 +87,8 @@ static pb_segment *choose_segment(scrub *s)
                                            .next_offset = chosen->base_offset,
                                            .last_index_offset = -1,
                                            .begun = true,
-                                           .with_indexes = chosen->indexes == PB_SYNCED};
+                                           .opened = opened,
+                                           .with_indexes = !opened && chosen->indexes == PB_SYNCED};
         for (int i = 0; i < INDEX_KINDS; i++)
             s->walks[i].count = pb_segment_index(chosen, KINDS[i], &s->walks[i].entry_bytes)->flushed_count;
     }
@@ -76,7 +100,18 @@ static pb_segment *choose_segment(scrub *s)
 static bool is_current(const scrub *s)
 {
     int index = pb_log_segment_floor(s->log, s->segment->base_offset);
-    return index >= 0 && s->log->segments[index] == s->segment && s->segment->size_bytes == s->size_bytes;
+    int64_t size_bytes = s->cursor->opened ? s->segment->unchecked_bytes : s->segment->size_bytes;
+    return index >= 0 && s->log->segments[index] == s->segment && size_bytes == s->size_bytes;
+}
+
+/* All of the segment was read. */
+static void end_segment(scrub *s)
+{
+    pb_log_lock(s->guard);
+    if (s->cursor->opened && is_current(s))
+        s->segment->unchecked_bytes = 0;
+    pb_log_unlock(s->guard);
+    *s->cursor = (pb_scrub_cursor){.segment_base = s->segment->base_offset + 1, .opened = s->cursor->opened};
 }
 
 static int open_indexes(scrub *s)
@@ -397,7 +432,7 @@ int pb_log_scrub(pb_log *log, const pb_log_guard *guard, pb_scrub_cursor *cursor
             rc = pb_fail(failure, rc, "cannot check %s/%020lld.log and its indexes from position %lld on",
                          log->directory, (long long)s->segment->base_offset, (long long)result->position);
         if ((rc == 0 || rc == -EIO) && cursor->position >= s->size_bytes)
-            *cursor = (pb_scrub_cursor){.segment_base = s->segment->base_offset + 1};
+            end_segment(s);
         pb_segment_release(s->segment);
     }
     free(s);

@@ -1,7 +1,10 @@
 /*
- * Reading sealed segments again, to find damage before somebody needs them: every batch's length, offsets and CRC, and
- * that the entries of the indexes point where they should. A background thread does it in small steps, beside anything
- * else; what is found goes back to the caller, one finding per step.
+ * Reading segments again, to find damage before somebody needs them: every batch's length, offsets and CRC, and that
+ * the entries of the indexes point where they should. A background thread does it in small steps, beside anything else;
+ * what is found goes back to the caller, one finding per step.
+ *
+ * A pass reads the sealed segments. A pass of `opened` reads instead what a start has trusted: batches that the active
+ * segment had when the log was opened (`unchecked_bytes` of the segment), without its indexes, which still change.
  *
  * Damaged batches become a hole of their segment (damage.h), so that readers are told from then on. Offset and time
  * index are built again from the batches. A transaction index is only reported: it is built again when the log is
@@ -29,13 +32,14 @@ typedef struct pb_scrub_cursor {
     uint32_t entries[3];       /* of the offset, time and transaction index: checked so far */
     bool begun;                /* the segment has been; else the rest means nothing yet */
     bool with_indexes;         /* they are in their files, and no fault of them has been found */
+    bool opened;               /* the pass reads what the active segment had when the log was opened */
 } pb_scrub_cursor;
 
 typedef struct pb_scrub_result {
     pb_scrub_finding finding;
     bool known;  /* a hole that was there before */
     bool mended; /* the index has been built again */
-    bool done;   /* the pass has come to the active segment */
+    bool done;   /* nothing is left for the pass to read */
     int64_t read_bytes;
     int64_t segment_base; /* of the finding */
     int64_t position;     /* in the .log; or of the entry in its index */

@@ -81,6 +81,8 @@ void pb_segment_take_over(pb_segment *to, pb_segment *from)
     to->used = from->used;
     to->indexes = from->indexes;
     to->old_magic = from->old_magic;
+    to->unchecked_bytes = from->unchecked_bytes;
+    to->unchecked_end = from->unchecked_end;
     to->damages = from->damages;
     to->damage_count = from->damage_count;
     from->damages = NULL;

@@ -106,7 +106,7 @@ class PartitionRecovery(NamedTuple):
 class ScrubStep(NamedTuple):
     """What one step of the scrub came to. Positions are in the .log for SCRUB_BATCHES, else in the index's file.
 
-    `found_offset` up to below `found_end_offset` cannot be read from now on. `done`: the active segment is reached.
+    `found_offset` up to below `found_end_offset` cannot be read from now on. `done`: nothing is left to read.
     """
 
     finding: int
@@ -130,12 +130,14 @@ _SCRUB_STEP_FIELDS = ScrubStep._fields
 
 
 class ScrubPass:
-    """Where a pass over one log is. New: it begins."""
+    """Where a pass over one log is. New: it begins. It reads the sealed segments, or with `opened` what the active
+    segment had when the log was opened, as far as the opening did not check it."""
 
     __slots__ = ("struct",)
 
-    def __init__(self) -> None:
+    def __init__(self, *, opened: bool = False) -> None:
         self.struct: Any = ffi.new("pb_partition_scrub_pass *")
+        self.struct.opened = opened
 
 
 NEVER_CUT = 2**63 - 1

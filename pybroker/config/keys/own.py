@@ -193,8 +193,9 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "8388608",
         Importance.MEDIUM,
-        "How fast the scrub reads sealed segments again, to find damage before a client does; 0 turns it off. It reads "
-        "at idle I/O priority, and what it finds is named in the broker's log.",
+        "How fast the scrub reads sealed segments again, to find damage before a client does; 0 turns it off. Right "
+        "after a start it reads what the start has trusted, the active segments, eight times as fast. It reads at idle "
+        "I/O priority, and what it finds is named in the broker's log.",
         Range(0),
         UpdateMode.CLUSTER_WIDE,
         honoured=True,

@@ -5,6 +5,7 @@ The verdict says what became of every acknowledged record. `SILENT` verdicts are
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.damage.template import COMMITTED_OFFSET, GROUP, TOPIC, Template
 from pybroker.testing.process import ProcessFailed
 from pybroker.testing.protocol_client import ProtocolClient
+from pybroker.testing.waiting import until
 
 REFUSED = "does not start, says why"
 REFUSED_SILENTLY = "DOES NOT START AND DOES NOT SAY WHICH FILE"
@@ -30,6 +32,8 @@ CHECKED = "nothing lost, `log check` names the file"
 REPORTED = "clients get an error, `log check` names the file"
 FAULTS = (REFUSED_SILENTLY, LOST_SILENTLY, REUSED)
 _READ_BYTES = 1 << 20
+#: The broker says it when it has read what its start has trusted.
+_CHECKED_LINE = re.compile(r"the active segments of \d+ logs were checked")
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,10 @@ def judge(template: Template, path: Path) -> Verdict:
     try:
         with BrokerProcess(template.log_dir, overrides=template.overrides(), ready_timeout_seconds=30) as broker:
             seen = _look(broker, template.acknowledged)
+            until(
+                lambda: _CHECKED_LINE.search(broker.output_path.read_text()) is not None,
+                "the broker does not check the active segments",
+            )
     except ProcessFailed:
         if broker is not None:
             raise

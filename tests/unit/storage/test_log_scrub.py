@@ -22,6 +22,7 @@ from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.log_scrub import LogScrub
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.testing.waiting import until_async
 
 SEGMENT = "00000000000000000000"
 BATCH_COUNT = 20
@@ -51,8 +52,8 @@ async def filled(native: NativeBroker, manager: LogManager, config: BrokerConfig
     return log
 
 
-def run(root: Path, body: Callable[[LogManager, LogScrub], Awaitable[None]], *overrides: str) -> None:
-    """Two filled logs below `root`, a scrub over them, and `body`."""
+def run(root: Path, body: Callable[[LogManager, LogScrub], Awaitable[None]], *overrides: str, logs: int = 2) -> None:
+    """So many filled logs below `root`, a scrub over them, and `body`."""
 
     async def main() -> None:
         config = BrokerConfig.load(None, ["pybroker.scrub.bytes.per.second=1000000000", *overrides])
@@ -60,7 +61,7 @@ def run(root: Path, body: Callable[[LogManager, LogScrub], Awaitable[None]], *ov
         native.start()
         manager = LogManager(native, [LogDirectory(root, bytes([1]) * 16)], config, Clock())
         await manager.load()
-        for index in range(2):
+        for index in range(logs):
             await filled(native, manager, config, index)
         try:
             await body(manager, LogScrub(manager))
@@ -70,6 +71,10 @@ def run(root: Path, body: Callable[[LogManager, LogScrub], Awaitable[None]], *ov
             native.close()
 
     asyncio.run(main())
+
+
+async def until_written(native: NativePartition, end_offset: int) -> None:
+    await until_async(lambda: native.state.log_end_offset >= end_offset)
 
 
 def flip(path: Path, position: int) -> None:
@@ -149,3 +154,36 @@ def test_a_sector_that_cannot_be_read_leaves_the_log_dir_in_service(
         assert all(directory.failure is None for directory in manager.directories)
 
     run(tmp_path, body)
+
+
+def test_what_a_start_trusts_is_checked_once_right_after_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def fill(manager: LogManager, scrub: LogScrub) -> None:
+        for log in list(manager.logs.values()):
+            native: NativePartition = log.native
+            native.append(record_batch.build(0, 0, [Record(None, bytes(900))], timestamp_ms=1), 99)
+            await until_written(native, BATCH_COUNT + 1)
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        config = TopicConfig.resolve({}, manager.config)
+        log = await manager.open(("t", 1), bytes(range(16)), bytes(16), 0, config)
+        log.native.lead(0)
+        log.native.append(record_batch.build(0, 0, [Record(None, bytes(900))], timestamp_ms=1), 99)
+        await until_written(log.native, BATCH_COUNT + 2)
+        with caplog.at_level(logging.INFO, "pybroker.storage.log_scrub"):
+            await scrub.check_opened()
+            await scrub.check_opened()
+        active = tmp_path / "t-1" / f"{BATCH_COUNT:020d}.log"
+        said, summary = [record.getMessage() for record in caplog.records]
+        assert said.startswith(
+            f"{active} is damaged at position 0 up to {active.stat().st_size // 2}: "
+            f"fetches of offsets {BATCH_COUNT} to {BATCH_COUNT} are answered CORRUPT_MESSAGE"
+        )
+        assert summary.startswith("the active segments of 1 logs were checked") and "damage at 1 places" in summary
+        with pytest.raises(NativeError) as raised:
+            log.native.read(BATCH_COUNT, 1 << 20)
+        assert raised.value.code == CORRUPT_MESSAGE
+        assert log.native.read(BATCH_COUNT + 1, 1 << 20), "what came after the start is served"
+
+    run(tmp_path, fill)
+    flip(tmp_path / "t-1" / f"{BATCH_COUNT:020d}.log", 500)
+    run(tmp_path, body, logs=0)
