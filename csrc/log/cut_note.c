@@ -4,7 +4,9 @@
  * durably, and records from before the note no longer count where the cut went below them.
  *
  * Text: version, generation, offset. The generation is new with each cut, and recorded with the ends. The offset is the
- * least that the log was cut to since it was opened; -1: everything went. Blocking calls without the lock.
+ * least that the log was ever cut to; -1: everything went, or an earlier note was damaged. It is taken over from the
+ * earlier note, because several cuts in a row, with kills between them, may be newer than the last recorded ends.
+ * Blocking calls without the lock.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,8 +15,21 @@
 
 #include "log/state.h"
 
-enum { NOTE_VERSION = 0, NOTE_BYTES = 64 };
+enum { NOTE_VERSION = 0, NOTE_BYTES = 64, NOTE_VALUES = 3 };
 #define GENERATION_MAX (INT64_MAX / 2) /* a larger one is damage, and would leave none for later cuts */
+
+/* Version, generation and offset. */
+static bool parse_note(const char *text, long long *values)
+{
+    for (int i = 0; i < NOTE_VALUES; i++) {
+        char *end;
+        values[i] = strtoll(text, &end, 10);
+        if (end == text)
+            return false;
+        text = end;
+    }
+    return *text == '\n';
+}
 
 int pb_log_load_cut_note(pb_log *log)
 {
@@ -23,14 +38,12 @@ int pb_log_load_cut_note(pb_log *log)
     int rc = pb_log_read_file(log, PB_CUT_FILE, &text, &length);
     if (rc != 0)
         return rc == -ENOENT ? 0 : rc;
-    /* A damaged note says that a cut was made, which is all that counts: the next one gets a later generation anyway.
-     */
-    char *end = text;
-    long long version = strtoll(text, &end, 10);
-    long long generation = version == NOTE_VERSION && end != text ? strtoll(end, NULL, 10) : 0;
-    if (generation < 0 || generation > GENERATION_MAX)
-        generation = 0;
-    log->cut_generation = log->noted_generation = generation;
+    /* A damaged note says that a cut was made, and not where: the next one gets a later generation anyway. */
+    long long values[NOTE_VALUES];
+    bool good = parse_note(text, values) && values[0] == NOTE_VERSION && values[1] >= 0 &&
+                values[1] <= GENERATION_MAX && values[2] >= -1;
+    log->cut_generation = log->noted_generation = good ? values[1] : 0;
+    log->noted_cut = good ? values[2] : -1;
     free(text);
     return 0;
 }

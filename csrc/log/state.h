@@ -100,7 +100,7 @@ struct pb_log {
     int64_t cut_offset;       /* see pb_log_cut_offset */
     int64_t noted_generation; /* of the note in the directory; the log's own once the cut is done */
     int64_t cut_generation;   /* see pb_log_cut_generation */
-    int64_t noted_cut;        /* the least end it was cut to since it was opened; INT64_MAX: it was not cut */
+    int64_t noted_cut;        /* the least end that it was ever cut to; INT64_MAX: it was not cut */
 
     pb_link queue;     /* appends that wait for a writer */
     pb_link in_flight; /* appends of the write under way */

@@ -23,7 +23,7 @@ from unittest import mock
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
-from pybroker.native.partition import PartitionState, Segment
+from pybroker.native.partition import NEVER_CUT, PartitionState, Segment
 from pybroker.storage import atomic, log_ends, partition_metadata
 from pybroker.storage.ends_keeper import EndsKeeper
 from pybroker.storage.log_directory import DELETED_SUFFIX, LogDirectory
@@ -37,6 +37,13 @@ RECORD_BYTES = 10
 KEY = ("t", 0)
 _LIVES = 3
 _STEPS_PER_LIFE = 12
+#: Every so many seeds have more and shorter lives with little but cuts, and mostly a kill right behind a cut: nothing
+#: is recorded between several of them.
+_CUTTING_SEEDS = 4
+_CUTTING_LIVES = 10
+_STEPS_PER_CUTTING_LIFE = 8
+_SHORT_CUT = 8
+_KILLED_BEHIND_CUT = 0.8
 
 
 class Killed(BaseException):
@@ -91,9 +98,7 @@ class ModelLog:
                 self._file(base).unlink()
             self._file(self.start).touch()
             self.bases, self.end = [self.start], self.start
-        note = path / log_ends.CUT_NOTE
-        self.generation = int(note.read_text().split()[1]) if note.exists() else 0
-        self.least_cut = 2**63 - 1
+        self.generation, self.least_cut = self._read_note()
         #: As recovery knows it; the disk may have more.
         self.durable = self.bases[0]
 
@@ -170,6 +175,14 @@ class ModelLog:
         self._file(offset).touch()
         self.bases = [offset]
         self.start = offset
+
+    def _read_note(self) -> tuple[int, int]:
+        """The generation of the last cut, and the least end of all."""
+        note = self.path / log_ends.CUT_NOTE
+        if not note.exists():
+            return 0, NEVER_CUT
+        _, generation, least = map(int, note.read_text().split())
+        return generation, least
 
     def _note_cut(self, offset: int) -> None:
         self.least_cut = min(self.least_cut, offset)
@@ -294,8 +307,8 @@ class Life:
 
     async def remove_deleted(self) -> None:
         """As it goes some time after the start."""
-        await self._forget_gone()
         for path in [path for directory in self.directories for path in directory.deleted]:
+            await self._forget_gone()
             shutil.rmtree(path)
 
     async def note_written(self) -> None:
@@ -326,7 +339,10 @@ class Life:
 
     async def truncate(self) -> None:
         native, rng = self.world.native, self.world.rng
-        native.truncate(rng.randint(native.start, native.end))
+        least = max(native.start, native.end - _SHORT_CUT) if self.world.is_cutting else native.start
+        native.truncate(rng.randint(least, native.end))
+        if self.world.is_cutting and rng.random() < _KILLED_BEHIND_CUT:
+            raise Killed
         if self.log is not None and self.log.directory.tells_more(KEY, native.state):
             await self.checkpoint()
 
@@ -405,6 +421,7 @@ class World:
         self.topic_id = self.rng.randbytes(16)
         self.native: Any = None
         self.is_clean = False
+        self.is_cutting = seed % _CUTTING_SEEDS == 0
 
 
 def play(root: Path, seed: int) -> int:
@@ -414,7 +431,7 @@ def play(root: Path, seed: int) -> int:
     loop = asyncio.new_event_loop()
     try:
         with _patched(world):
-            for number in range(_LIVES):
+            for number in range(_CUTTING_LIVES if world.is_cutting else _LIVES):
                 life = Life(world)
                 loop.run_until_complete(life.start())
                 if life.found:
@@ -455,11 +472,12 @@ def _live(loop: asyncio.AbstractEventLoop, world: World, life: Life) -> None:
     """Do this and that, and end: by a stop in order, a kill or a power cut."""
     rng, machine = world.rng, world.machine
     ending = rng.choice(("stop", "kill", "kill", "power"))
-    machine.left = rng.randrange(60) if ending != "stop" else -1
+    step_count = _STEPS_PER_CUTTING_LIFE if world.is_cutting else _STEPS_PER_LIFE
+    machine.left = rng.randrange(5 * step_count) if ending != "stop" else -1
     world.is_clean = False
     try:
         loop.run_until_complete(life.remove_deleted())
-        for _ in range(_STEPS_PER_LIFE):
+        for _ in range(step_count):
             loop.run_until_complete(_act(world, life))
             machine.step()
         if ending == "stop":
@@ -495,6 +513,8 @@ async def _act(world: World, life: Life) -> None:
         life.make_anew,
         life.move,
     ]
+    if world.is_cutting:
+        actions = [life.checkpoint, life.note_segments, life.truncate, life.truncate, life.truncate]
     action = rng.choice([None, None, None, None, None, *actions])
     if action is not None:
         await action()

@@ -506,9 +506,30 @@ TEST(a_damaged_note_leaves_generations_for_later_cuts)
         long long generation, offset;
         read_note(&f, &generation, &offset);
         CHECK(generation > 0 && generation == pb_log_cut_generation(f.log));
-        CHECK_INT(offset, CUT_OFFSET);
+        CHECK_INT(offset, -1); /* the damaged one may have said anything */
         fixture_free(&f);
     }
+}
+
+/* Nothing records how far the log reaches between the two: ends from before the first are judged by the second note. */
+TEST(a_note_speaks_of_the_cuts_of_earlier_sessions_too)
+{
+    fixture f;
+    long long first, second, offset;
+    begin(&f);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, CUT_OFFSET, NULL), 0);
+    read_note(&f, &first, &offset);
+    CHECK_INT(offset, CUT_OFFSET);
+    fixture_close(&f, false);
+    fixture_open(&f);
+    CHECK_INT(pb_log_cut_generation(f.log), first);
+    fill(&f);
+    int64_t end = pb_log_written_end(f.log);
+    CHECK_INT(pb_log_truncate(f.log, &f.guard, end - 3, NULL), 0);
+    read_note(&f, &second, &offset);
+    CHECK(second > first);
+    CHECK_INT(offset, CUT_OFFSET);
+    fixture_free(&f);
 }
 
 static int64_t generation_at_sync;

@@ -46,10 +46,22 @@ async def _tell_nobody(*_: object) -> None:
     return
 
 
-@pytest.mark.parametrize("fault", ["cuts are not noted", "deletions are not", "cleaning is not", "nothing is missed"])
+def _last_cut_alone(self: ends_model.ModelLog) -> tuple[int, int]:
+    return _read_note(self)[0], ends_model.NEVER_CUT
+
+
+_read_note = ends_model.ModelLog._read_note
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["cuts are not noted", "earlier cuts are forgotten", "deletions are not", "cleaning is not", "nothing is missed"],
+)
 def test_the_model_finds_what_it_is_for(root: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault == "cuts are not noted":
         monkeypatch.setattr(ends_model.ModelLog, "_note_cut", _no_note)
+    elif fault == "earlier cuts are forgotten":
+        monkeypatch.setattr(ends_model.ModelLog, "_read_note", _last_cut_alone)
     elif fault == "deletions are not":
         monkeypatch.setattr(ends_keeper.EndsKeeper, "before_deletion", _tell_nobody)
     elif fault == "cleaning is not":
