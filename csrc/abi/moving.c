@@ -26,9 +26,8 @@ int32_t pb_partition_refuse(pb_broker *broker, const char *topic, const uint8_t 
 int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *failure)
 {
     pb_failure inner = {0};
-    pb_log_guard guard = pb_partition_guard(partition);
     pb_partition_watch_reads(partition);
-    int result = pb_log_check_files(partition->log, &guard, &inner);
+    int result = pb_partition_look_at_files(partition, &inner);
     pb_abi_tell(partition, &inner, result);
     return pb_abi_fail(failure, &inner, result);
 }

@@ -392,8 +392,9 @@ int32_t pb_partition_truncate(pb_partition *partition, int64_t offset, pb_native
  * name belongs to another topic id. */
 int32_t pb_partition_refuse(pb_broker *broker, const char *topic, const uint8_t *topic_id, int32_t partition,
                             int32_t error, pb_partition **out);
-/* Are all files there, as long as they should be? -ESTALE names the one that something else has removed or changed;
- * upkeep and rolls look too. Blocking. */
+/* Are all files there, as long as they should be? -ESTALE names the one that something else has removed or changed. One
+ * that was cut is no failure: readers are told of what is missing, and if it is the active segment's, another segment
+ * is begun. Upkeep looks too. Blocking. */
 int32_t pb_partition_check_files(pb_partition *partition, pb_native_failure *failure);
 /* Hold writes, so that the log's files can be copied: appends are taken and wait, reads go on, sync moves nothing that
  * matters. -EBUSY: maintenance is under way, again later. Every success needs one pb_partition_unhold. Blocking. */

@@ -2,7 +2,7 @@
  * Damage that readers find in sealed segments: something else has cut the file, or the disk cannot read a part of it.
  * Nothing is written there any more, so what is lost is remembered as damage (damage.h): its readers are told
  * CORRUPT_MESSAGE, and all else is served. A cut in the active segment is another matter: what is appended would lie
- * behind a hole. So is a disk that reads nothing at all.
+ * behind a hole, so another segment is begun first (pb_partition_look_at_files). So is a disk that reads nothing at all.
  */
 #include <errno.h>
 #include <stdlib.h>

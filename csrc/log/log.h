@@ -396,8 +396,8 @@ int pb_log_truncate(pb_log *log, const pb_log_guard *guard, int64_t offset, pb_f
  * a replica's alone, but not below `base_offset`. Else as pb_log_truncate. */
 int pb_log_restart(pb_log *log, const pb_log_guard *guard, int64_t base_offset, int64_t offset, pb_failure *failure);
 /* Are the segments' files there, as long as they should be? 0, or -ESTALE with the file named: somebody else has
- * removed or changed it; -EBUSY: maintenance is under way. Where a sealed segment's is too short it is 0, with a text
- * in `failure` the first time: see pb_log_note_short_file. Blocking. */
+ * removed or changed it; -ENODATA: the active segment's is too short; -EBUSY: maintenance is under way. Where a sealed
+ * segment's is too short it is 0, with a text in `failure` the first time: see pb_log_note_short_file. Blocking. */
 int pb_log_check_files(pb_log *log, const pb_log_guard *guard, pb_failure *failure);
 /*
  * A log moves to a directory that has copies of its files, see log/move.c. Blocking.

@@ -36,8 +36,8 @@ static expected_file *expected_files(const pb_log *log, const pb_log_guard *guar
 }
 
 /* The file of the segment on that base is too short. Is the segment sealed, so that its readers are told, and the log
- * goes on? *first: nobody has said so before. */
-static bool is_noted(pb_log *log, const pb_log_guard *guard, int64_t base_offset, bool *first)
+ * goes on? *first: nobody has said so before. *missing: what they are told of. */
+static bool is_noted(pb_log *log, const pb_log_guard *guard, int64_t base_offset, bool *first, pb_damage *missing)
 {
     pb_log_lock(guard);
     int index = pb_log_segment_floor(log, base_offset);
@@ -51,6 +51,9 @@ static bool is_noted(pb_log *log, const pb_log_guard *guard, int64_t base_offset
     pb_log_lock(guard);
     *first = !segment->short_told;
     segment->short_told = segment->short_told || noted;
+    PB_ASSERT(!noted || segment->damage_count > 0);
+    if (noted)
+        *missing = segment->damages[segment->damage_count - 1];
     pb_log_unlock(guard);
     pb_segment_release(segment);
     return noted;
@@ -69,12 +72,17 @@ static int check_file(pb_log *log, const pb_log_guard *guard, const expected_fil
     if (size_bytes < 0)
         return pb_fail(failure, (int)size_bytes, "cannot look at %s", path);
     bool first;
-    if (size_bytes < file->size_bytes && !is_active && is_noted(log, guard, file->base_offset, &first))
+    pb_damage missing = {0};
+    if (size_bytes < file->size_bytes && !is_active && is_noted(log, guard, file->base_offset, &first, &missing))
         return first ? pb_fail(failure, 0,
-                               "%s has %lld bytes instead of %lld: something else has cut it. Fetches of what is "
-                               "missing are answered CORRUPT_MESSAGE, all else is served",
-                               path, (long long)size_bytes, (long long)file->size_bytes)
+                               "%s has %lld bytes instead of %lld: something else has cut it. Fetches of offsets %lld "
+                               "to %lld are answered CORRUPT_MESSAGE, all else is served",
+                               path, (long long)size_bytes, (long long)file->size_bytes, (long long)missing.offset,
+                               (long long)missing.end_offset - 1)
                      : 0;
+    if (size_bytes < file->size_bytes && is_active)
+        return pb_fail(failure, -ENODATA, "%s has %lld bytes instead of %lld: something else has cut it", path,
+                       (long long)size_bytes, (long long)file->size_bytes);
     if (size_bytes < file->size_bytes || (!is_active && size_bytes > file->size_bytes))
         return pb_fail(failure, -ESTALE, "%s has %lld bytes instead of %lld: something else has changed it", path,
                        (long long)size_bytes, (long long)file->size_bytes);

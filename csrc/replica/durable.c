@@ -369,6 +369,19 @@ int pb_partition_begin_segment(pb_partition *partition, pb_failure *failure)
     return result;
 }
 
+int pb_partition_look_at_files(pb_partition *partition, pb_failure *failure)
+{
+    pb_log_guard guard = pb_partition_guard(partition);
+    int result = pb_log_check_files(partition->log, &guard, failure);
+    if (result != -ENODATA)
+        return result;
+    result = pb_partition_begin_segment(partition, failure);
+    if (result != 0)
+        return result;
+    *failure = (pb_failure){0};
+    return pb_log_check_files(partition->log, &guard, failure);
+}
+
 void pb_partition_configure_log(pb_partition *partition, const pb_log_config *config, const pb_partition_rules *rules)
 {
     pb_link finished;

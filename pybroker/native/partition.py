@@ -481,8 +481,9 @@ class NativePartition:
         check(lib.pb_partition_truncate(self.handle, offset, failure), failure)
 
     def check_files(self) -> None:
-        """Look whether all files are there and as long as they should be; ESTALE names the first that is not.
-        Blocking."""
+        """Look whether all files are there and as long as they should be; ESTALE names the first that is not. Where
+        something else has cut one, its readers are told of what is missing, and the log goes on: in a new segment if it
+        was the active one. Blocking."""
         failure = new_failure()
         check(lib.pb_partition_check_files(self.handle, failure), failure)
 

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 #: Between attempts to repair a log that cannot be written, or to open one, on a full disk for example.
 REPAIR_INTERVAL_S = 5
 
-_TOO_SHORT = "something else has cut one of its files"
-
 #: Between looks at a log that others are at work on.
 _BUSY_INTERVAL_S = 0.05
 
@@ -56,11 +54,16 @@ class LogRepair:
         is_write = what == OFFLINE_WRITE
         outcome = consequence(NativeError(error))
         if outcome is Consequence.PARTITION:
-            # That says in words what is wrong. Nothing is when a reader has met a name that retention took away; a file
-            # that was too short has been, though a write may have made it long enough since.
-            is_sure = is_write or error == -errno.ENODATA
-            failure = await self._look_at_files(log) or (NativeError(error, _TOO_SHORT) if is_sure else None)
-        if failure is None:
+            # That says in words what is wrong. Nothing is when a reader has met a name that retention took away.
+            failure = await self._look_at_files(log) or (failure if is_write else None)
+        if failure is None and error == -errno.ENODATA:
+            # The log goes on in a new segment. A write may have made the file long enough again, with zeros inside.
+            logger.error(
+                "%s: a read came to the end of a file that something else has cut. Fetches of what is missing are "
+                "answered CORRUPT_MESSAGE, all else is served; `pybroker log check` names it",
+                log,
+            )
+        elif failure is None:
             logger.debug("%s: a read failed (%s), though its files are in order", log, NativeError(error))
         elif is_write and outcome is Consequence.NOTHING:
             await self._repair(log, failure)

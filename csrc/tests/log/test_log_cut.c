@@ -317,6 +317,22 @@ TEST(a_file_that_something_else_has_cut_is_still_told)
     CHECK_INT(pb_log_note_short_file(f.log, &f.guard, f.log->segments[f.log->segment_count - 1]), -ENODATA);
     CHECK_INT(do_read(&f, active->base_offset + 1, end), -ENODATA);
     CHECK_INT(active->damage_count, 0);
+
+    /* A look at the files says so, and a new segment is all it takes to go on. */
+    pb_failure failure = {0};
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 1, &failure), -ENODATA);
+    CHECK(strstr(failure.text, "something else has cut it") != NULL && !pb_log_failed(f.log));
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, &failure), -ENODATA);
+    int64_t base_offset = active->base_offset;
+    CHECK_INT(pb_log_roll(f.log, &f.guard, &failure), 0);
+    failure = (pb_failure){0};
+    CHECK_INT(pb_log_check_files(f.log, &f.guard, &failure), 0);
+    CHECK(strstr(failure.text, "are answered CORRUPT_MESSAGE") != NULL);
+    CHECK_INT(do_read(&f, base_offset + 1, end), PB_CORRUPT_MESSAGE);
+    CHECK_INT(do_read(&f, base_offset - 1, end), 0);
+    CHECK(log_append(&f, (batch_spec){.record_count = 1}) == end);
+    CHECK_INT(do_read(&f, end, end + 1), 0);
+    CHECK_INT(pb_log_upkeep(f.log, &f.guard, 2, &failure), 0);
     fixture_free(&f);
 }
 

@@ -24,6 +24,7 @@ from pybroker.replication import departures, log_repair
 from pybroker.server.daemon import Daemon
 from pybroker.storage.errors import StorageError
 from pybroker.storage.log_failures import Consequence, consequence
+from pybroker.testing.waiting import until_async
 
 OK, OFFLINE = ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -182,21 +183,44 @@ def test_a_failed_sync_ends_the_log_dir(tmp_path: Path, monkeypatch: pytest.Monk
     asyncio.run(run())
 
 
-def test_a_file_that_was_cut_ends_its_partition_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("found_by", ["a fetch", "upkeep"])
+def test_a_file_that_was_cut_is_damage_and_its_partition_goes_on(
+    tmp_path: Path, found_by: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
-            for topic in ("cut", "removed", "whole"):
+            await client.make_topic("cut")
+            for _ in range(3):
+                assert await produced(client, "cut") == OK
+            log = daemon.logs.logs["cut", 0]
+            path = place_of(daemon, "cut") / "00000000000000000000.log"
+            os.truncate(path, path.stat().st_size // 2)
+            if found_by == "upkeep":
+                await log.run(log.native.upkeep, 1, 0)
+            else:
+                assert (await client.fetch("cut", 1)).error_code == OFFLINE, "the look at the files comes after it"
+                await until_async(lambda: len(log.native.segments()) == 2)
+            await until_async(lambda: f"cut-0/{path.name} has " in caplog.text)
+            for offset in (1, 2):
+                assert (await client.fetch("cut", offset)).error_code == ErrorCode.CORRUPT_MESSAGE
+            assert (await client.fetch("cut", 0)).error_code == OK
+            assert await produced(client, "cut") == OK
+            assert (await client.fetch("cut", 3)).error_code == OK
+            assert (await client.offset("cut", -1)).offset == 4, "no offset is given out again"
+            assert not daemon.observed.events.newest(10, kind="offline")
+        assert "Fetches of offsets 1 to 2 are answered CORRUPT_MESSAGE" in caplog.text
+
+    asyncio.run(run())
+
+
+def test_a_file_that_was_removed_ends_its_partition_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with running(config(tmp_path, "a")) as daemon, connected(daemon) as client:
+            for topic in ("removed", "whole"):
                 await client.make_topic(topic)
                 assert await produced(client, topic) == OK
             name = "00000000000000000000.log"
-            os.truncate(place_of(daemon, "cut") / name, 10)
             os.unlink(place_of(daemon, "removed") / name)
-            assert (await client.fetch("cut", 0)).error_code == OFFLINE
-            for _ in range(12_000):
-                if ("cut", 0) not in daemon.logs.logs:
-                    break
-                await asyncio.sleep(0.01)
-            assert await produced(client, "cut") == OFFLINE
             log = daemon.logs.logs["removed", 0]
             with pytest.raises(NativeError) as failure:
                 await log.run(log.native.upkeep, 1, 0)
@@ -205,8 +229,7 @@ def test_a_file_that_was_cut_ends_its_partition_only(tmp_path: Path, caplog: pyt
             assert await produced(client, "whole") == OK
             assert await described(client) == {"a": OK}
             events = daemon.observed.events.newest(10, kind="offline")
-            assert [each.fields for each in events] == [{"partition": "cut-0"}, {"partition": "removed-0"}]
-        assert f"cut-0/{name} has 10 bytes instead of" in caplog.text
+            assert [each.fields for each in events] == [{"partition": "removed-0"}]
         assert f"removed-0/{name} is gone" in caplog.text
 
     asyncio.run(run())
