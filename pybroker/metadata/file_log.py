@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,14 +144,19 @@ class FileMetadataLog:
             batch = batches.decode_batch(data, str(path))
             yield batch if latest.end_offset > 0 else _without_bootstrap(batch)
         self._end_offset, self._epoch = latest
-        yield from self._replay_segments(latest, problems)
+        torn = yield from self._replay_segments(latest, problems)
         for each, problem in zip(self._damaged, problems, strict=True):
             if each.end_offset > self._end_offset or self._end_offset == 0:
                 raise MetadataError(f"{problem}. The log does not go as far, so nothing else has what it held")
             logger.error("%s. All of it is in the log, too, from which the metadata were replayed", problem)
+        if torn is not None:
+            self._cut_tail(*torn)
         self._is_replayed = True
 
-    def _replay_segments(self, latest: SnapshotId, problems: Sequence[str]) -> Iterator[MetadataBatch]:
+    def _replay_segments(
+        self, latest: SnapshotId, problems: Sequence[str]
+    ) -> Generator[MetadataBatch, None, tuple[SegmentFile, SegmentReader] | None]:
+        """Nothing is changed: the torn tail, if there is one, comes back as the segment and its reader."""
         segments = list_segments(self.directory)
         if segments and segments[0].base_offset > latest.end_offset and problems:
             raise MetadataError(f"{problems[0]}. The log begins at offset {segments[0].base_offset}, so it has not all")
@@ -188,8 +193,7 @@ class FileMetadataLog:
         log_damage.check_reaches_snapshot(self.directory, segments, next_offset, latest)
         self._end_offset = max(next_offset, latest.end_offset)
         log_damage.check_end(self.directory, self._end_offset, self._epoch, self._applied)
-        if torn is not None:
-            self._cut_tail(*torn)
+        return torn
 
     def _read_epochs(self) -> list[epoch_checkpoint.EpochEntry]:
         try:

@@ -501,7 +501,11 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one_and_the_log(tmp_path: Pa
     assert _open(tmp_path)[0].end_offset == 7
 
 
-def test_a_damaged_snapshot_that_has_more_than_the_log_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_snapshot", [True, False], ids=["sound snapshot", "damaged snapshot"])
+@pytest.mark.parametrize("loss", ["emptied", "deleted", "cut", "tail flipped"])
+def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path, loss: str, has_snapshot: bool) -> None:
+    """It had all of that, and what came after it is gone with it. So it is where the snapshot is damaged as well."""
+
     async def run() -> None:
         log, image = _open(tmp_path)
         log.become_leader(1, 1, 0)
@@ -512,28 +516,10 @@ def test_a_damaged_snapshot_that_has_more_than_the_log_is_refused(tmp_path: Path
 
     asyncio.run(run())
     (latest,) = log_files.list_snapshots(tmp_path)
-    (tmp_path / latest.file_name).chmod(0o600)
-    os.truncate(tmp_path / latest.file_name, 0)
-    (tmp_path / f"{0:020}.log").write_bytes(b"")
-    with pytest.raises(MetadataError, match="The log does not go as far"):
-        _open(tmp_path)
-    assert (tmp_path / latest.file_name).exists()
-
-
-@pytest.mark.parametrize("loss", ["emptied", "deleted", "cut", "tail flipped"])
-def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path, loss: str) -> None:
-    """It had all of that, and what came after it is gone with it."""
-
-    async def run() -> None:
-        log, image = _open(tmp_path)
-        log.become_leader(1, 1, 0)
-        await _append(log, range(3))
-        image = load(image, _since(tmp_path, 0)).finish(log.end_offset, log.epoch)
-        await log.write_snapshot(image, 5000)
-        await log.close()
-
-    asyncio.run(run())
-    path = tmp_path / f"{0:020}.log"
+    snapshot, path = tmp_path / latest.file_name, tmp_path / f"{0:020}.log"
+    if not has_snapshot:
+        snapshot.chmod(0o600)
+        os.truncate(snapshot, 0)
     if loss == "deleted":
         path.unlink()
     elif loss == "tail flipped":
@@ -541,9 +527,12 @@ def test_a_log_that_ends_before_its_snapshot_is_refused(tmp_path: Path, loss: st
     else:
         os.truncate(path, 0 if loss == "emptied" else path.stat().st_size // 2)
     before = path.stat().st_size if path.exists() else None
-    with pytest.raises(MetadataError, match="was made of one that went further"):
+    with pytest.raises(
+        MetadataError, match="was made of one that went further" if has_snapshot else "The log does not go as far"
+    ):
         _open(tmp_path)
     assert before == (path.stat().st_size if path.exists() else None)
+    assert snapshot.exists()
 
 
 def test_a_snapshot_from_elsewhere_comes_without_a_log(tmp_path: Path) -> None:
