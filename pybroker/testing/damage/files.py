@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pybroker.testing.damage.template import TOPIC, Template
-
 _SEGMENT = re.compile(r"(\d{20})(\.\w+)$")
 _METADATA = "__cluster_metadata-0"
 _CHECKPOINT = re.compile(r"\d{20}-\d{10}(\.checkpoint)$")
@@ -22,28 +20,30 @@ def _segment_place(path: Path) -> str:
     return "first " if path.stem == bases[0] else "middle "
 
 
-def _kind(template: Template, path: Path) -> str:
-    if path.is_relative_to(template.rings):
-        return "ring" if path.suffix == ".ring" else "ring: other"
+def _kind(path: Path, folder: str) -> str:
+    """`folder` is what its directory is called; empty: it lies in the log dir itself."""
     name = path.name
     if (segment := _SEGMENT.search(name)) is not None:
         name = f"{_segment_place(path)}{segment[2]}"
     elif (checkpoint := _CHECKPOINT.search(name)) is not None:
         name = checkpoint[1]
-    parent = path.relative_to(template.log_dir).parts[:-1]
-    if not parent:
-        return name
-    folder = {_METADATA: "metadata", "__consumer_offsets-0": "offsets", f"{TOPIC}-0": "topic"}.get(parent[0], "")
-    return f"{folder}: {name}" if folder else ""
+    return f"{folder}: {name}" if folder else name
 
 
-def kinds(template: Template) -> dict[str, Path]:
-    """One file of each kind, relative paths' absolute form, by the kind's name. Folders of partitions are kinds too."""
+def kinds(log_dir: Path, topic: str, rings: Path | None = None, *, newest: bool = False) -> dict[str, Path]:
+    """One file of each kind that is there, by the kind's name: of partition 0 of `topic`, of the metadata, of the
+    committed offsets, of the log dir itself and of its rings. The directories of these partitions are kinds too. Of
+    several files it is the first by name, or the last if `newest`."""
     found: dict[str, Path] = {}
-    for root in (template.log_dir, template.rings):
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and (kind := _kind(template, path)):
-                found.setdefault(kind, path)
-    for name, folder in (("topic", f"{TOPIC}-0"), ("offsets", "__consumer_offsets-0"), ("metadata", _METADATA)):
-        found[f"{name}: directory"] = template.log_dir / folder
-    return found
+    directories = {"topic": f"{topic}-0", "offsets": "__consumer_offsets-0", "metadata": _METADATA}
+    for folder, name in [*directories.items(), ("", ".")]:
+        for path in sorted((log_dir / name).glob("*"), reverse=newest):
+            if path.is_file():
+                found.setdefault(_kind(path, folder), path)
+    for folder, name in directories.items():
+        if (log_dir / name).is_dir():
+            found[f"{folder}: directory"] = log_dir / name
+    for path in [] if rings is None else sorted(rings.rglob("*")):
+        if path.is_file():
+            found.setdefault("ring" if path.suffix == ".ring" else "ring: other", path)
+    return dict(sorted(found.items()))

@@ -21,7 +21,7 @@ from pybroker.testing.crash.power_disk import PowerDisk
 from pybroker.testing.damage import template, verdict
 from pybroker.testing.damage.files import kinds
 from pybroker.testing.damage.harm import FLIPPED, HARMS, applies, harmed
-from pybroker.testing.damage.template import CLEAN, KILLED, Template
+from pybroker.testing.damage.template import CLEAN, KILLED, TOPIC, Template
 from pybroker.testing.damage.verdict import Verdict, judge
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def failing_disk() -> Iterator[PowerDisk]:
 
 
 def _cases(made: Template, only: str) -> Iterator[tuple[Case, Path]]:
-    for kind, path in kinds(made).items():
+    for kind, path in kinds(made.log_dir, TOPIC, made.rings).items():
         for harm in HARMS:
             if only in kind and applies(path, harm):
                 yield Case(made.stop, kind, harm), path

@@ -19,26 +19,54 @@ from pybroker.metadata.errors import MetadataError
 from pybroker.storage import regular_file
 from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
-from pybroker.testing import file_damage as damage
+from pybroker.testing.damage import harm
+from pybroker.testing.damage.files import kinds
 
 TOPIC = "t"
+#: The kinds of files that the log dir here has, as `kinds` finds them.
+KINDS = (
+    ".kafka_cleanshutdown",
+    ".lock",
+    ".pybroker_applied_metadata",
+    ".pybroker_format",
+    ".pybroker_log_ends",
+    ".pybroker_topic_ids",
+    "bootstrap.checkpoint",
+    "log-start-offset-checkpoint",
+    "meta.properties",
+    "metadata: .checkpoint",
+    "metadata: .log",
+    "metadata: leader-epoch-checkpoint",
+    "metadata: partition.metadata",
+    "metadata: quorum-state",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "topic: .index",
+    "topic: .log",
+    "topic: .snapshot",
+    "topic: .timeindex",
+    "topic: leader-epoch-checkpoint",
+    "topic: partition.metadata",
+)
 #: Files whose content is nowhere else. The tests of lost records and of lost metadata look at these.
-NOT_DERIVED = ("segment", "metadata segment", "format")
+NOT_DERIVED = ("topic: .log", "metadata: .log", ".pybroker_format")
+#: Of a segment: a start says which, and not each of the files.
+OF_SEGMENT = ("topic: .index", "topic: .timeindex", "topic: .snapshot")
 #: Damage to them is told when they are read: the others are for Apache Kafka, or say nothing that is missed.
 TOLD = (
-    "partition.metadata",
-    "metadata snapshot",
-    "quorum-state",
-    "metadata leader epochs",
-    "metadata partition.metadata",
+    "topic: partition.metadata",
+    "metadata: .checkpoint",
+    "metadata: quorum-state",
+    "metadata: leader-epoch-checkpoint",
+    "metadata: partition.metadata",
     "meta.properties",
-    "applied metadata",
-    "topic ids",
-    "recovery points",
-    "high watermarks",
+    ".pybroker_applied_metadata",
+    ".pybroker_log_ends",
+    ".pybroker_topic_ids",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
 )
 _START_TIMEOUT_S = 60
-ALL_KINDS = [each for each in damage.KINDS if each not in ("mark", "cleaner offsets", "gap offsets", "tail rings")]
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +91,9 @@ def root(template: Path, tmp_path: Path) -> Path:
 
 
 def file_of(root: Path, kind: str) -> Path:
-    found = dict(damage.kinds(root, TOPIC))
-    if kind not in found:
-        pytest.skip(f"no {kind} here")
-    found[kind].chmod(0o644)
-    return found[kind]
+    path = kinds(root, TOPIC, newest=True)[kind]
+    path.chmod(0o644)
+    return path
 
 
 def end_after_start(root: Path) -> int:
@@ -83,42 +109,47 @@ def end_after_start(root: Path) -> int:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("how", damage.KIND_DAMAGES)
-@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_all_kinds_of_files_are_looked_at(root: Path) -> None:
+    directories = {"topic: directory", "metadata: directory"}
+    assert set(kinds(root, TOPIC)) == {*KINDS, *directories}
+
+
+@pytest.mark.parametrize("how", harm.KIND_HARMS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_file_is_named_and_not_waited_for(
     root: Path, kind: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = file_of(root, kind)
-    (root / CLEAN_SHUTDOWN).unlink(missing_ok=kind != "clean shutdown")
-    if kind == "clean shutdown":
+    (root / CLEAN_SHUTDOWN).unlink(missing_ok=kind != CLEAN_SHUTDOWN)
+    if kind == CLEAN_SHUTDOWN:
         path.touch()
-    damage.KIND_DAMAGES[how](path)
+    harm.KIND_HARMS[how](path)
     try:
         end, said = end_after_start(root), caplog.text
     except (StorageError, MetadataError, OSError) as error:
         end, said = -1, str(error)
-    if end < 0 or kind in ("offset index", "time index", "producer snapshot"):
+    if end < 0 or kind in OF_SEGMENT:
         assert str(path.parent) in said
         assert "Expecting value" not in said
-    if end < 0 and kind not in ("offset index", "time index", "producer snapshot", "leader epochs"):
+    if end < 0 and kind not in (*OF_SEGMENT, "topic: leader-epoch-checkpoint"):
         assert str(path) in said
     assert end in (-1, 2)
     assert os.path.lexists(path), "nobody removes what may be of use"
 
 
-@pytest.mark.parametrize("how", [*damage.CONTENT_DAMAGES, "deleted"])
-@pytest.mark.parametrize("kind", [each for each in ALL_KINDS if each not in NOT_DERIVED])
+@pytest.mark.parametrize("how", [*harm.CONTENT_HARMS, harm.DELETED])
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in NOT_DERIVED])
 def test_derived_files_are_made_anew(root: Path, kind: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
     path = file_of(root, kind)
-    if kind != "clean shutdown":
+    if kind != CLEAN_SHUTDOWN:
         (root / CLEAN_SHUTDOWN).unlink()
-    damage.DAMAGES[how](path)
-    if how == "flipped" and kind == "meta.properties":
+    harm.ALL_HARMS[how](path)
+    if how == harm.FLIPPED and kind == "meta.properties":
         with pytest.raises(StorageError, match="one of the files was changed"):
             end_after_start(root)
         return
     assert end_after_start(root) == 2
-    if kind in TOLD and how in ("NULs", "junk", "truncated"):
+    if kind in TOLD and how in (harm.NULS, harm.JUNK, harm.TRUNCATED):
         assert path.name in caplog.text
     caplog.clear()
     assert end_after_start(root) == 2
@@ -146,7 +177,7 @@ def test_the_other_log_dirs_serve_when_a_checkpoint_is_a_directory(tmp_path: Pat
         settings = config_for(Path(f"{tmp_path / 'a'},{tmp_path / 'b'}"))
         async with running(settings):
             pass
-        damage.make_directory(tmp_path / "b" / "recovery-point-offset-checkpoint")
+        harm.make_directory(tmp_path / "b" / "recovery-point-offset-checkpoint")
         async with running(settings) as daemon, connected(daemon) as client:
             assert [each.path.name for each in daemon.logs.live] == ["a"]
             await client.make_topic(TOPIC)

@@ -23,7 +23,7 @@ from pybroker.server import append_engine
 from pybroker.server.daemon import Daemon
 from pybroker.storage import log_mover, session_note, topic_ids
 from pybroker.storage.log_directory import LogDirectory
-from pybroker.testing import file_damage as damage
+from pybroker.testing.damage import harm
 from pybroker.testing.waiting import until_async
 
 
@@ -48,7 +48,7 @@ def test_a_bit_in_partition_metadata_takes_its_partition_offline(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("kind", damage.CONTENT_DAMAGES)
+@pytest.mark.parametrize("kind", harm.CONTENT_HARMS)
 def test_partition_metadata_is_made_anew(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Of the topic that the directory was opened as before; a flipped bit may make another id of it."""
     settings = config_for(tmp_path / "d")
@@ -59,8 +59,8 @@ def test_partition_metadata_is_made_anew(tmp_path: Path, kind: str, caplog: pyte
             assert (await client.produce("t", b"x")).error_code == 0
         path = tmp_path / "d" / "t-0" / "partition.metadata"
         before = path.read_bytes()
-        damage.CONTENT_DAMAGES[kind](path)
-        if kind == "flipped":
+        harm.CONTENT_HARMS[kind](path)
+        if kind == harm.FLIPPED:
             path.write_bytes(before[:-3] + (b"AA" if before[-3:-1] != b"AA" else b"BB") + before[-1:])
         async with running(settings) as daemon, connected(daemon) as client:
             assert (await client.offset("t", -1)).offset == 1

@@ -18,7 +18,7 @@ from pybroker.storage.applied_metadata import FILE_NAME as APPLIED
 from pybroker.storage.applied_metadata import AppliedMetadata
 from pybroker.storage.clean_shutdown import FILE_NAME as CLEAN_SHUTDOWN
 from pybroker.storage.errors import StorageError
-from pybroker.testing import file_damage as damage
+from pybroker.testing.damage import harm
 from pybroker.testing.waiting import until_async
 
 TOPICS = ("alpha", "beta", "gamma")
@@ -67,7 +67,7 @@ def cli(*arguments: object) -> str:
 
 def empty_log(directory: Path) -> None:
     for segment in list_segments(directory):
-        damage.empty(segment.path)
+        harm.empty(segment.path)
 
 
 def delete_log(directory: Path) -> None:
@@ -81,16 +81,16 @@ def delete_all_files(directory: Path) -> None:
 
 
 def cut_last_batches(directory: Path) -> None:
-    damage.truncate(list_segments(directory)[-1].path)
+    harm.truncate(list_segments(directory)[-1].path)
 
 
 def flip_last_batch(directory: Path) -> None:
-    damage.flip(list_segments(directory)[-1].path, -1)
+    harm.flip(list_segments(directory)[-1].path, -1)
 
 
 def zero_log(directory: Path) -> None:
     for segment in list_segments(directory):
-        damage.zero(segment.path)
+        harm.zero(segment.path)
 
 
 LOSSES: dict[str, Callable[[Path], None]] = {
@@ -157,7 +157,7 @@ def test_a_damaged_batch_before_a_whole_one_is_no_torn_tail(tmp_path: Path, was_
     if was_killed:
         (root / CLEAN_SHUTDOWN).unlink()
     segment, position = middle_batch(root)
-    damage.flip(segment, position)
+    harm.flip(segment, position)
     text = refused(root)
     for part in (str(segment), "is due", "follows whole at position", "log repair", "--metadata skip"):
         assert part in text
@@ -166,7 +166,7 @@ def test_a_damaged_batch_before_a_whole_one_is_no_torn_tail(tmp_path: Path, was_
 def test_so_it_is_where_nothing_but_the_batches_tells(tmp_path: Path) -> None:
     root = filled(tmp_path)
     segment, position = middle_batch(root)
-    damage.flip(segment, position)
+    harm.flip(segment, position)
     (root / APPLIED).unlink()
     (root / PARTITION_DIRECTORY / "leader-epoch-checkpoint").unlink()
     assert "follows whole" in refused(root)
@@ -244,35 +244,35 @@ def test_a_stray_of_no_topic_is_not_taken_back(tmp_path: Path) -> None:
     assert stray.exists()
 
 
-@pytest.mark.parametrize("kind", damage.CONTENT_DAMAGES)
+@pytest.mark.parametrize("kind", harm.CONTENT_HARMS)
 def test_a_damaged_record_of_what_was_applied_renames_nothing(tmp_path: Path, kind: str) -> None:
     root = filled(tmp_path)
     shutil.copytree(root / "alpha-0", root / "zeta-0")
-    damage.CONTENT_DAMAGES[kind](root / APPLIED)
-    if kind == "flipped":
+    harm.CONTENT_HARMS[kind](root / APPLIED)
+    if kind == harm.FLIPPED:
         (root / APPLIED).write_text("{")
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
     assert (root / "zeta-0").exists()
     assert AppliedMetadata.read(root) is not None
 
 
-@pytest.mark.parametrize("kind", [*damage.CONTENT_DAMAGES, "deleted"])
+@pytest.mark.parametrize("kind", [*harm.CONTENT_HARMS, harm.DELETED])
 def test_a_lost_snapshot_is_replaced_by_the_log_where_that_has_all(tmp_path: Path, kind: str) -> None:
     root = filled(tmp_path)
     directory = root / PARTITION_DIRECTORY
     first = directory / list_snapshots(directory)[-1].file_name
     first.chmod(0o600)
-    damage.DAMAGES[kind](first)
+    harm.ALL_HARMS[kind](first)
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]
-    assert kind == "deleted" or first.with_name(first.name + ".damaged").exists()
+    assert kind == harm.DELETED or first.with_name(first.name + ".damaged").exists()
 
 
 @pytest.mark.parametrize("way", ["cut", "skip"])
 def test_both_ways_out_of_a_damaged_batch(tmp_path: Path, way: str) -> None:
     root = filled(tmp_path)
     segment, position = middle_batch(root)
-    damage.flip(segment, position)
+    harm.flip(segment, position)
     result = CliRunner().invoke(main, ["log", "repair", str(root), "--output", str(tmp_path / "r"), "--metadata", way])
     assert result.exit_code == 1  # a batch was dropped
     repaired = tmp_path / "r"
@@ -291,7 +291,7 @@ def test_what_follows_the_damage_is_kept_as_far_as_it_can_be_replayed(tmp_path: 
     root = filled(tmp_path)
     segment = list_segments(root / PARTITION_DIRECTORY)[-1].path
     content = segment.read_bytes()
-    damage.flip(segment, content.index(b"beta"))
+    harm.flip(segment, content.index(b"beta"))
     result = CliRunner().invoke(main, ["log", "repair", str(root), "--in-place", "--metadata", "skip"])
     assert result.exit_code == 1, result.output
     assert asyncio.run(ends(root, "alpha", "gamma")) == [1, 1]
@@ -318,7 +318,7 @@ def test_a_log_that_ends_before_its_snapshot_is_accepted_when_somebody_says_so(t
     (root / APPLIED).unlink()
     LOSSES[loss](root / PARTITION_DIRECTORY)
     if loss == "cut":
-        damage.empty(list_segments(root / PARTITION_DIRECTORY)[-1].path)
+        harm.empty(list_segments(root / PARTITION_DIRECTORY)[-1].path)
     assert "was made of one that went further" in refused(root)
     cli("metadata", "accept", root, "--with-topics", "--yes")
     assert asyncio.run(ends(root, *TOPICS)) == [1, 1, 1]

@@ -27,7 +27,7 @@ from pybroker.storage.directory_lock import FILE_NAME as LOCK
 from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.log_failures import Consequence, consequence
 from pybroker.storage.regular_file import WrongKind, open_regular, read_bytes, read_text
-from pybroker.testing import file_damage as damage
+from pybroker.testing.damage import harm
 
 READERS: dict[str, Callable[[Path], object]] = {
     clean_shutdown.FILE_NAME: lambda path: clean_shutdown.read(path.parent),
@@ -42,18 +42,18 @@ READERS: dict[str, Callable[[Path], object]] = {
     LOCK: lambda path: DirectoryLock(path.parent),
 }
 WORDS = {
-    "directory": "it is a directory",
-    "fifo": "it is a pipe",
-    "socket": "it is a socket",
-    "device": "it is a device",
-    "loop": "symbolic links",
+    harm.DIRECTORY: "it is a directory",
+    harm.FIFO: "it is a pipe",
+    harm.SOCKET: "it is a socket",
+    harm.DEVICE: "it is a device",
+    harm.LOOP: "symbolic links",
 }
 
 
-@pytest.mark.parametrize("kind", damage.KIND_DAMAGES)
+@pytest.mark.parametrize("kind", harm.KIND_HARMS)
 @pytest.mark.parametrize("name", READERS)
 def test_each_reader_names_what_is_no_file(tmp_path: Path, name: str, kind: str) -> None:
-    damage.KIND_DAMAGES[kind](tmp_path / name)
+    harm.KIND_HARMS[kind](tmp_path / name)
     with pytest.raises(OSError, match=WORDS[kind]) as caught:
         READERS[name](tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
@@ -61,10 +61,10 @@ def test_each_reader_names_what_is_no_file(tmp_path: Path, name: str, kind: str)
 
 
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT])
-@pytest.mark.parametrize("kind", [each for each in damage.KIND_DAMAGES if each != "loop"])
+@pytest.mark.parametrize("kind", [each for each in harm.KIND_HARMS if each != harm.LOOP])
 def test_however_it_is_opened(tmp_path: Path, kind: str, flags: int) -> None:
     path = tmp_path / "file"
-    damage.KIND_DAMAGES[kind](path)
+    harm.KIND_HARMS[kind](path)
     with pytest.raises(WrongKind, match="a regular file has to be there"):
         open_regular(path, flags)
 
