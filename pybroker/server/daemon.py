@@ -261,12 +261,16 @@ class Daemon:
         self._space = FreeSpaceWatch(logs)
         self._stack.push_async_callback(self._space.stop)
         await self._space.look()
-        self.append_engine = self.observed.append_engine = await asyncio.to_thread(
-            start_append_engine, self.native, self.profile, self.config, logs.live
-        )
+        engine = await asyncio.to_thread(start_append_engine, self.native, self.profile, self.config, logs.live)
+        self._stack.push_async_callback(engine.stop)
+        self._note_engine(engine.name)
+        engine.start(self._note_engine)
         if promises_durability(controller.config, controller.image):
             await asyncio.to_thread(judge_flushes, logs.live, self.native.backend)
         return logs
+
+    def _note_engine(self, name: str) -> None:
+        self.append_engine = self.observed.append_engine = name
 
     async def _open_partitions(self, logs: LogManager, replicas: ReplicaManager, assigned_count: int) -> None:
         self.observed.phase, self.observed.assigned_count = RECOVERING, assigned_count

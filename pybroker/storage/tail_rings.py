@@ -68,16 +68,10 @@ def ring_directory(parent: Path, directory_id: bytes) -> Path:
 # ---- a broker that starts ------------------------------------------------------------------------------------------
 
 
-def begin(
-    broker: NativeBroker,
-    directory: Path,
-    log_dirs: Iterable[tuple[Path, bytes]],
-    *,
-    budget_bytes: int,
-    hot_bytes_per_second: int,
-) -> None:
-    """Let the logs below `log_dirs`, (path, directory id), have rings in `directory`, after what was left of them was
-    replayed. NativeError with -EINVAL when that is not on tmpfs, StorageError when another broker uses it."""
+def begin(broker: NativeBroker, directory: Path, *, budget_bytes: int, hot_bytes_per_second: int) -> RingSession:
+    """Make ready for rings in `directory`, after what was left of them was replayed. No log has one before `announce`
+    and `admit`, which may come later, while logs are open. NativeError with -EINVAL when the directory is not on tmpfs,
+    StorageError when another broker uses it."""
     session = RingSession(directory, random_uuid(), boot_id())
     lock = lock_for_broker(directory)
     if lock is not None:
@@ -91,13 +85,23 @@ def begin(
         hot_bytes_per_second=hot_bytes_per_second,
     )
     _sweep(directory)
-    dirs = list(log_dirs)
     broker.when_closed(partial(ring_places.forget, directory))
-    ring_places.note(directory, session.session_id, dirs)
-    # All of them before the first log may have a ring: one that cannot be written is a reason to do without rings.
+    return session
+
+
+def announce(session: RingSession, log_dirs: Iterable[tuple[Path, bytes]]) -> None:
+    """Write into `log_dirs`, (path, directory id), where the rings of their logs are, and beside the rings which log
+    dirs they are of. All of that before the first log may have a ring, since a log dir that cannot be written is a
+    reason to do without rings."""
+    dirs = list(log_dirs)
+    ring_places.note(session.directory, session.session_id, dirs)
     for path, _ in dirs:
         session.write(path)
-    for path, directory_id in dirs:
+
+
+def admit(broker: NativeBroker, log_dirs: Iterable[tuple[Path, bytes]]) -> None:
+    """Let the logs below `log_dirs`, (path, directory id), have rings. Does not block."""
+    for path, directory_id in log_dirs:
         add_log_dir(broker, path, directory_id)
 
 

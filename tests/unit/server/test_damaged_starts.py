@@ -10,13 +10,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 from daemon_client import Client, config_for, connected, running
 from test_moves import alter, config, filled, read_all, value
 
-from pybroker.native.broker import BrokerOptions, NativeBroker
+from pybroker.native.rings import ring_stats
 from pybroker.profiles import load_profile
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server import append_engine
@@ -77,26 +76,70 @@ def rings() -> Iterator[Path]:
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_starting(
-    tmp_path: Path, rings: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rings: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "meta.properties").write_bytes(b"x" * 4096)
+    """Its logs have no rings until there is room; those that are open then get them."""
+    settings = config_for(
+        tmp_path / "d",
+        pybroker_tail_ring_directory=str(rings),
+        pybroker_tail_ring_hot_bytes_per_second="0",
+        pybroker_append_engine="direct",
+    )
+    profile = dataclasses.replace(load_profile(settings), append_engine="direct", tail_ring_budget_bytes=64 << 20)
+    tries: list[Path] = []
+
+    def full(path: Path, *_: object) -> None:
+        tries.append(path)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    async def run() -> None:
+        daemon = Daemon(settings, profile)
+        with monkeypatch.context() as patched:
+            patched.setattr(session_note, "write_durably", full)
+            patched.setattr(append_engine, "_RESUME_INTERVAL_S", 0.05)
+            await daemon.start()
+            assert daemon.append_engine == "paced"
+            async with connected(daemon) as client:
+                await client.make_topic("t")
+            await until_async(lambda: len(tries) > 3)
+            assert daemon.append_engine == "paced"
+            patched.undo()
+            await until_async(lambda: daemon.append_engine == "direct")
+        async with connected(daemon) as client:
+            while ring_stats(daemon.native).taken_count == 0:
+                assert (await client.produce("t", b"x" * 1000)).error_code == ErrorCode.NONE
+        await daemon.stop()
+        assert not (tmp_path / "d" / tail_rings.FILE_NAME).exists()
+
+    asyncio.run(run())
+    assert "the append engine is paced until there is room" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_stays_full_or_fails_keeps_the_engine_paced(
+    tmp_path: Path, rings: Path, number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = config_for(tmp_path / "d", pybroker_tail_ring_directory=str(rings))
-    native = NativeBroker(BrokerOptions("epoll", 1, 1, 0, 1 << 20, 1 << 20, 100, 60_000, 10, 1 << 20))
+    profile = dataclasses.replace(load_profile(settings), append_engine="direct", tail_ring_budget_bytes=64 << 20)
+    numbers = [errno.ENOSPC]
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "d" / ".pybroker_tail_rings.tmp"))
+    def fail(path: Path, *_: object) -> None:
+        numbers.append(number)
+        raise OSError(numbers[-2], os.strerror(numbers[-2]), str(path))
 
-    monkeypatch.setattr(session_note, "write_durably", full)
-    profile = SimpleNamespace(append_engine="direct", tail_ring_budget_bytes=64 << 20)
-    monkeypatch.setattr(append_engine, "_has_direct_io", lambda path: True)
-    try:
-        engine = append_engine.start_append_engine(
-            native, profile, settings, [LogDirectory(tmp_path / "d", bytes(15) + b"1")]
-        )
-        assert engine == "paced"
-    finally:
-        native.close()
+    async def run() -> None:
+        daemon = Daemon(settings, profile)
+        monkeypatch.setattr(session_note, "write_durably", fail)
+        monkeypatch.setattr(append_engine, "_RESUME_INTERVAL_S", 0.01)
+        await daemon.start()
+        await until_async(lambda: len(numbers) > (5 if number == errno.ENOSPC else 2))
+        await asyncio.sleep(0)
+        assert daemon.append_engine == "paced"
+        await daemon.stop()
+        assert number == errno.ENOSPC or len(numbers) == 3, "it is not tried again"
+
+    asyncio.run(run())
+    assert ("the append engine stays paced" in caplog.text) == (number == errno.EIO)
 
 
 async def fail_in_the_switch(daemon: Daemon, client: Client, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -441,11 +441,11 @@ def test_rings_of_a_running_broker_are_not_taken_by_the_broker_of_a_copy(tmp_pat
     async def run() -> None:
         async with setup(tmp_path, "live") as live, setup(tmp_path, "copy") as copy:
             arguments: dict[str, int] = {"budget_bytes": 32 << 20, "hot_bytes_per_second": 1}
-            tail_rings.begin(live.native, rings, [], **arguments)
+            tail_rings.begin(live.native, rings, **arguments)
             with pytest.raises(StorageError, match="in use by another broker"):
                 tail_rings.replay(tmp_path, DIRECTORY_ID)
             with pytest.raises(StorageError, match="in use by another broker"):
-                tail_rings.begin(copy.native, rings, [], **arguments)
+                tail_rings.begin(copy.native, rings, **arguments)
 
     asyncio.run(run())
     assert ring.exists()
@@ -482,17 +482,14 @@ def test_a_broker_names_its_rings_in_its_log_dirs(tmp_path: Path, rings: Path) -
     async def run() -> Path:
         async with setup(tmp_path) as made:
             directory = made.manager.directories[0]
-            tail_rings.begin(
-                made.native,
-                own,
-                [(directory.path, directory.directory_id)],
-                budget_bytes=32 << 20,
-                hot_bytes_per_second=1,
-            )
+            begun = tail_rings.begin(made.native, own, budget_bytes=32 << 20, hot_bytes_per_second=1)
+            assert tail_rings.RingSession.read(directory.path) is None
+            tail_rings.announce(begun, [(directory.path, directory.directory_id)])
+            tail_rings.admit(made.native, [(directory.path, directory.directory_id)])
             assert {each.name for each in own.iterdir()} == {"kept.ring", ring_places.FILE_NAME}
             assert [each.path for each in ring_places.read(own)] == [directory.path]
             session = tail_rings.RingSession.read(directory.path)
-            assert session is not None
+            assert session is not None and session == begun
             assert session.directory == own
             assert ring_stats(made.native).budget_bytes == 32 << 20
             await made.open()
@@ -509,7 +506,7 @@ def test_a_directory_that_is_not_on_tmpfs_is_refused(tmp_path: Path) -> None:
     made = Setup(tmp_path, ("d",))
     try:
         with pytest.raises(NativeError, match="is not on tmpfs") as raised:
-            tail_rings.begin(made.native, Path("/proc"), [], budget_bytes=1 << 20, hot_bytes_per_second=1)
+            tail_rings.begin(made.native, Path("/proc"), budget_bytes=1 << 20, hot_bytes_per_second=1)
         assert raised.value.errno == errno.EINVAL
     finally:
         made.native.stop()
