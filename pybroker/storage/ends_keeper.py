@@ -18,7 +18,15 @@ from pybroker.native.partition import PartitionState, Segment
 from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_ends import FILE_NAME, RecordedEnds
-from pybroker.storage.log_loss import LogLosses, Loss, LostRecords, find_lost_ring, find_missing, find_short
+from pybroker.storage.log_loss import (
+    LogLosses,
+    Loss,
+    LostRecords,
+    find_lost_ring,
+    find_missing,
+    find_short,
+    without_deleted,
+)
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 
@@ -41,7 +49,9 @@ class EndsKeeper:
 
     def of(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
         """What is to be recorded of an open log."""
-        durable = min(state.recovery_point, state.log_end_offset)
+        # A start after a kill may know of less than was recorded before: it is durable all the same.
+        known = log.sealed_end if log.sealed_generation == state.cut_generation else 0
+        durable = max(known, min(state.recovery_point, state.log_end_offset))
         # Below the log start offset nothing is kept, whether it was synced or not.
         is_kept = durable > max(state.log_start_offset, log.planned_start)
         return self._of(log, state, durable if is_kept else 0)
@@ -49,7 +59,7 @@ class EndsKeeper:
     def of_closed(self, log: PartitionLog, state: PartitionState) -> RecordedEnds:
         """The same of one that is about to be closed in order: all of it will be durable."""
         segments = log.native.segments()
-        log.sealed_generation = state.cut_generation
+        log.sealed_generation, log.sealed_end = state.cut_generation, state.log_end_offset
         log.sealed = tuple([(each.base_offset, each.size_bytes) for each in segments if each.size_bytes > 0])
         return self._of(log, state, state.log_end_offset)
 
@@ -62,7 +72,7 @@ class EndsKeeper:
         if log.lost is not None:
             return log.lost
         if log.sealed_generation != state.cut_generation:
-            log.sealed, log.sealed_generation = (), state.cut_generation
+            log.sealed, log.sealed_generation, log.sealed_end = (), state.cut_generation, 0
         written = max(durable, min(state.high_watermark, state.log_end_offset))
         start = max(state.log_start_offset, log.planned_start)
         return RecordedEnds(log.topic_id, state.cut_generation, start, durable, written, log.sealed)
@@ -71,7 +81,8 @@ class EndsKeeper:
         """Remember segments that are durable and stay as they are. `state` is from before they were listed; no pass of
         the cleaner is at the log."""
         if log.interrupt is None:
-            log.sealed_generation = state.cut_generation
+            if log.sealed_generation != state.cut_generation:
+                log.sealed_generation, log.sealed_end = state.cut_generation, 0
             log.sealed = tuple(
                 [
                     (each.base_offset, each.size_bytes)
@@ -149,6 +160,19 @@ class EndsKeeper:
         found = directory.ends.get(key) if directory.ends.is_ours else None
         return found if found is not None and found.topic_id == topic_id else None
 
+    def without_deleted(
+        self, directory: LogDirectory, key: TopicPartition, path: Path, recorded: RecordedEnds
+    ) -> RecordedEnds:
+        """What counts of a record before the log is opened, see `log_loss.without_deleted`. Opening the log removes the
+        signs of it, so the record is lowered first. Blocks. OSError."""
+        lower = without_deleted(path, recorded)
+        if lower != recorded:
+            directory.ends.put(key, lower)
+            saved = directory.ends.last_saved(key)
+            if saved is not None:
+                _lower_or_remove(directory, {key: without_deleted(path, saved)})
+        return lower
+
     def find_gone(
         self, directories: Iterable[LogDirectory], key: TopicPartition, topic_id: bytes, *, is_deleted: bool
     ) -> tuple[LogDirectory, Loss] | None:
@@ -205,6 +229,7 @@ class EndsKeeper:
             log.lost = known._replace(durable=max(known.durable, loss.end_offset))
         elif recorded is not None and recorded.generation == generation:
             log.sealed, log.sealed_generation = recorded.segments, recorded.generation
+            log.sealed_end = recorded.durable
 
     def mended(self, log: PartitionLog) -> None:
         """Other replicas have brought back what a log had lost, or somebody has accepted that it is lost."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from pybroker.values import Value
 logger = logging.getLogger(__name__)
 
 _NOTE_BYTES = 64
+_LOG_NAME = re.compile(r"(\d{20})\.log(\.deleted)?")
 
 
 class Loss(Value):
@@ -79,6 +81,23 @@ def was_cut_below(log: Path, recorded: RecordedEnds) -> bool:
         logger.warning("%s is damaged: ends recorded before it was written are not compared", log / CUT_NOTE)
         return True
     return generation != recorded.generation and offset < end_of(recorded)
+
+
+def without_deleted(log: Path, recorded: RecordedEnds) -> RecordedEnds:
+    """A record without segments that it should not have any more: retention or compaction has renamed them to
+    `.deleted`. A broker that does not know the record lowers nothing before. It writes its checkpoints, and with them
+    the record counts no more, before `file.delete.delay.ms` is over and the renamed files go. Blocks."""
+    try:
+        names = [found for found in map(_LOG_NAME.fullmatch, os.listdir(log)) if found is not None]
+    except (FileNotFoundError, NotADirectoryError):
+        return recorded
+    deleted = {int(found[1]) for found in names if found[2]}
+    if not deleted:
+        return recorded
+    first = min((int(found[1]) for found in names if not found[2]), default=0)
+    start = NO_START if recorded.start < first and min(deleted) < first else recorded.start
+    segments = tuple([each for each in recorded.segments if each[0] not in deleted])
+    return recorded._replace(start=start, segments=segments)
 
 
 def find_missing(key: TopicPartition, log: Path, recorded: RecordedEnds) -> Loss | None:

@@ -261,7 +261,7 @@ class LogManager(LogCheckpoints):
             recorded = self.ends.recorded(directory, key, topic_id) if not is_new or existed else None
             try:
                 opening = partial(self._open, key, topic_id, leader_epoch, directory, path, config, tag, existed)
-                native, state = await asyncio.get_running_loop().run_in_executor(
+                native, state, recorded = await asyncio.get_running_loop().run_in_executor(
                     self.executor, opening, is_replicated, recorded
                 )
             except OpeningStopped:
@@ -378,9 +378,12 @@ class LogManager(LogCheckpoints):
         existed: bool,
         is_replicated: bool,
         recorded: RecordedEnds | None,
-    ) -> tuple[NativePartition, PartitionState]:
+    ) -> tuple[NativePartition, PartitionState, RecordedEnds | None]:
+        """The log, its state, and what counts of the record."""
         if self._stopping:
             raise OpeningStopped(f"{path} was not opened: the broker stops")
+        if recorded is not None:
+            recorded = self.ends.without_deleted(directory, key, path, recorded)
         if self.ends.check_before(key, path, recorded, is_replicated) and existed:
             # What is left of it stays beside the log, which the other replicas bring anew.
             directory.set_aside(key, path, STRAY_SUFFIX)
@@ -408,7 +411,7 @@ class LogManager(LogCheckpoints):
         except LostRecords:
             native.close(clean=False)
             raise
-        return native, state
+        return native, state, recorded
 
     async def delete(self, log: PartitionLog) -> None:
         """Close the log of a deleted topic, rename its directory, and remove that after file.delete.delay.ms."""

@@ -45,6 +45,7 @@ class PartitionLog:
         "planned_start",
         "repaired_s",
         "sealed",
+        "sealed_end",
         "sealed_generation",
         "tag",
         "topic_id",
@@ -78,8 +79,10 @@ class PartitionLog:
         #: It is about to go on in another log dir: no long call may begin.
         self.is_switching = False
         #: Segments that are durable and stay as they are, (base offset, size), as of a cut of this generation.
+        #: All below `sealed_end` was recorded as durable then.
         self.sealed: tuple[tuple[int, int], ...] = ()
         self.sealed_generation = 0
+        self.sealed_end = 0
         #: Segments below it may go at any time.
         self.planned_start = 0
         #: What was recorded of a log that has lost some of it since, until other replicas have brought it back.

@@ -40,6 +40,8 @@ _STEPS_PER_LIFE = 12
 #: Every so many seeds have more and shorter lives with little but cuts, and mostly a kill right behind a cut: nothing
 #: is recorded between several of them.
 _CUTTING_SEEDS = 4
+#: How often an older broker has the dirs after a kill.
+_OLDER_LIVES = 0.2
 _CUTTING_LIVES = 10
 _STEPS_PER_CUTTING_LIFE = 8
 _SHORT_CUT = 8
@@ -88,6 +90,8 @@ class ModelLog:
         """`start` is that of the checkpoint."""
         self.path = path
         self._machine = machine
+        for each in path.glob("*.deleted"):
+            each.unlink()
         self.bases = sorted(int(each.stem) for each in path.glob("*.log")) or [0]
         if not list(path.glob("*.log")):
             self._file(0).touch()
@@ -205,6 +209,14 @@ class ModelLog:
             self._machine.step()
             self._file(self.bases.pop(0)).unlink()
 
+    def delete_as_older(self, offset: int) -> None:
+        """Retention of a broker that knows no recorded ends, and is killed before it writes a checkpoint. Files wait
+        for file.delete.delay.ms under other names."""
+        self.start = max(self.start, offset)
+        while len(self.bases) > 1 and self.bases[1] <= self.start:
+            file = self._file(self.bases.pop(0))
+            file.rename(file.with_name(f"{file.name}.deleted"))
+
     def clean(self, rng: random.Random) -> None:
         """A pass of the cleaner: sealed segments are merged, and lose records. It cleans only what is durable."""
         if len(self.bases) < 3:
@@ -275,6 +287,7 @@ class Life:
         path = directory.path / f"{KEY[0]}-{KEY[1]}"
         recorded = self.keeper.recorded(directory, KEY, self.world.topic_id)
         if path.exists() and recorded is not None:
+            recorded = self.keeper.without_deleted(directory, KEY, path, recorded)
             loss = find_missing(KEY, path, recorded)
             self.found += [] if loss is None else [loss]
         elif not path.exists():
@@ -437,6 +450,8 @@ def play(root: Path, seed: int) -> int:
                 if life.found:
                     raise Broken(f"seed {seed}, life {number}: {life.found[0]}, and nothing was lost")
                 _live(loop, world, life)
+                if not world.is_clean and world.rng.random() < _OLDER_LIVES:
+                    _live_as_older(world)
             planted = _plant(loop, world, seed)
     finally:
         loop.close()
@@ -466,6 +481,16 @@ def _patched(world: World) -> Iterator[None]:
     finally:
         for patch in reversed(patches):
             patch.stop()
+
+
+def _live_as_older(world: World) -> None:
+    """After a kill, an older broker has the dirs for a while: it deletes, appends and is killed."""
+    path = world.native.path
+    if not path.is_dir():
+        return
+    log = ModelLog(world.machine, path, 0)
+    log.delete_as_older(world.rng.randint(log.start, log.end))
+    log.append(world.rng.randint(1, 9))
 
 
 def _live(loop: asyncio.AbstractEventLoop, world: World, life: Life) -> None:

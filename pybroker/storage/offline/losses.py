@@ -17,7 +17,7 @@ from pybroker.storage.directory_lock import DirectoryLock
 from pybroker.storage.errors import StorageError
 from pybroker.storage.interrupted_moves import deleted_partition
 from pybroker.storage.log_ends import EndsFile, RecordedEnds, counting, why_not_ours
-from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short
+from pybroker.storage.log_loss import Loss, find_lost_ring, find_missing, find_short, without_deleted
 from pybroker.storage.modes import DIRECTORY_MODE, FILE_MODE, data_opener
 from pybroker.storage.offline.findings import Report
 from pybroker.storage.offline.partition_state import PartitionState
@@ -57,7 +57,9 @@ def check_losses(log_dir: Path, partitions: Sequence[PartitionState], broker_epo
             continue
         if partition is None and _is_deleted(log_dir, key, recorded):
             continue
-        loss = find_missing(key, log_dir / f"{key[0]}-{key[1]}", recorded)
+        log = log_dir / f"{key[0]}-{key[1]}"
+        recorded = without_deleted(log, recorded)
+        loss = find_missing(key, log, recorded)
         if loss is None and partition is not None:
             loss = find_short(key, partition.files.path, recorded, partition.first_offset, partition.end_offset)
         if loss is not None:
@@ -79,6 +81,7 @@ def quick_losses(log_dir: Path) -> list[Loss]:
             continue
         if log.is_dir() and _topic_id(log) not in (None, recorded.topic_id):
             continue
+        recorded = without_deleted(log, recorded)
         loss = find_missing(key, log, recorded) or find_lost_ring(key, log, recorded)
         losses += [] if loss is None else [loss]
     return losses
@@ -139,6 +142,7 @@ def accept_loss(log_dir: Path, key: TopicPartition, *, look: bool = False) -> Ac
 
 
 def _losses_of(key: TopicPartition, log: Path, recorded: RecordedEnds | None) -> list[Loss]:
+    recorded = None if recorded is None else without_deleted(log, recorded)
     missing = None if recorded is None else find_missing(key, log, recorded)
     ring = find_lost_ring(key, log, recorded) if log.is_dir() else None
     short = None

@@ -55,7 +55,14 @@ _read_note = ends_model.ModelLog._read_note
 
 @pytest.mark.parametrize(
     "fault",
-    ["cuts are not noted", "earlier cuts are forgotten", "deletions are not", "cleaning is not", "nothing is missed"],
+    [
+        "cuts are not noted",
+        "earlier cuts are forgotten",
+        "deletions are not",
+        "cleaning is not",
+        "what an older broker deletes counts",
+        "nothing is missed",
+    ],
 )
 def test_the_model_finds_what_it_is_for(root: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault == "cuts are not noted":
@@ -66,6 +73,8 @@ def test_the_model_finds_what_it_is_for(root: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(ends_keeper.EndsKeeper, "before_deletion", _tell_nobody)
     elif fault == "cleaning is not":
         monkeypatch.setattr(ends_keeper.EndsKeeper, "before_cleaning", _tell_nobody)
+    elif fault == "what an older broker deletes counts":
+        monkeypatch.setattr(ends_keeper, "without_deleted", lambda path, recorded: recorded)
     else:
         monkeypatch.setattr(log_loss, "_is_short", lambda *_: False)
     with pytest.raises(Broken):

@@ -330,3 +330,64 @@ def test_a_damaged_note_of_what_is_written_is_told_of(tmp_path: Path, caplog: py
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
     assert f"{log_ends.WRITTEN_NAME} is damaged" in caplog.text
+
+
+# ---- an older broker in between --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start_count", [1, 2], ids=["the start", "the start after it"])
+def test_what_a_broker_without_records_has_deleted_is_no_loss(tmp_path: Path, start_count: int) -> None:
+    """It was killed before it wrote a checkpoint, and its deleted files wait under other names."""
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await _fill(made)
+            log = made.manager.logs["t", 0]
+            await log.run(log.native.sync)
+            await made.maintenance.upkeep()
+            await made.maintenance.apply_retention()
+            await made.manager.write_checkpoints()
+            await made.kill()
+        for path in sorted((tmp_path / "d" / "t-0").glob(f"{0:020}.*")):
+            path.rename(path.with_name(f"{path.name}.deleted"))
+        for number in range(start_count):
+            async with setup(tmp_path) as made:
+                log = await made.open(is_new=False)
+                assert made.manager.ends.losses.count == 0
+                assert (log.native.state.log_start_offset, log.native.state.log_end_offset) == (3, END)
+                if number + 1 < start_count:
+                    assert not list((tmp_path / "d" / "t-0").glob("*.deleted")), "the next start sees nothing of it"
+                    await made.kill()
+        # All else is still missed.
+        _empty(_segment(tmp_path, 3))
+        async with setup(tmp_path) as made:
+            with pytest.raises(LostRecords):
+                await made.open(is_new=False)
+
+    asyncio.run(run())
+
+
+def test_what_was_recorded_as_durable_stays_so_after_a_start_that_knows_of_less(tmp_path: Path) -> None:
+    """Else a cut above it would not be seen to be one of the segments recorded."""
+
+    async def run() -> None:
+        async with setup(tmp_path) as made:
+            await _fill(made)
+        (tmp_path / "d" / clean_shutdown.FILE_NAME).unlink()
+        ends = EndsFile.read(tmp_path / "d")
+        assert ends is not None and ends.ends["t", 0].durable == END
+        ends.replace(broker_epoch=None).write(tmp_path / "d")
+        points = tmp_path / "d" / offset_checkpoint.RECOVERY_POINT
+        points.write_text("0\n1\nt 0 0\n")
+        crc = log_ends.checkpoint_crc(tmp_path / "d")
+        ends.replace(broker_epoch=None, checkpoint_crcs=(crc, crc)).write(tmp_path / "d")
+        async with setup(tmp_path) as made:
+            log = await made.open(is_new=False)
+            assert log.native.state.recovery_point < END
+            found = made.manager.ends.of(log, log.native.state)
+            assert found.durable == END and found.segments
+            await log.run(log.native.truncate, 4)
+            found = made.manager.ends.of(log, log.native.state)
+            assert found.durable <= 4 and not found.segments
+
+    asyncio.run(run())
