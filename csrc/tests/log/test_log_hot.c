@@ -1,6 +1,7 @@
 /* Hot logs: what goes through the ring is what a cold log would have, at every place and at every time. */
 #include <stdatomic.h>
 
+#include "base/kafka_error.h"
 #include "tests/log/hot_log_fixture.h"
 
 TEST(a_log_that_changes_between_hot_and_cold_reads_as_it_was_written)
@@ -549,6 +550,36 @@ TEST(blocks_ahead_leave_the_reserve_alone)
     CHECK_INT(most_bytes, 1 << 20);
     CHECK(RESERVE_BYTES - left_bytes < 100 * 100000);
     hot_read_all(&h);
+    hot_free(&h);
+}
+
+/* What something else has cut off its file is missing; what the ring has is not. */
+TEST(a_hot_log_whose_file_was_cut_goes_on_in_a_new_segment)
+{
+    enum { CUT = 4, BATCH_BYTES = 30000 };
+    static hot_fixture h;
+    char path[300];
+    pb_failure failure = {0};
+    hot_open(&h, 512 << 10);
+    CHECK_INT(pb_log_heat(h.f.log, &h.f.guard), 0);
+    for (int i = 0; i < CUT; i++)
+        hot_append(&h, BATCH_BYTES);
+    CHECK_INT(pb_log_flush(h.f.log, &h.f.guard, NULL), 0);
+    snprintf(path, sizeof(path), "%s/00000000000000000000.log", h.f.directory);
+    CHECK_INT(truncate(path, BATCH_BYTES + 2000), 0);
+    hot_append(&h, 100);
+    CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, &failure), -ENODATA);
+    CHECK_INT(pb_log_roll(h.f.log, &h.f.guard, &failure), 0);
+    CHECK(!pb_log_is_hot(h.f.log) && h.f.log->segment_count == 2);
+    CHECK_INT(pb_log_check_files(h.f.log, &h.f.guard, &failure), 0);
+    hot_append(&h, 100);
+    hot_read(&h, 0, 1);
+    hot_read(&h, CUT + 1, 1);
+    pb_log_slice slice;
+    /* Of the one that was cut the header is left, and its CRC is the client's to check. The newest block was in the
+     * ring. */
+    for (int i = 2; i < CUT - 1; i++)
+        CHECK_INT(pb_log_read(h.f.log, &h.f.guard, i, 1, h.count, true, &slice), PB_CORRUPT_MESSAGE);
     hot_free(&h);
 }
 
