@@ -12,6 +12,7 @@ logged once at ERROR with file and position; damage that was known before is not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import random
@@ -54,6 +55,7 @@ class LogScrub:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
         #: Of the log opened last whose active segment was looked at.
         self._newest_tag = 0
         self.progress = ScrubProgress(0, 0, 0, "")
@@ -63,10 +65,19 @@ class LogScrub:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="scrub")
 
     async def stop(self) -> None:
-        """Return when nothing of it is under way."""
+        """Return when nothing of it is under way. A step that is goes on to its end, which closing the log waits for
+        anyway: what it finds, and may have mended, is told."""
+        self._stopping.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task
+
+    async def _pause(self, seconds: float) -> None:
+        """Until then, or until the scrub is stopped."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._bytes_per_second() <= 0
 
     def _bytes_per_second(self) -> int:
         return self._manager.config.get_int("pybroker.scrub.bytes.per.second")
@@ -74,15 +85,15 @@ class LogScrub:
     async def _run(self) -> None:
         clock = self._manager.clock
         due_ms = clock.monotonic_ms() + self._manager.config.get_int("log.initial.task.delay.ms")
-        while True:
+        while not self._stopping.is_set():
             try:
                 await self.check_opened()
-                if self._bytes_per_second() > 0 and clock.monotonic_ms() >= due_ms:
+                if not self._is_over() and clock.monotonic_ms() >= due_ms:
                     due_ms = clock.monotonic_ms() + self._manager.config.get_int("pybroker.scrub.interval.ms")
                     await self.check_all()
             except Exception:
                 logger.exception("the scrub failed; it goes on with the next pass")
-            await asyncio.sleep(_IDLE_S)
+            await self._pause(_IDLE_S)
 
     async def check_opened(self) -> None:
         """Read what the active segments had when their logs were opened, of those that were opened since the last
@@ -90,7 +101,7 @@ class LogScrub:
         logs = [each for each in self._manager.logs.values() if each.tag > self._newest_tag]
         before, began_ms = self.progress, self._manager.clock.monotonic_ms()
         for log in sorted(logs, key=lambda each: each.tag):
-            if self._bytes_per_second() <= 0:
+            if self._is_over():
                 return
             await self._check(log, ScrubPass(opened=True), _OPENED_SPEED)
             self._newest_tag = log.tag
@@ -109,7 +120,7 @@ class LogScrub:
         logs = list(self._manager.logs.values())
         first = random.randrange(len(logs)) if logs else 0
         for log in logs[first:] + logs[:first]:
-            if self._bytes_per_second() <= 0:
+            if self._is_over():
                 break
             await self._check(log, ScrubPass(), 1)
         self.progress = self.progress._replace(pass_count=self.progress.pass_count + 1, log="")
@@ -118,7 +129,7 @@ class LogScrub:
         """Read one log, at `speed` times the rate that is set."""
         self.progress = self.progress._replace(log=str(log))
         unreadable_count = 0
-        while not log.closing and unreadable_count < _MOST_UNREADABLE:
+        while not log.closing and not self._stopping.is_set() and unreadable_count < _MOST_UNREADABLE:
             try:
                 step = await log.run(log.native.scrub, scrub_pass, _STEP_BYTES)
             except NativeError as error:
@@ -132,7 +143,7 @@ class LogScrub:
                 _tell(log, step)
             if step.done:
                 return
-            await asyncio.sleep(step.read_bytes / max(1, speed * self._bytes_per_second()))
+            await self._pause(step.read_bytes / max(1, speed * self._bytes_per_second()))
 
     def _tell_unreadable(self, log: PartitionLog, error: NativeError) -> bool:
         """Whether the pass goes on behind the place."""

@@ -28,7 +28,6 @@ _SETTINGS = {
     "auto.create.topics.enable": "false",
     "log.flush.offset.checkpoint.interval.ms": "300",
     "log.flush.start.offset.checkpoint.interval.ms": "300",
-    "log.initial.task.delay.ms": "50",
     "log.segment.bytes": str(1 << 20),
     "metadata.log.max.record.bytes.between.snapshots": "200",
     "offsets.topic.num.partitions": "1",
@@ -58,9 +57,13 @@ class Template:
             _copy(_kept(path), path)
         self.log_dir.with_suffix(".out").unlink(missing_ok=True)
 
-    def overrides(self) -> dict[str, str]:
-        """The settings of a broker on it."""
-        return {**_SETTINGS, "pybroker.tail.ring.directory": str(self.rings)}
+    def overrides(self, initial_delay_ms: int = 50) -> dict[str, str]:
+        """The settings of a broker on it. Retention and the scrub of sealed segments begin after `initial_delay_ms`."""
+        return {
+            **_SETTINGS,
+            "log.initial.task.delay.ms": str(initial_delay_ms),
+            "pybroker.tail.ring.directory": str(self.rings),
+        }
 
 
 def _kept(path: Path) -> Path:

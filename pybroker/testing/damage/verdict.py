@@ -32,6 +32,8 @@ CHECKED = "nothing lost, `log check` names the file"
 REPORTED = "clients get an error, `log check` names the file"
 FAULTS = (REFUSED_SILENTLY, LOST_SILENTLY, REUSED)
 _READ_BYTES = 1 << 20
+#: What the scrub finds in sealed segments some time later is another matter.
+_LATER_MS = 600_000
 #: The broker says it when it has read what its start has trusted.
 _CHECKED_LINE = re.compile(r"the active segments of \d+ logs were checked")
 
@@ -116,7 +118,8 @@ def judge(template: Template, path: Path) -> Verdict:
     """Start a broker on the damaged copy and see. `path` is the damaged file."""
     broker = None
     try:
-        with BrokerProcess(template.log_dir, overrides=template.overrides(), ready_timeout_seconds=30) as broker:
+        overrides = template.overrides(_LATER_MS)
+        with BrokerProcess(template.log_dir, overrides=overrides, ready_timeout_seconds=30) as broker:
             seen = _look(broker, template.acknowledged)
             until(
                 lambda: _CHECKED_LINE.search(broker.output_path.read_text()) is not None,

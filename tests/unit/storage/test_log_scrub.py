@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pybroker.config.broker import BrokerConfig
 from pybroker.config.topic import TopicConfig
 from pybroker.native.broker import EVENT_APPENDED, BrokerOptions, NativeBroker
 from pybroker.native.errors import NativeError
-from pybroker.native.partition import NativePartition, ScrubStep
+from pybroker.native.partition import SCRUB_NOTHING, NativePartition, ScrubStep
 from pybroker.protocol import record_batch
 from pybroker.protocol.record_batch import Record
 from pybroker.storage.log_directory import LogDirectory
@@ -187,3 +188,33 @@ def test_what_a_start_trusts_is_checked_once_right_after_it(tmp_path: Path, capl
     run(tmp_path, fill)
     flip(tmp_path / "t-1" / f"{BATCH_COUNT:020d}.log", 500)
     run(tmp_path, body, logs=0)
+
+
+def test_what_a_step_finds_while_the_scrub_is_stopped_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have mended it, and then nothing would tell of it any more."""
+    read = NativePartition.scrub
+    under_way, may_go_on = threading.Event(), threading.Event()
+
+    def wait(self: NativePartition, *arguments: Any) -> ScrubStep:
+        step = read(self, *arguments)
+        if step.finding != SCRUB_NOTHING:
+            under_way.set()
+            assert may_go_on.wait(60)
+        return step
+
+    async def body(manager: LogManager, scrub: LogScrub) -> None:
+        monkeypatch.setattr(NativePartition, "scrub", wait)
+        for number in range(2):
+            flip(tmp_path / f"t-{number}" / f"{SEGMENT}.index", 7)
+        scrub.start()
+        await until_async(under_way.is_set)
+        stopping = asyncio.create_task(scrub.stop())
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await stopping
+        assert [record.getMessage().count("it has been built again") for record in caplog.records] == [1]
+
+    with caplog.at_level(logging.ERROR):
+        run(tmp_path, body, "log.initial.task.delay.ms=0")
