@@ -17,7 +17,7 @@ from pathlib import Path
 from pybroker.native.partition import PartitionState, Segment
 from pybroker.storage.full_disk import is_full
 from pybroker.storage.log_directory import LogDirectory
-from pybroker.storage.log_ends import FILE_NAME, RecordedEnds
+from pybroker.storage.log_ends import FILE_NAME, NO_START, RecordedEnds
 from pybroker.storage.log_loss import (
     LogLosses,
     Loss,
@@ -247,7 +247,8 @@ def _lower_of(log: PartitionLog, directory: LogDirectory) -> RecordedEnds | None
         return None
     bases = {base for base, _ in log.sealed}
     segments = tuple([each for each in saved.segments if each[0] in bases])
-    lower = saved._replace(start=max(saved.start, log.planned_start), segments=segments)
+    start = saved.start if saved.start == NO_START else max(saved.start, log.planned_start)
+    lower = saved._replace(start=start, segments=segments)
     return None if lower == saved else lower
 
 
