@@ -4,12 +4,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 /* GCC's ThreadSanitizer does not see such stores, and shall see who writes into the ring. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #include <emmintrin.h>
 
 /* A store past the caches goes to memory a line at a time. */
-enum { LINE_BYTES = 64, LEAST_BYTES = 4 << 10 };
+enum { LINE_BYTES = 64 };
 
 static void stream_line(uint8_t *destination, const uint8_t *source)
 {
@@ -25,26 +27,25 @@ static void stream_line(uint8_t *destination, const uint8_t *source)
     _mm_stream_si128(to + 3, d);
 }
 
-void pb_copy_past_caches(void *destination, const void *source, size_t length)
+void pb_copy_much_past_caches(void *destination, const void *source, size_t length)
 {
+    PB_ASSERT(length >= PB_COPY_PAST_CACHES_LEAST_BYTES);
     uint8_t *to = destination;
     const uint8_t *from = source;
-    size_t position = 0;
-    if (length >= LEAST_BYTES) {
-        _mm_sfence(); /* acquire and release order ordinary stores only */
-        position = -(uintptr_t)to % LINE_BYTES;
-        memcpy(to, from, position);
-        for (; length - position >= LINE_BYTES; position += LINE_BYTES)
-            stream_line(to + position, from + position);
-        _mm_sfence();
-    }
+    _mm_sfence(); /* acquire and release order ordinary stores only */
+    size_t position = -(uintptr_t)to % LINE_BYTES;
+    memcpy(to, from, position);
+    for (; length - position >= LINE_BYTES; position += LINE_BYTES)
+        stream_line(to + position, from + position);
+    _mm_sfence();
     memcpy(to + position, from + position, length - position);
 }
 
 #else
 
-void pb_copy_past_caches(void *destination, const void *source, size_t length)
+void pb_copy_much_past_caches(void *destination, const void *source, size_t length)
 {
+    PB_ASSERT(length >= PB_COPY_PAST_CACHES_LEAST_BYTES);
     memcpy(destination, source, length);
 }
 

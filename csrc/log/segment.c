@@ -4,8 +4,6 @@
 #include "log/segment.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,11 +90,36 @@ void pb_segment_take_over(pb_segment *to, pb_segment *from)
     take_index(&to->transaction_index, &from->transaction_index);
 }
 
+/* Append `length` bytes of text at `*used`, if they and an end fit. */
+static bool add_text(char *path, size_t *used, const char *text, size_t length)
+{
+    PB_ASSERT(*used < PB_LOG_PATH_BYTES);
+    if (length >= PB_LOG_PATH_BYTES - *used)
+        return false;
+    memcpy(path + *used, text, length);
+    *used += length;
+    return true;
+}
+
+/* Look-ups open files of indexes by their names, and printf would take more than everything else about them. */
 int pb_segment_path(char *path, const char *directory, int64_t base_offset, pb_file_kind kind, const char *extra)
 {
-    int length =
-        snprintf(path, PB_LOG_PATH_BYTES, "%s/%020" PRId64 "%s%s", directory, base_offset, KIND_SUFFIX[kind], extra);
-    return length < PB_LOG_PATH_BYTES ? 0 : -ENAMETOOLONG;
+    PB_ASSERT(kind < PB_FILE_KIND_COUNT);
+    if (base_offset < 0)
+        return -EINVAL;
+    char digits[OFFSET_DIGITS + 1];
+    uint64_t left = (uint64_t)base_offset;
+    for (int i = OFFSET_DIGITS; i > 0; i--, left /= 10)
+        digits[i] = (char)('0' + left % 10);
+    PB_ASSERT(left == 0);
+    digits[0] = '/';
+    size_t used = 0;
+    if (!add_text(path, &used, directory, strlen(directory)) || !add_text(path, &used, digits, sizeof digits) ||
+        !add_text(path, &used, KIND_SUFFIX[kind], strlen(KIND_SUFFIX[kind])) ||
+        !add_text(path, &used, extra, strlen(extra)))
+        return -ENAMETOOLONG;
+    path[used] = '\0';
+    return 0;
 }
 
 bool pb_segment_parse_name(const char *name, int64_t *base_offset, pb_file_kind *kind, const char **extra)

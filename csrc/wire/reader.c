@@ -3,6 +3,24 @@
 
 #include <string.h>
 
+uint32_t pb_read_long_uvarint(pb_reader *reader)
+{
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 35; shift += 7) {
+        const uint8_t *at = pb_reader_take(reader, 1);
+        if (at == NULL)
+            return 0;
+        value |= (uint64_t)(*at & 0x7f) << shift;
+        if (*at < 0x80) {
+            if (value > UINT32_MAX)
+                break;
+            return (uint32_t)value;
+        }
+    }
+    pb_reader_fail(reader, -EBADMSG);
+    return 0;
+}
+
 int32_t pb_read_array(pb_reader *reader, bool compact, bool nullable, size_t least_bytes, pb_arena *arena,
                       size_t element_bytes, void **elements)
 {
@@ -43,9 +61,10 @@ void *pb_array_grow(pb_reader *reader, pb_arena *arena, const void *elements, in
     return larger;
 }
 
-void pb_read_skip_tags(pb_reader *reader)
+void pb_read_skip_some_tags(pb_reader *reader, uint32_t count)
 {
-    for (uint32_t left = pb_read_tag_count(reader); left > 0 && reader->error == 0; left--) {
+    PB_ASSERT(count <= PB_TAGGED_MAX_COUNT);
+    for (uint32_t left = count; left > 0 && reader->error == 0; left--) {
         uint32_t tag;
         const size_t end = pb_read_tag(reader, &tag);
         pb_reader_skip_to(reader, end);

@@ -162,23 +162,17 @@ static inline pb_uuid pb_read_uuid(pb_reader *reader)
     return uuid;
 }
 
+/* pb_read_uvarint for a varint of more than one byte, or none at all. */
+uint32_t pb_read_long_uvarint(pb_reader *reader);
+
 /* An unsigned 32-bit varint (KIP-482); a longer one is malformed. */
 static inline uint32_t pb_read_uvarint(pb_reader *reader)
 {
-    uint64_t value = 0;
-    for (unsigned shift = 0; shift < 35; shift += 7) {
-        const uint8_t *at = pb_reader_take(reader, 1);
-        if (at == NULL)
-            return 0;
-        value |= (uint64_t)(*at & 0x7f) << shift;
-        if (*at < 0x80) {
-            if (value > UINT32_MAX)
-                break;
-            return (uint32_t)value;
-        }
-    }
-    pb_reader_fail(reader, -EBADMSG);
-    return 0;
+    PB_ASSERT(reader->position <= reader->length);
+    /* After an error nothing is left. */
+    if (__builtin_expect(pb_reader_left(reader) > 0 && reader->data[reader->position] < 0x80, 1))
+        return reader->data[reader->position++];
+    return pb_read_long_uvarint(reader);
 }
 
 /* A length or count as the field's encoding has it: -1 is null. Any other negative one is malformed. */
@@ -293,7 +287,15 @@ static inline void pb_reader_skip_to(pb_reader *reader, size_t end_position)
         reader->position = end_position;
 }
 
-/* Pass over a whole section of tagged fields, none of which this side knows. */
-void pb_read_skip_tags(pb_reader *reader);
+/* pb_read_skip_tags for a section that has any. */
+void pb_read_skip_some_tags(pb_reader *reader, uint32_t count);
+
+/* Pass over a whole section of tagged fields, none of which this side knows. Nearly all sections are empty. */
+static inline void pb_read_skip_tags(pb_reader *reader)
+{
+    const uint32_t count = pb_read_tag_count(reader);
+    if (__builtin_expect(count > 0, 0))
+        pb_read_skip_some_tags(reader, count);
+}
 
 #endif

@@ -78,7 +78,7 @@ void pb_write_bytes(pb_writer *writer, pb_slice value, bool compact, bool nullab
         pb_write_raw(writer, value.data, (size_t)value.length);
 }
 
-static void note_gap(pb_writer *writer, int32_t length)
+static inline void note_gap(pb_writer *writer, int32_t length)
 {
     if (writer->gap_count == writer->gap_capacity) {
         if (writer->limit_bytes == 0) {

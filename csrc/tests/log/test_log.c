@@ -196,4 +196,27 @@ TEST(a_sealed_segment_keeps_its_file_until_it_is_synced)
     fixture_free(&f);
 }
 
+TEST(a_file_is_named_by_its_base_offset)
+{
+    char path[PB_LOG_PATH_BYTES], directory[PB_LOG_PATH_BYTES];
+    CHECK_INT(pb_segment_path(path, "/data/t-0", 0, PB_FILE_LOG, ""), 0);
+    CHECK_STR(path, "/data/t-0/00000000000000000000.log");
+    CHECK_INT(pb_segment_path(path, "/data/t-0", 120340, PB_FILE_TIME_INDEX, ".swap"), 0);
+    CHECK_STR(path, "/data/t-0/00000000000000120340.timeindex.swap");
+    CHECK_INT(pb_segment_path(path, "", INT64_MAX, PB_FILE_SNAPSHOT, ""), 0);
+    CHECK_STR(path, "/09223372036854775807.snapshot");
+    CHECK_INT(pb_segment_path(path, "/data/t-0", -1, PB_FILE_LOG, ""), -EINVAL);
+    /* The longest path, and one byte more. */
+    size_t rest = strlen("/00000000000000000000.log") + 1;
+    memset(directory, 'd', sizeof directory);
+    directory[PB_LOG_PATH_BYTES - rest] = '\0';
+    CHECK_INT(pb_segment_path(path, directory, 7, PB_FILE_LOG, ""), 0);
+    CHECK_INT(strlen(path), PB_LOG_PATH_BYTES - 1);
+    for (size_t i = 0; i + 1 < rest; i++) {
+        directory[PB_LOG_PATH_BYTES - rest + i] = 'd';
+        directory[PB_LOG_PATH_BYTES - rest + i + 1] = '\0';
+        CHECK_INT(pb_segment_path(path, directory, 7, PB_FILE_LOG, ""), -ENAMETOOLONG);
+    }
+}
+
 CHECK_MAIN()
