@@ -126,6 +126,23 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
             await turns.next()
 
 
+def run_at_once(steps: Generator[None, None, T]) -> T:
+    """The result of such a generator, without a pause: where it is short, or nobody waits."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+async def pause() -> None:
+    """Wait for the next slice if this one is over: for one of many tasks that go on at the same time."""
+    turns = current()
+    if turns.is_over():
+        await turns.next()
+
+
 class SteadyDict(Generic[K, V]):
     """A dictionary that never takes long to grow: a plain one of a million keys takes 20 ms or more when it has to. It
     keeps the order in which keys came."""

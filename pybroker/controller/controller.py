@@ -3,8 +3,9 @@ state.
 
 An operation sees the newest accepted image. Its records are replayed into the next image first (what cannot be replayed
 is never written), then appended; when they are durable the image is published, and only then its response leaves. So
-operations overlap, and one sync serves many. When the log fails, nothing accepted but not durable is ever published,
-every operation raises `MetadataLogError`, and `on_failure` is called once: the broker must stop.
+operations overlap, and one sync serves many. Many records are replayed and encoded in slices of the loop: meanwhile
+nothing else is accepted, and everybody sees the image before. When the log fails, nothing accepted but not durable is
+ever published, every operation raises `MetadataLogError`, and `on_failure` is called once: the broker must stop.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
 from pybroker.config.broker import BrokerConfig
 from pybroker.controller import register_broker as registrations
+from pybroker.controller import weight
 from pybroker.controller.allocate_producer_ids import allocate_producer_ids
 from pybroker.controller.alter_client_quotas import addresses, alter_client_quotas
 from pybroker.controller.alter_configs import alter_configs, incremental_alter_configs
@@ -45,6 +47,7 @@ from pybroker.native.descriptors import log_descriptors
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
 from pybroker.protocol.runtime import element_count
+from pybroker.turns import run_at_once, run_in_slices
 
 logger = logging.getLogger(__name__)
 
@@ -53,10 +56,12 @@ R = TypeVar("R")
 _UPKEEP_INTERVAL_S = 60.0
 
 
-#: A request with more elements takes longer than a slice of the loop.
+#: An operation on more elements takes longer than a slice of the loop.
 _MANY = 1_000
-#: After so many changes by others meanwhile, the loop does it itself.
+#: After so many changes by others meanwhile, others wait for it.
 _ATTEMPTS = 3
+#: So many records are accepted at once.
+_FEW = 100
 
 
 class Controller:
@@ -88,6 +93,8 @@ class Controller:
         self._snapshot: asyncio.Task[None] | None = None
         self._upkeep: asyncio.Task[None] | None = None
         self._last_append: asyncio.Future[int] | None = None
+        #: Held from the state that an operation saw until its records are part of the accepted image.
+        self._accepting = asyncio.Lock()
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -107,31 +114,38 @@ class Controller:
         self, request: m.CreateTopicsRequest, version: int, mutations: Mutations | None = None
     ) -> m.CreateTopicsResponse:
         """CreateTopics; `version` is the request's."""
-        return await self._run(lambda state: create_topics(state, request, version), mutations, request=request)
+        elements = weight.created_partitions(request, _MANY)
+        return await self._run(lambda state: create_topics(state, request, version), mutations, elements=elements)
 
     async def delete_topics(
         self, request: m.DeleteTopicsRequest, version: int, mutations: Mutations | None = None
     ) -> m.DeleteTopicsResponse:
         """DeleteTopics; `version` is the request's."""
-        return await self._run(lambda state: delete_topics(state, request, version), mutations, request=request)
+        elements = element_count(request, _MANY)
+        return await self._run(lambda state: delete_topics(state, request, version), mutations, elements=elements)
 
     async def create_partitions(
         self, request: m.CreatePartitionsRequest, _version: int = 3, mutations: Mutations | None = None
     ) -> m.CreatePartitionsResponse:
         """CreatePartitions, alike in all versions."""
-        return await self._run(lambda state: create_partitions(state, request), mutations, request=request)
+        elements = weight.added_partitions(request, _MANY)
+        return await self._run(lambda state: create_partitions(state, request), mutations, elements=elements)
 
     async def elect_leaders(self, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
         """ElectLeaders."""
-        return await self._run(lambda state: elect_leaders(state, request), request=request)
+        elements = weight.elected_partitions(request, self._accepted, _MANY)
+        return await self._run(lambda state: elect_leaders(state, request), elements=elements)
 
     async def update_features(self, request: m.UpdateFeaturesRequest, version: int) -> m.UpdateFeaturesResponse:
         """UpdateFeatures; `version` is the request's."""
-        return await self._run(lambda state: update_features(state, request, version), request=request)
+        return await self._run(
+            lambda state: update_features(state, request, version), elements=element_count(request, _MANY)
+        )
 
     async def unregister_broker(self, request: m.UnregisterBrokerRequest) -> m.UnregisterBrokerResponse:
         """UnregisterBroker."""
-        return await self._run(lambda state: unregister_broker(state, request), request=request)
+        elements = weight.all_partitions(self._accepted)
+        return await self._run(lambda state: unregister_broker(state, request), elements=elements)
 
     async def unregister_controller(self, request: m.UnregisterControllerRequest) -> m.UnregisterControllerResponse:
         """UnregisterController."""
@@ -139,32 +153,42 @@ class Controller:
 
     async def add_raft_voter(self, request: m.AddRaftVoterRequest) -> m.AddRaftVoterResponse:
         """AddRaftVoter."""
-        return await self._run(lambda state: ControllerResult(add_raft_voter(state, request)), request=request)
+        return await self._run(
+            lambda state: ControllerResult(add_raft_voter(state, request)), elements=element_count(request, _MANY)
+        )
 
     async def remove_raft_voter(self, request: m.RemoveRaftVoterRequest) -> m.RemoveRaftVoterResponse:
         """RemoveRaftVoter."""
-        return await self._run(lambda state: ControllerResult(remove_raft_voter(state, request)), request=request)
+        return await self._run(
+            lambda state: ControllerResult(remove_raft_voter(state, request)), elements=element_count(request, _MANY)
+        )
 
     async def alter_configs(self, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
         """AlterConfigs."""
-        return await self._run(lambda state: alter_configs(state, request), request=request)
+        return await self._run(lambda state: alter_configs(state, request), elements=element_count(request, _MANY))
 
     async def incremental_alter_configs(
         self, request: m.IncrementalAlterConfigsRequest
     ) -> m.IncrementalAlterConfigsResponse:
         """IncrementalAlterConfigs."""
-        return await self._run(lambda state: incremental_alter_configs(state, request), request=request)
+        return await self._run(
+            lambda state: incremental_alter_configs(state, request), elements=element_count(request, _MANY)
+        )
 
     async def alter_client_quotas(self, request: m.AlterClientQuotasRequest) -> m.AlterClientQuotasResponse:
         """AlterClientQuotas."""
         unknown_hosts = {each for each in addresses(request) if not await _is_host(each)}
-        return await self._run(lambda state: alter_client_quotas(state, request, unknown_hosts), request=request)
+        return await self._run(
+            lambda state: alter_client_quotas(state, request, unknown_hosts), elements=element_count(request, _MANY)
+        )
 
     async def alter_user_scram_credentials(
         self, request: m.AlterUserScramCredentialsRequest
     ) -> m.AlterUserScramCredentialsResponse:
         """AlterUserScramCredentials."""
-        return await self._run(lambda state: alter_user_scram_credentials(state, request), request=request)
+        return await self._run(
+            lambda state: alter_user_scram_credentials(state, request), elements=element_count(request, _MANY)
+        )
 
     async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
         """A block of producer ids above `known_id` for this broker, which must be registered."""
@@ -187,11 +211,12 @@ class Controller:
 
     async def change_directories(self, directories: Sequence[bytes], cordoned: Sequence[bytes]) -> None:
         """Which log dirs of this broker are in service, and which of them get no new partitions."""
-        await self._run(lambda state: registrations.change_directories(state, directories, cordoned))
+        elements = weight.all_partitions(self._accepted)
+        await self._run(lambda state: registrations.change_directories(state, directories, cordoned), elements=elements)
 
     async def assign_directories(self, directories: Placements) -> None:
         """Which log dirs replicas of this broker lie in, by topic id and partition."""
-        await self._run(lambda state: assign_directories(state, directories))
+        await self._run(lambda state: assign_directories(state, directories), elements=len(directories))
 
     async def begin_shutdown(self) -> None:
         """There is no other broker that this one could hand its partitions over to."""
@@ -225,40 +250,43 @@ class Controller:
         self,
         operation: Callable[[ControllerState], ControllerResult[R]],
         mutations: Mutations | None = None,
-        request: m.Message | None = None,
+        elements: int = 0,
     ) -> R:
-        """Run an operation, of a `request` if there is one; its response once everything it saw or made is durable."""
+        """Run an operation on so many `elements`; its response once everything it saw or made is durable."""
         self.operation_count += 1
-        result = await self._result(operation, mutations, request)
-        remaining = iter(result.records)
-        # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes sense
-        # alone.
-        while part := list(islice(remaining, MAX_RECORDS_PER_OPERATION)):
-            self._last_append = self._accept(part)
-        if self._last_append is not None:
+        ahead = None
+        if elements > _MANY and mutations is None:
+            ahead = await self._compute_ahead(operation)
+        async with self._accepting:
+            state = self._state(mutations)
+            if ahead is not None and ahead[0] is state.image:
+                result = ahead[1]
+            elif elements > _MANY:
+                result = await asyncio.to_thread(operation, state)
+            else:
+                result = operation(state)
+            remaining = iter(result.records)
+            # Only a registration, and a log dir that fails, can be longer than one operation may be; each part makes
+            # sense alone.
+            while part := list(islice(remaining, MAX_RECORDS_PER_OPERATION)):
+                self._last_append = await self._accept(part)
+            last_append = self._last_append
+        if last_append is not None:
             # A caller that gives up must not take the append of others with it.
-            await asyncio.shield(self._last_append)
+            await asyncio.shield(last_append)
         return result.response
 
-    async def _result(
-        self,
-        operation: Callable[[ControllerState], ControllerResult[R]],
-        mutations: Mutations | None,
-        request: m.Message | None,
-    ) -> ControllerResult[R]:
-        """What the operation makes of the newest state. With many elements a thread finds out, while the loop serves
-        others, and again when the state has changed meanwhile."""
-        attempts = (
-            0 if request is None or mutations is not None or element_count(request, _MANY) <= _MANY else _ATTEMPTS
-        )
-        for _ in range(attempts):
-            state = self._state(mutations)
+    async def _compute_ahead(
+        self, operation: Callable[[ControllerState], ControllerResult[R]]
+    ) -> tuple[MetadataImage, ControllerResult[R]] | None:
+        """What an operation on many elements makes of the image that is told beside it: a thread finds out, while other
+        operations go on, and again when one of them has changed the state. None: others change it all the time."""
+        for _ in range(_ATTEMPTS):
+            state = self._state(None)
             result = await asyncio.to_thread(operation, state)
-            if state.image is self._accepted:
-                # Nothing is accepted any more once the log has failed.
-                self._state(mutations)
-                return result
-        return operation(self._state(mutations))
+            if state.image is self._accepted and not self._accepting.locked():
+                return state.image, result
+        return None
 
     def _state(self, mutations: Mutations | None) -> ControllerState:
         if self._failed:
@@ -267,14 +295,20 @@ class Controller:
             self._accepted, self.config, self.node_id, self._log.end_offset, mutations, log_descriptors()
         )
 
-    def _accept(self, records: list[VersionedRecord]) -> asyncio.Future[int]:
-        """Replay the records and append them. Publishing follows when they are durable, in the order of the calls."""
+    async def _accept(self, records: list[VersionedRecord]) -> asyncio.Future[int]:
+        """Replay the records and append them, many of them in slices. Publishing follows when they are durable, in the
+        order of the calls. `_accepting` is held."""
+        steps = self._accept_steps(records)
+        return run_at_once(steps) if len(records) <= _FEW else await run_in_slices(steps)
+
+    def _accept_steps(self, records: list[VersionedRecord]) -> Generator[None, None, asyncio.Future[int]]:
+        """Nothing has happened before the last step."""
         now_ms = self._clock_ms()
         base_offset, epoch = self._log.end_offset, self._log.epoch
         replayer = BatchReplayer(self._accepted)
-        replayer.replay(MetadataBatch(base_offset, epoch, now_ms, 0, tuple(records)))
-        image = replayer.finish(base_offset + len(records), epoch)
-        done = self._log.append(records, now_ms)
+        yield from replayer.replay_steps(MetadataBatch(base_offset, epoch, now_ms, 0, tuple(records)))
+        image = yield from replayer.finish_steps(base_offset + len(records), epoch)
+        done = yield from self._log.append_steps(records, now_ms)
         self._accepted = image
         done.add_done_callback(lambda future: self._on_durable(future, replayer.delta, image))
         return done

@@ -9,7 +9,7 @@ never come here: who reads the log holds records back until their transaction en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from pybroker.metadata.delta_cluster import ClusterDelta
@@ -28,6 +28,7 @@ from pybroker.metadata.image import (
     quota_entity,
 )
 from pybroker.protocol import messages as m
+from pybroker.turns import run_at_once
 
 
 class MetadataDelta:
@@ -102,13 +103,18 @@ class MetadataDelta:
 
     def apply(self, provenance: Provenance) -> MetadataImage:
         """The image after all replayed records."""
+        return run_at_once(self.apply_steps(provenance))
+
+    def apply_steps(self, provenance: Provenance) -> Generator[None, None, MetadataImage]:
+        """As `apply`; yields where it may be interrupted."""
+        topics = yield from self.topics.apply_steps()
         base = self.base
         return MetadataImage(
             cluster_id=base.cluster_id,
             provenance=provenance,
             feature_levels=base.feature_levels if self._feature_levels is None else self._feature_levels,
             cluster=self.cluster.apply(),
-            topics=self.topics.apply(),
+            topics=topics,
             configs=base.configs if self._configs is None else self._configs,
             next_producer_id=self._next_producer_id,
             client_quotas=base.client_quotas if self._client_quotas is None else self._client_quotas,

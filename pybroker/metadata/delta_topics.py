@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from pybroker.metadata.errors import MetadataError
 from pybroker.metadata.image import MIGRATING_DIRECTORY, PartitionRegistration, TopicImage, TopicsImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import uuid_to_text
+from pybroker.turns import run_at_once
 
 _LEADER_UNCHANGED = -2
 _RECOVERY_STATE_UNCHANGED = -1
@@ -123,23 +126,29 @@ class TopicsDelta:
 
     def apply(self) -> TopicsImage:
         """The new image; the base itself when nothing changed."""
+        return run_at_once(self.apply_steps())
+
+    def apply_steps(self) -> Generator[None, None, TopicsImage]:
+        """As `apply`; yields where it may be interrupted."""
         if not self._open:
             return self.base
         if self._applied is None:
-            self._changed = {}
+            changed: dict[bytes, TopicImage | None] = {}
             by_name, by_id = dict(self.base.by_name), dict(self.base.by_id)
             # Removed topics leave first: a topic deleted and created again within one delta keeps its name.
             for topic_id in [key for key, partitions in self._open.items() if partitions is None]:
                 removed = by_id.pop(topic_id, None)
                 if removed is not None:
                     del by_name[removed.name]
-                self._changed[topic_id] = None
+                changed[topic_id] = None
+                yield
             for topic_id, partitions in self._open.items():
                 if partitions is not None:
                     topic = TopicImage(self._names[topic_id], topic_id, dict(partitions))
                     by_name[topic.name] = by_id[topic_id] = topic
-                    self._changed[topic_id] = topic
-            self._applied = TopicsImage(by_name, by_id)
+                    changed[topic_id] = topic
+                    yield
+            self._changed, self._applied = changed, TopicsImage(by_name, by_id)
         return self._applied
 
     def _is_removed(self, topic_id: bytes) -> bool:

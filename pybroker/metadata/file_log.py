@@ -43,6 +43,7 @@ from pybroker.storage.atomic import fsync_directory, sync_or_forget
 from pybroker.storage.errors import StorageError
 from pybroker.storage.regular_file import open_regular
 from pybroker.storage.reserve import RESERVE_BYTES, release, reserve
+from pybroker.turns import run_at_once
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -332,7 +333,15 @@ class FileMetadataLog:
 
     def append(self, records: Sequence[VersionedRecord], time_ms: int) -> asyncio.Future[int]:
         """See `MetadataLog.append`."""
-        data = batches.encode_batch(self._end_offset, self._epoch, time_ms, records)
+        return run_at_once(self.append_steps(records, time_ms))
+
+    def append_steps(
+        self, records: Sequence[VersionedRecord], time_ms: int
+    ) -> Generator[None, None, asyncio.Future[int]]:
+        """See `MetadataLog.append_steps`."""
+        base_offset = self._end_offset
+        data = yield from batches.encode_steps(base_offset, self._epoch, time_ms, records)
+        assert self._end_offset == base_offset, "something else was appended meanwhile"
         return self._enqueue(data, len(records), time_ms)
 
     def append_control(self, records: Sequence[ControlRecord], time_ms: int) -> asyncio.Future[int]:

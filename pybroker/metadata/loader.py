@@ -8,7 +8,7 @@ and not at all when AbortTransactionRecord does. Fails with `MetadataError`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Protocol
 
 from pybroker.metadata import features
@@ -18,6 +18,7 @@ from pybroker.metadata.image import RESOURCE_TOPIC, MetadataImage, Provenance
 from pybroker.metadata.records import ControlRecord, MetadataBatch, VersionedRecord
 from pybroker.metadata.snapshot import image_records, quorum_records
 from pybroker.protocol import messages as m
+from pybroker.turns import run_at_once
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,12 @@ class BatchReplayer:
 
     def replay(self, batch: MetadataBatch) -> None:
         """Replay one batch. MetadataError names the offset."""
+        run_at_once(self.replay_steps(batch))
+
+    def replay_steps(self, batch: MetadataBatch) -> Generator[None, None, None]:
+        """As `replay`; yields where it may be interrupted. The delta is of no use to others meanwhile."""
         for index, record in enumerate(batch.records):
+            yield
             try:
                 if isinstance(record, ControlRecord):
                     self._replay_control(record)
@@ -93,7 +99,11 @@ class BatchReplayer:
 
     def finish(self, end_offset: int, epoch: int) -> MetadataImage:
         """The image after all batches."""
-        return self.delta.apply(Provenance(end_offset, epoch, self.time_ms))
+        return run_at_once(self.finish_steps(end_offset, epoch))
+
+    def finish_steps(self, end_offset: int, epoch: int) -> Generator[None, None, MetadataImage]:
+        """As `finish`; yields where it may be interrupted."""
+        return self.delta.apply_steps(Provenance(end_offset, epoch, self.time_ms))
 
 
 def load(base: MetadataImage, batches: Iterable[MetadataBatch]) -> BatchReplayer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from pybroker.metadata.image import MetadataImage
@@ -34,6 +34,13 @@ class MetadataLog(Protocol):
         Futures complete in the order of the calls. MetadataLogError, raised or in the future, means that neither these
         records nor any later ones were written.
         """
+        ...
+
+    def append_steps(
+        self, records: Sequence[VersionedRecord], time_ms: int
+    ) -> Generator[None, None, asyncio.Future[int]]:
+        """As `append`; yields where it may be interrupted. Nothing else may be appended meanwhile, and nothing is
+        appended before the last step."""
         ...
 
     def append_control(self, records: Sequence[ControlRecord], time_ms: int) -> asyncio.Future[int]:

@@ -7,7 +7,7 @@ are never compressed when we write them, but may be when we read Kafka's.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 from pybroker.metadata.errors import DamagedBatch, MetadataError
@@ -15,6 +15,7 @@ from pybroker.protocol import messages as m
 from pybroker.protocol import metadata_records, record_batch
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.record_batch import Record
+from pybroker.turns import run_at_once
 from pybroker.values import Value
 
 LEADER_CHANGE = 2
@@ -67,8 +68,18 @@ class MetadataBatch(Value):
 
 def encode_batch(base_offset: int, epoch: int, time_ms: int, records: Sequence[VersionedRecord]) -> bytes:
     """One batch of metadata records."""
-    encoded = [Record(None, metadata_records.encode(record, version)) for record, version in records]
-    return record_batch.build(base_offset, epoch, encoded, timestamp_ms=time_ms)
+    return run_at_once(encode_steps(base_offset, epoch, time_ms, records))
+
+
+def encode_steps(
+    base_offset: int, epoch: int, time_ms: int, records: Sequence[VersionedRecord]
+) -> Generator[None, None, bytes]:
+    """As `encode_batch`; yields where it may be interrupted."""
+    batch = record_batch.Builder(base_offset, epoch, timestamp_ms=time_ms)
+    for record, version in records:
+        batch.add(Record(None, metadata_records.encode(record, version)))
+        yield
+    return batch.finish()
 
 
 def encode_control_batch(base_offset: int, epoch: int, time_ms: int, records: Sequence[ControlRecord]) -> bytes:

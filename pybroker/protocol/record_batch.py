@@ -8,10 +8,11 @@ in. Records of clients do not come through here: the data plane validates and st
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pybroker.protocol.errors import ProtocolError
+from pybroker.turns import run_at_once
 
 MAGIC = 2
 HEADER_BYTES = 61
@@ -35,6 +36,7 @@ _CRC_START = _HEAD.size
 _MIN_RECORD_BYTES = 7
 _MAX_DECOMPRESSED_BYTES = 64 << 20
 _KEPT_VARINTS = 4096
+_RECORDS_PER_STEP = 32
 _NO_RECORDS = "a batch needs at least one record"
 
 Checksum = Callable[[bytes], int]
@@ -175,23 +177,42 @@ def build(
 
     ProtocolError when there are no records or a value does not fit its field.
     """
-    if not records:
-        raise ProtocolError(_NO_RECORDS)
-    timestamps = [timestamp_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
-    payload = b"".join(
-        _record_bytes(record, delta, timestamps[delta] - timestamp_ms) for delta, record in enumerate(records)
-    )
-    body = (
-        (CONTROL_FLAG if control else 0) | (TRANSACTIONAL_FLAG if transactional else 0),
-        len(records) - 1,
-        timestamp_ms,
-        max(timestamps),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
-    )
-    return _framed(base_offset, leader_epoch, body, payload, checksum)
+    batch = Builder(base_offset, leader_epoch, timestamp_ms=timestamp_ms)
+    for record in records:
+        batch.add(record)
+    attributes = (CONTROL_FLAG if control else 0) | (TRANSACTIONAL_FLAG if transactional else 0)
+    return batch.finish(attributes, (producer_id, producer_epoch, base_sequence), checksum)
+
+
+class Builder:
+    """One uncompressed batch that is built record by record; see `build`."""
+
+    def __init__(self, base_offset: int, leader_epoch: int, *, timestamp_ms: int) -> None:
+        self._base_offset = base_offset
+        self._leader_epoch = leader_epoch
+        self._timestamp_ms = timestamp_ms
+        self._max_timestamp_ms: int | None = None
+        self._parts: list[bytes] = []
+
+    def add(self, record: Record) -> None:
+        """Put a record behind the others."""
+        own_ms = self._timestamp_ms if record.timestamp_ms is None else record.timestamp_ms
+        if self._max_timestamp_ms is None or own_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = own_ms
+        self._parts.append(_record_bytes(record, len(self._parts), own_ms - self._timestamp_ms))
+
+    def finish(
+        self,
+        attributes: int = 0,
+        producer: tuple[int, int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE),
+        checksum: Checksum = crc32c,
+    ) -> bytes:
+        """The batch; `producer` has id, epoch and base sequence. ProtocolError as `build`."""
+        if self._max_timestamp_ms is None:
+            raise ProtocolError(_NO_RECORDS)
+        count = len(self._parts)
+        fields = (attributes, count - 1, self._timestamp_ms, self._max_timestamp_ms, *producer, count)
+        return _framed(self._base_offset, self._leader_epoch, fields, b"".join(self._parts), checksum)
 
 
 def build_plain(
@@ -201,6 +222,13 @@ def build_plain(
 
     It is what coordinators write all the time, hence without an object per record.
     """
+    return run_at_once(build_plain_steps(leader_epoch, records, timestamp_ms=timestamp_ms, checksum=checksum))
+
+
+def build_plain_steps(
+    leader_epoch: int, records: Iterable[KeyValue], *, timestamp_ms: int, checksum: Checksum = crc32c
+) -> Generator[None, None, bytes]:
+    """As `build_plain`; yields now and then, where it may be interrupted."""
     varints = _VARINTS
     parts: list[bytes] = []
     count = 0
@@ -210,6 +238,8 @@ def build_plain(
         body = b"".join((b"\0\0", varints[count], varints[len(key)], key, value_length, value, b"\0"))
         parts += (varints[len(body)], body)
         count += 1
+        if count % _RECORDS_PER_STEP == 0:
+            yield
     if not count:
         raise ProtocolError(_NO_RECORDS)
     producer = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
@@ -310,6 +340,13 @@ def is_compressed(buffer: bytes, position: int) -> bool:
     """Whether a batch that is whole, or nearly so, begins at `position` and says that its records are compressed."""
     view = memoryview(buffer)[position:]
     return len(view) >= HEADER_BYTES and bool(_BODY.unpack_from(view, _CRC_START)[0] & COMPRESSION_MASK)
+
+
+def length_at(buffer: bytes, position: int) -> int:
+    """How long the batch that begins at `position` says that it is, in bytes; 0 when too little of it is there."""
+    if len(buffer) - position < HEADER_BYTES:
+        return 0
+    return int(_HEAD.unpack_from(buffer, position)[1]) + _LENGTH_END
 
 
 def _parse_one(data: bytes, position: int, checksum: Checksum, decompressor: Decompress, max_bytes: int) -> RecordBatch:

@@ -27,6 +27,7 @@ from pybroker.quorum.errors import QuorumError
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.quorum.observer_log import ObserverLog, split_batches
 from pybroker.quorum.signal import Signal
+from pybroker.turns import run_in_slices
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ _WHO_LEADS = (
 _GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 
 Publish = Callable[[MetadataDelta, MetadataImage], None]
+
+#: A larger answer is decoded by a thread.
+_LARGE_BYTES = 64 << 10
 
 
 class FetcherSettings(Value):
@@ -117,9 +121,13 @@ class MetadataFetcher:
         elif partition.snapshot_id.end_offset >= 0:
             await self._load_snapshot(SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch))
         else:
-            self._log.append(partition.records or b"", _name(address))
+            data = partition.records or b""
+            if len(data) > _LARGE_BYTES:
+                await asyncio.to_thread(self._log.append, data, _name(address))
+            else:
+                self._log.append(data, _name(address))
             self._log.raise_high_watermark(partition.high_watermark)
-            self._replay()
+            await self._replay()
 
     def request(self, max_wait_ms: int) -> m.FetchRequest:
         """A Fetch from where this observer is."""
@@ -173,17 +181,16 @@ class MetadataFetcher:
 
     # ---- from records to images ------------------------------------------------------------------------------------
 
-    def _replay(self) -> None:
+    async def _replay(self) -> None:
+        """Put what is committed into the next image, in slices of the loop: others see the image before meanwhile."""
         committed = self._log.take_committed()
         if committed:
-            replayer = self._replayer or BatchReplayer(self.image)
+            replayer = self._replayer = self._replayer or BatchReplayer(self.image)
             for batch in committed:
-                replayer.replay(batch)
-            if replayer.is_in_transaction:
-                self._replayer = replayer
-            else:
+                await run_in_slices(replayer.replay_steps(batch))
+            if not replayer.is_in_transaction:
+                image = await run_in_slices(replayer.finish_steps(committed[-1].next_offset, committed[-1].epoch))
                 self._replayer = None
-                image = replayer.finish(committed[-1].next_offset, committed[-1].epoch)
                 self._publish(replayer.delta, image)
         self._progress.notify()
 
@@ -199,19 +206,20 @@ class MetadataFetcher:
         where = f"the controllers' snapshot {snapshot.file_name}"
         replayer = BatchReplayer(empty_image(self._settings.cluster_id))
         is_whole = False
-        for batch in split_batches(data, where):
-            replayer.replay(batch)
+        batches = split_batches(data, where)
+        # A large one takes its time, and heartbeats must go out meanwhile.
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            await run_in_slices(replayer.replay_steps(batch))
             is_whole = _is_end(batch)
-            # A large one takes its time, and heartbeats must go out meanwhile.
-            await asyncio.sleep(0)
         if not is_whole:
             # What it lacks would count for deleted, and logs here be deleted with it.
             raise ProtocolError(f"{where} has {len(data)} bytes and no end")
-        image = replayer.finish(snapshot.end_offset, snapshot.epoch)
+        image = await run_in_slices(replayer.finish_steps(snapshot.end_offset, snapshot.epoch))
+        delta = await asyncio.to_thread(_replacing, self.image, image)
         logger.info("%s loaded, %d bytes", where, len(data))
         self._replayer = None
         self._log.reset(snapshot)
-        self._publish(replacing_delta(self.image, image), image)
+        self._publish(delta, image)
         self._progress.notify()
 
     async def _fetch_snapshot(self, snapshot: SnapshotId) -> bytes | None:
@@ -297,3 +305,10 @@ def _is_end(batch: MetadataBatch) -> bool:
     """Whether a snapshot ends with this batch (KIP-630)."""
     last = batch.records[-1] if batch.records else None
     return isinstance(last, ControlRecord) and last.type == SNAPSHOT_FOOTER
+
+
+def _replacing(old: MetadataImage, new: MetadataImage) -> MetadataDelta:
+    delta = replacing_delta(old, new)
+    # Made here, in a thread, and kept: publishers ask for it.
+    assert delta.topics_changed is not None
+    return delta

@@ -1,6 +1,8 @@
 """Shared: a controller's state to call operations with, and a running controller."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from pybroker.metadata.delta import MetadataDelta, empty_image
 from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.metadata.image import MetadataImage, Provenance
 from pybroker.protocol import messages as m
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 MakeState = Callable[..., ControllerState]
 

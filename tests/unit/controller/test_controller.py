@@ -1,30 +1,25 @@
 """The driver: responses wait for durability, publishers see durable images in order, restarts find everything."""
 
 import asyncio
-import itertools
 import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from started_controller import create as _create
+from started_controller import start as _start
+from started_controller import stop as _stop
 
-from pybroker.config.broker import BrokerConfig
 from pybroker.controller import controller as controller_module
-from pybroker.controller.controller import Controller
 from pybroker.controller.producer_ids import ProducerIdManager
-from pybroker.controller.start import start_controller
 from pybroker.metadata import log_files
-from pybroker.metadata.bootstrap import LogDirs, open_log_dirs
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.errors import MetadataError, MetadataLogError
 from pybroker.metadata.features import MAX_METADATA_VERSION
-from pybroker.metadata.image import Endpoint, MetadataImage
-from pybroker.metadata.registration import Registration
+from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-
-_ticks = itertools.count(1_000_000)
 
 
 class _Recorder:
@@ -37,28 +32,6 @@ class _Recorder:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.images.append(image)
         self.topics += [topic.name for topic in delta.topics_changed.values() if topic is not None]
-
-
-async def _start(path: Path, *overrides: str, **arguments: Any) -> tuple[Controller, LogDirs]:
-    dirs = open_log_dirs([path], 1, 1000)
-    config = BrokerConfig.load(None, ["node.id=1", f"log.dirs={path}", *overrides])
-    controller = await start_controller(config, dirs, lambda: next(_ticks), **arguments)
-    registration = Registration(b"i" * 16, (Endpoint("PLAINTEXT", "h", 9092, 0),), None, (dirs.metadata.directory_id,))
-    await controller.register_broker(registration, {}, lambda: None)
-    return controller, dirs
-
-
-async def _stop(controller: Controller, dirs: LogDirs, *, clean: bool = True) -> None:
-    if clean:
-        await controller.fence_broker()
-    await controller.close()
-    dirs.release()
-
-
-async def _create(controller: Controller, name: str) -> int:
-    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    response = await controller.create_topics(m.CreateTopicsRequest(topics=[topic]), 7)
-    return response.topics[0].error_code
 
 
 async def _next_id(ids: ProducerIdManager) -> int:

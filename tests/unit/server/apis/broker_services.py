@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,12 @@ class MemoryLog:
         loop.call_soon(done.set_result, self.end_offset)
         self.end_offset += len(records)
         return done
+
+    def append_steps(
+        self, records: Sequence[VersionedRecord], time_ms: int
+    ) -> Generator[None, None, asyncio.Future[int]]:
+        yield
+        return self.append(records, time_ms)
 
     async def close(self) -> None:
         """Nothing to wait for."""
