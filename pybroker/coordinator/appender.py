@@ -2,7 +2,8 @@
 
 Runs on the asyncio loop thread, by callbacks: a task per batch would cost as much as the batch. At most one append per
 partition is under way, so that records are replayed in the order of the log without any bookkeeping. The first append
-of a loop turn starts at the end of that turn: requests that arrived together share a batch.
+of a loop turn starts at the end of that turn: requests that arrived together share a batch. A batch of many records is
+built and replayed in slices of the loop; `replayed` is for who reads what it changes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from pybroker import native
@@ -20,11 +21,14 @@ from pybroker.coordinator.outcome import BATCH_OVERHEAD_BYTES, Outcome, client_e
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.turns import run_at_once, run_in_slices
 
 _LOG = logging.getLogger(__name__)
 
 #: What a record that waits takes beside its bytes in the log, with what its replay changes.
 RECORD_BYTES = 512
+#: So many records are built, and replayed, at once.
+_FEW = 200
 _TOO_LATE = client_error(ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -100,6 +104,9 @@ class PartitionAppender:
         self._queue: deque[PendingBatch] = deque()
         self._is_starting = False
         self._in_flight: PendingBatch | None = None
+        #: While a batch is replayed in slices.
+        self._replaying: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closers: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
@@ -154,6 +161,11 @@ class PartitionAppender:
             self._timer.cancel()
             self._timer = None
 
+    async def replayed(self) -> None:
+        """Return when no batch has been replayed in part."""
+        while self._replaying is not None:
+            await asyncio.shield(self._replaying)
+
     # ---- one batch after the other ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -164,10 +176,13 @@ class PartitionAppender:
         """Begin with the next batch, if there is one and nothing is under way."""
         while self._queue and self._in_flight is None:
             batch = self._in_flight = self._queue.popleft()
+            if batch.record_count > _FEW:
+                self._task = self._loop.create_task(self._append_in_slices(batch))
+                break
             try:
-                self._append(batch)
+                self._append(run_at_once(self._build_steps(batch)))
             except Exception as failure:  # noqa: BLE001 - whatever it was: those who wait must be told
-                self._decide(batch, self._explained(batch, failure), -1)
+                run_at_once(self._decide_steps(batch, self._explained(batch, failure), -1))
                 self._in_flight = None
         if self._in_flight is None:
             for closer in self._closers:
@@ -175,12 +190,21 @@ class PartitionAppender:
                     closer.set_result(None)
             self._closers.clear()
 
-    def _append(self, batch: PendingBatch) -> None:
-        records = [(record.key, record.value) for outcome in batch.outcomes for record in outcome.records]
-        data = record_batch.build_plain(
+    async def _append_in_slices(self, batch: PendingBatch) -> None:
+        try:
+            data = await run_in_slices(self._build_steps(batch))
+            self._append(data)
+        except Exception as failure:  # noqa: BLE001 - whatever it was: those who wait must be told
+            await self._decide_in_slices(batch, self._explained(batch, failure), -1)
+
+    def _append(self, data: bytes) -> None:
+        self._writer.append(self._topic, self._partition, data, self._appended)
+
+    def _build_steps(self, batch: PendingBatch) -> Generator[None, None, bytes]:
+        records = ((record.key, record.value) for outcome in batch.outcomes for record in outcome.records)
+        return record_batch.build_plain_steps(
             self._leader_epoch, records, timestamp_ms=self._clock.wall_ms(), checksum=native.crc32c
         )
-        self._writer.append(self._topic, self._partition, data, self._appended)
 
     def _on_timer(self) -> None:
         # One timer sees to all who wait: setting and cancelling one for each costs more than this look now and then.
@@ -197,12 +221,25 @@ class PartitionAppender:
         """An append under way may take for ever, as below min.insync.replicas. Clients try again and again, and what
         they have tried before must not gather."""
         while self._queue and not self._queue[0].waiters:
-            self._decide(self._queue.popleft(), _TOO_LATE, -1)
+            run_at_once(self._decide_steps(self._queue.popleft(), _TOO_LATE, -1))
 
     def _appended(self, base_offset: int, failure: KafkaError | None) -> None:
         batch = self._in_flight
         assert batch is not None, "the writer calls back once"
-        self._decide(batch, ErrorCode.NONE if failure is None else self._explained(batch, failure), base_offset)
+        error = ErrorCode.NONE if failure is None else self._explained(batch, failure)
+        if batch.record_count > _FEW:
+            self._task = self._loop.create_task(self._decide_in_slices(batch, error, base_offset))
+            return
+        run_at_once(self._decide_steps(batch, error, base_offset))
+        self._in_flight = None
+        self._go_on()
+
+    async def _decide_in_slices(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+        """Nothing else is appended meanwhile, as it would be decided before the rest of this."""
+        self._replaying = self._loop.create_future()
+        await run_in_slices(self._decide_steps(batch, error, base_offset))
+        self._replaying.set_result(None)
+        self._replaying = None
         self._in_flight = None
         self._go_on()
 
@@ -215,10 +252,11 @@ class PartitionAppender:
         _LOG.error(text, self._topic, self._partition, batch.record_count, failure, exc_info=failure)
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def _decide(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+    def _decide_steps(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> Generator[None, None, None]:
+        """Replay a batch, and tell all who wait for it; yields where that may be interrupted."""
         self._queued.held_bytes -= batch.records_bytes + RECORD_BYTES * batch.record_count
         try:
-            self._apply(batch, error, base_offset)
+            yield from self._apply_steps(batch, error, base_offset)
         except Exception:  # noqa: BLE001 - a defect; those who wait must be told, and others served
             error = ErrorCode.UNKNOWN_SERVER_ERROR
             _LOG.exception(
@@ -229,7 +267,7 @@ class PartitionAppender:
             )
         batch.answer(error)
 
-    def _apply(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> None:
+    def _apply_steps(self, batch: PendingBatch, error: ErrorCode, base_offset: int) -> Generator[None, None, None]:
         """Each outcome by itself: a defect in one must not leave those parked who wait for another. Raises it, at the
         end."""
         offset = base_offset
@@ -238,7 +276,7 @@ class PartitionAppender:
             decided = error
             try:
                 if error is ErrorCode.NONE:
-                    self._replay_all(outcome, offset)
+                    yield from self._replay_steps(outcome, offset)
             except Exception as defect:  # noqa: BLE001 - raised below
                 failure, decided = defect, ErrorCode.UNKNOWN_SERVER_ERROR
             offset += len(outcome.records)
@@ -249,10 +287,11 @@ class PartitionAppender:
         if failure is not None:
             raise failure
 
-    def _replay_all(self, outcome: Outcome, base_offset: int) -> None:
+    def _replay_steps(self, outcome: Outcome, base_offset: int) -> Generator[None, None, None]:
         for offset, record in enumerate(outcome.records, base_offset):
             if record.change is not None:
                 self._replay(record.change, offset)
+                yield
 
     def _tell(self, outcome: Outcome, error: ErrorCode) -> None:
         if outcome.on_append is not None:

@@ -4,8 +4,7 @@ A record counts when it is committed, so the last of the log may have to wait fo
 yet what its predecessor has committed, and may never, without enough replicas in sync. After a while what waits is
 shown, so that the rest can be served; it is replayed as it is committed.
 
-Runs on the asyncio loop thread and lets the loop go round every so many records, so that loading a large partition
-delays nobody else for long.
+Runs on the asyncio loop thread in slices, so that loading a large partition delays nobody else for long.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from typing import Protocol
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol import record_batch
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.turns import in_slices, pause
 
-#: As many take some five milliseconds to replay.
-_RECORDS_PER_TURN = 500
+#: A longer batch is parsed by a thread.
+_LONG_BATCH_BYTES = 16 << 10
 
 #: Between looks whether the rest of the log is committed.
 _COMMIT_INTERVAL_S = 0.02
@@ -95,7 +95,6 @@ class _Load:
         self._max_read_bytes = max_read_bytes
         self._offset = writer.log_start_offset(topic, partition)
         self._summary = LoadSummary(end_offset=self._offset)
-        self._turn_count = 0
         self._patience_s = patience_ms / 1000
         #: When what is not committed is shown; None before anything was waited for.
         self._deadline_s: float | None = None
@@ -132,9 +131,8 @@ class _Load:
             from_offset = offset
             async for batch in _parse(data):
                 if not batch.is_control:
-                    _show_batch(batch, from_offset, self._replayer)
+                    await _show_batch(batch, from_offset, self._replayer)
                 offset = batch.last_offset + 1
-                await self._count(batch)
             _check_progress(data, from_offset, offset)
 
     async def _replay_some(self, committed: int) -> None:
@@ -158,27 +156,21 @@ class _Load:
     async def _replay(self, data: bytes) -> None:
         from_offset = self._offset
         async for batch in _parse(data):
-            _replay_batch(batch, self._offset, self._replayer)
+            await _replay_batch(batch, self._offset, self._replayer)
             self._offset = batch.last_offset + 1
             self._summary.record_count += len(batch.records)
-            await self._count(batch)
         _check_progress(data, from_offset, self._offset)
         self._summary.bytes_count += len(data)
 
-    async def _count(self, batch: record_batch.RecordBatch) -> None:
-        self._turn_count += len(batch.records)
-        if self._turn_count >= _RECORDS_PER_TURN:
-            self._turn_count = 0
-            await asyncio.sleep(0)
-
 
 async def _parse(data: bytes) -> AsyncIterator[record_batch.RecordBatch]:
-    """The batches in `data`. Compressed ones are unpacked by a thread: a few kilobytes may hold many megabytes, and who
-    calls itself an administrator's tool may write them."""
+    """The batches in `data`. Long ones are parsed by a thread, and so are compressed ones: a few kilobytes may hold
+    many megabytes, and who calls itself an administrator's tool may write them."""
     batches = record_batch.parse(data)
     position = 0
     while True:
-        if record_batch.is_compressed(data, position):
+        await pause()
+        if record_batch.is_compressed(data, position) or record_batch.length_at(data, position) > _LONG_BATCH_BYTES:
             batch = await asyncio.to_thread(next, batches, None)
         else:
             batch = next(batches, None)
@@ -202,15 +194,15 @@ def _explained(failure: KafkaError, offset: int) -> str:
     return f"it cannot be read at offset {offset}: {failure.code.name}, {failure}"
 
 
-def _show_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
-    for record in batch.records:
+async def _show_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
+    async for record in in_slices(batch.records):
         if record.offset >= from_offset and record.key is not None:
             replayer.show_uncommitted(record.key, record.value)
 
 
-def _replay_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
+async def _replay_batch(batch: record_batch.RecordBatch, from_offset: int, replayer: Replayer) -> None:
     producer_id = batch.producer_id if batch.is_transactional else -1
-    for record in batch.records:
+    async for record in in_slices(batch.records):
         if record.offset < from_offset:
             continue
         if batch.is_control:

@@ -11,6 +11,7 @@ from pybroker.protocol.errors import ErrorCode
 #: More than what a record's own fields (lengths, deltas, attributes) take, and than a batch's header.
 _RECORD_OVERHEAD_BYTES = 24
 BATCH_OVERHEAD_BYTES = 61
+_RECORDS_PER_PART = 1_000
 
 
 class CoordinatorRecord:
@@ -65,13 +66,13 @@ class Part(NamedTuple):
 
 
 def first_batch(records: Iterable[CoordinatorRecord], max_batch_bytes: int) -> tuple[list[CoordinatorRecord], bool]:
-    """Records from the front that fit into a batch, one at least if there is any, and whether these are all. No more
-    are taken from `records` than one beyond."""
+    """Records from the front that fit into a batch and are not too many for a step, one at least if there is any, and
+    whether these are all. No more are taken from `records` than one beyond."""
     taken: list[CoordinatorRecord] = []
     size_bytes = BATCH_OVERHEAD_BYTES
     for record in records:
         size_bytes += record_bytes(record)
-        if taken and size_bytes > max_batch_bytes:
+        if taken and (size_bytes > max_batch_bytes or len(taken) == _RECORDS_PER_PART):
             return taken, False
         taken.append(record)
     return taken, True

@@ -26,7 +26,7 @@ from pybroker.coordinator.group.memory import GroupMemory
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.coordinator.group.runtime import Shard, ShardStatus
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC, GroupSettings
-from pybroker.coordinator.group.shard_state import SESSION, Clock, random_suffix
+from pybroker.coordinator.group.shard_state import SESSION, Clock, ShardState, random_suffix
 from pybroker.coordinator.group.statistics import GroupStatistics
 from pybroker.coordinator.group.sync import Sync, sync
 from pybroker.coordinator.outcome import NOTHING, Outcome, Part
@@ -34,13 +34,15 @@ from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.coordinator.timer import TimerKey
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.turns import SteadyDict, in_slices
+from pybroker.turns import SteadyDict, in_slices, run_in_slices
 
 _LOG = logging.getLogger(__name__)
 
 #: Expired timers handled, and groups looked at for expiry, before the loop goes round.
 _TIMERS_PER_TURN = 256
 _GROUPS_PER_TURN = 512
+#: So many are deleted together.
+_GROUPS_PER_BATCH = 256
 #: Between looks whether a group's commits have landed.
 _COMMITS_INTERVAL_S = 0.05
 #: Offset commits are refused while so much waits to be appended.
@@ -286,22 +288,49 @@ class GroupCoordinator:
     ) -> Committed | None:
         """Commit the offsets of `topics` but for what it adds to their `refused`; done once the future says NONE.
         KafkaError, also where so much waits for slow replicas already that this one has to be sent again."""
+        one = self._committing_shard(request)
+        return self._run(one, offsets.commit(one.state, api_version, request, topics, one.appender.max_batch_bytes()))
+
+    async def commit_many_offsets(
+        self,
+        api_version: int,
+        request: m.OffsetCommitRequest,
+        topics: list[offsets.CommitTopic],
+        is_there: Callable[[offsets.CommitTopic], bool],
+    ) -> Committed | None:
+        """As `commit_offsets`, in slices of the loop: not of topics that are not there any more in the end."""
+        one = self._committing_shard(request)
+        offsets.check_committer(one.state, api_version, request)
+        steps = offsets.commit_steps(one.state, request, topics, one.appender.max_batch_bytes())
+        made = await run_in_slices(steps)
+        # Meanwhile the group may have gone on without this member, or to another broker.
+        if self._shard(request.group_id) is not one:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        offsets.check_committer(one.state, api_version, request)
+        records = [record for topic, of_topic in made if is_there(topic) for record in of_topic]
+        return self._run(one, offsets.committed(one.state, request.group_id, records))
+
+    def _committing_shard(self, request: m.OffsetCommitRequest) -> Shard:
         if self._queued.held_bytes >= _MOST_QUEUED_BYTES:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        one = self._shard(request.group_id)
-        return self._run(one, offsets.commit(one.state, api_version, request, topics, one.appender.max_batch_bytes()))
+        return self._shard(request.group_id)
 
     async def fetch_offsets(
         self, group_id: str, topic: str, topic_id: bytes, partitions: Iterable[int], require_stable: bool
     ) -> list[offsets.FetchedOffset]:
         """Committed offsets of some partitions of one topic."""
-        return await offsets.fetch(
-            self._readable_shard(group_id).state, group_id, topic, topic_id, partitions, require_stable
-        )
+        state = await self._replayed_state(group_id)
+        return await offsets.fetch(state, group_id, topic, topic_id, partitions, require_stable)
 
     async def fetch_all_offsets(self, group_id: str, require_stable: bool) -> dict[str, list[offsets.FetchedOffset]]:
         """All committed offsets of a group, by topic."""
-        return await offsets.fetch_all(self._readable_shard(group_id).state, group_id, require_stable)
+        return await offsets.fetch_all(await self._replayed_state(group_id), group_id, require_stable)
+
+    async def _replayed_state(self, group_id: str) -> ShardState:
+        """For who reads offsets: not while a commit of many is there in part."""
+        one = self._readable_shard(group_id)
+        await one.appender.replayed()
+        return one.state
 
     def check_readable(self, group_id: str) -> None:
         """KafkaError when nothing can be read of the group's shard."""
@@ -361,12 +390,18 @@ class GroupCoordinator:
         try:
             for one, groups in list(closed.items()):
                 error = await self._commits_landed(one, groups, deadline_s)
+                while groups and error is ErrorCode.NONE:
+                    some = groups[:_GROUPS_PER_BATCH]
+                    outcome = await removal.delete_closed(one.state, some)
+                    if self._shards.get(one.partition) is not one:
+                        error = ErrorCode.NOT_COORDINATOR
+                        break
+                    del groups[:_GROUPS_PER_BATCH]
+                    committed = self._run(one, outcome)
+                    assert committed is not None, "a closed group has a tombstone at least"
+                    deciding.append((some, committed))
                 for group in groups:
                     results[group.group_id] = error
-                if error is ErrorCode.NONE:
-                    committed = self._run(one, removal.delete_closed(one.state, closed.pop(one)))
-                    assert committed is not None, "a closed group has a tombstone at least"
-                    deciding.append((groups, committed))
         finally:
             # There was no time, or the request was cancelled.
             for groups in closed.values():
@@ -515,7 +550,9 @@ class GroupCoordinator:
         """Append one part for each group; the groups that have more."""
         waiting: list[Committed] = []
         unfinished: dict[str, Committed | None] = {}
-        for group_id in group_ids:
+        async for group_id in in_slices(group_ids, 1):
+            if one.status is not ShardStatus.ACTIVE:
+                break
             outcome, is_last = make(group_id)
             # In the step that made it: a tombstone behind a commit that came after that would take the commit away.
             committed = one.appender.submit(outcome) if outcome.records else None

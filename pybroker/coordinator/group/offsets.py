@@ -6,7 +6,7 @@ is fetched is always committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pybroker.coordinator.group import records
@@ -18,7 +18,7 @@ from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.turns import in_slices
+from pybroker.turns import in_slices, run_at_once
 
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
@@ -27,6 +27,7 @@ _LATEST_MS = 2**63 - 1
 #: A record of a committed offset is longer: its key has two names and the partition, its value 24 bytes at least.
 _LEAST_RECORD_BYTES = 32
 _LARGEST_BATCH_BYTES = 2**31 - 1
+_PARTITIONS_PER_STEP = 32
 
 
 class CommitTopic(NamedTuple):
@@ -59,6 +60,13 @@ def commit(
 
     KafkaError when the committer has no right to commit, or no batch has room for all of it.
     """
+    check_committer(state, api_version, request)
+    made = run_at_once(commit_steps(state, request, topics, max_batch_bytes))
+    return committed(state, request.group_id, [record for _, records in made for record in records])
+
+
+def check_committer(state: ShardState, api_version: int, request: m.OffsetCommitRequest) -> None:
+    """KafkaError when the committer has no right to commit; else it has shown life."""
     group_id = request.group_id
     group = state.groups.get(group_id)
     generation_id = request.generation_id_or_member_epoch
@@ -72,26 +80,40 @@ def commit(
             ErrorCode.GROUP_ID_NOT_FOUND if api_version >= _GROUP_ID_NOT_FOUND_VERSION else ErrorCode.ILLEGAL_GENERATION
         )
 
+
+def commit_steps(
+    state: ShardState, request: m.OffsetCommitRequest, topics: list[CommitTopic], max_batch_bytes: int
+) -> Generator[None, None, list[tuple[CommitTopic, list[CoordinatorRecord]]]]:
+    """The records that commit each topic; yields where it may be interrupted. KafkaError when no batch has room."""
     if sum(len(topic.partitions) for topic in topics) * _LEAST_RECORD_BYTES > max_batch_bytes:
         # As when the append is refused for its size; to find that out by making the records takes long.
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     now_ms = state.clock.wall_ms()
     expire_ms = -1 if request.retention_time_ms == -1 else min(now_ms + request.retention_time_ms, _LATEST_MS)
-    made: list[CoordinatorRecord] = []
+    made = []
     for topic in topics:
-        entries = _entries(topic, state.settings.offset_metadata_max_bytes, now_ms, expire_ms)
+        entries = yield from _entries(topic, state.settings.offset_metadata_max_bytes, now_ms, expire_ms)
         if entries:
-            made += records.offset_commits(group_id, topic.name, entries)
+            made.append((topic, (yield from records.offset_commits(request.group_id, topic.name, entries))))
+    return made
+
+
+def committed(state: ShardState, group_id: str, made: list[CoordinatorRecord]) -> Outcome:
+    """The outcome of records that `commit_steps` made, of a committer that was checked since."""
     if not made:
         return NOTHING
     state.in_flight_commits[group_id] = state.in_flight_commits.get(group_id, 0) + 1
     return Outcome(made, _landed(state, group_id))
 
 
-def _entries(topic: CommitTopic, metadata_max_length: int, now_ms: int, expire_ms: int) -> dict[int, OffsetEntry]:
+def _entries(
+    topic: CommitTopic, metadata_max_length: int, now_ms: int, expire_ms: int
+) -> Generator[None, None, dict[int, OffsetEntry]]:
     topic_id = topic.topic_id
     entries = {}
-    for partition in topic.partitions:
+    for number, partition in enumerate(topic.partitions):
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
         metadata = partition.committed_metadata or ""
         if len(metadata) > metadata_max_length:
             topic.refused[partition.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -202,11 +224,12 @@ def delete(
     return results, Outcome(made)
 
 
-def all_tombstones(state: ShardState, group_id: str) -> list[CoordinatorRecord]:
-    """Tombstones for every offset of a group, those in open transactions included."""
+async def all_tombstones(state: ShardState, group_id: str) -> list[CoordinatorRecord]:
+    """Tombstones for every offset of a group, those in open transactions included; in slices of the loop. The group is
+    closed: no offsets come."""
     keys = {(topic, index): None for topic, partitions in state.offsets.group(group_id).items() for index in partitions}
     keys.update(dict.fromkeys(state.offsets.pending_keys(group_id)))
-    return [records.offset_tombstone(group_id, topic, index) for topic, index in keys]
+    return [records.offset_tombstone(group_id, topic, index) async for topic, index in in_slices(keys)]
 
 
 def topics_deleted(state: ShardState, group_id: str, deleted: Mapping[str, bytes]) -> Iterator[CoordinatorRecord]:

@@ -6,7 +6,7 @@ asked for a retention time of its own (only that version has room for it); Group
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _OFFSET_COMMIT_VERSION = 4
 _OFFSET_COMMIT_WITH_RETENTION_VERSION = 1
 _GROUP_METADATA_VERSION = 3
+_RECORDS_PER_STEP = 32
 _VALUE_PREFIX = coordinator_records.value_prefix(_OFFSET_COMMIT_VERSION)
 
 
@@ -108,8 +109,11 @@ def _value_tail(metadata: str, commit_timestamp_ms: int, topic_id: bytes) -> byt
     return value[len(_VALUE_PREFIX) + _value_head().layout.size :]
 
 
-def offset_commits(group_id: str, topic: str, entries: Mapping[int, OffsetEntry]) -> list[CoordinatorRecord]:
-    """The records by which one request commits entries of a topic; the first one's change includes them all."""
+def offset_commits(
+    group_id: str, topic: str, entries: Mapping[int, OffsetEntry]
+) -> Generator[None, None, list[CoordinatorRecord]]:
+    """The records by which one request commits entries of a topic; the first one's change includes them all. Yields now
+    and then, where it may be interrupted."""
     key_head = _offset_key_head(group_id, topic)
     pack_key_tail = _key_tail().layout.pack
     pack_value_head = _value_head().layout.pack
@@ -121,6 +125,8 @@ def offset_commits(group_id: str, topic: str, entries: Mapping[int, OffsetEntry]
         else:
             value = _offset_value(entry)
         made.append(CoordinatorRecord(key_head + pack_key_tail(partition), value))
+        if len(made) % _RECORDS_PER_STEP == 0:
+            yield
     made[0].change = OffsetsChange(group_id, topic, entries)
     return made
 

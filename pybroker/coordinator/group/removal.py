@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 
 from pybroker.coordinator.group import offsets, records
 from pybroker.coordinator.group.group import ClassicGroup, complete_sync
@@ -11,6 +11,7 @@ from pybroker.coordinator.group.state import GroupState
 from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome, Part, first_batch
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.turns import in_slices
 
 
 def close_for_delete(state: ShardState, group_id: str) -> tuple[ErrorCode, ClassicGroup | None]:
@@ -28,12 +29,13 @@ def close_for_delete(state: ShardState, group_id: str) -> tuple[ErrorCode, Class
     return ErrorCode.NONE, _close(group)
 
 
-def delete_closed(state: ShardState, groups: Iterable[ClassicGroup]) -> Outcome:
-    """Tombstones for closed groups and all that they have committed; if they cannot be stored all are Empty again."""
+async def delete_closed(state: ShardState, groups: Iterable[ClassicGroup]) -> Outcome:
+    """Tombstones for closed groups and all that they have committed, made in slices of the loop; if they cannot be
+    stored all are Empty again."""
     closed = list(groups)
     made: list[CoordinatorRecord] = []
-    for group in closed:
-        made += offsets.all_tombstones(state, group.group_id)
+    async for group in in_slices(closed, 1):
+        made += await offsets.all_tombstones(state, group.group_id)
         made.append(records.group_tombstone(group.group_id))
     return Outcome(made, _reopen_on_error(closed)) if made else NOTHING
 
@@ -56,11 +58,14 @@ def forget_topics(state: ShardState, deleted: Mapping[str, bytes], group_id: str
     return Part(Outcome(made), is_last)
 
 
-def unload(state: ShardState) -> None:
-    """The partition is led elsewhere now: answer all parked requests with NOT_COORDINATOR."""
-    for group in state.groups.values():
+def unload_steps(state: ShardState) -> Generator[None, None, None]:
+    """The partition is led elsewhere now: end all groups, then answer all parked requests with NOT_COORDINATOR. Yields
+    between answers, where it may be interrupted; only appends under way find the groups any more."""
+    groups = list(state.groups.values())
+    for group in groups:
         group.transition_to(GroupState.DEAD, state.clock.wall_ms())
-        for member in group.members.values():
+    for group in groups:
+        for member in list(group.members.values()):
             group.complete_join(
                 member,
                 m.JoinGroupResponse(
@@ -68,6 +73,7 @@ def unload(state: ShardState) -> None:
                 ),
             )
             complete_sync(member, m.SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            yield
 
 
 def _close(group: ClassicGroup) -> ClassicGroup:

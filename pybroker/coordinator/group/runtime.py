@@ -16,11 +16,14 @@ from pybroker.coordinator.group.shard_state import Clock, ShardState
 from pybroker.coordinator.loader import load
 from pybroker.coordinator.partition_writer import PartitionWriter
 from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.turns import run_at_once, run_in_slices
 
 _LOG = logging.getLogger(__name__)
 
 #: Between attempts to load what could not be read.
 _LOAD_INTERVAL_S = 5.0
+#: So many are answered at once when their partition is led elsewhere.
+_FEW_MEMBERS = 200
 
 
 class ShardStatus(Enum):
@@ -65,6 +68,7 @@ class Shard:
         )
         self._writer = writer
         self._load_task: asyncio.Task[None] | None = None
+        self._unload_task: asyncio.Task[None] | None = None
 
     def begin_load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard] = ()) -> None:
         """Once the shards `after` are closed replay the partition in the background, then call `on_loaded`, unless it
@@ -77,11 +81,15 @@ class Shard:
         self.appender.take_epoch(leader_epoch)
 
     def unload(self) -> None:
-        """Take no more part: answer whoever is parked, drop the state."""
+        """Take no more part: answer whoever is parked, drop the state. Many are answered in slices; see `closed`."""
         if self._load_task is not None:
             self._load_task.cancel()
         if self.status is ShardStatus.ACTIVE:
-            removal.unload(self.state)
+            steps = removal.unload_steps(self.state)
+            if sum([len(group.members) for group in self.state.groups.values()]) <= _FEW_MEMBERS:
+                run_at_once(steps)
+            else:
+                self._unload_task = asyncio.get_running_loop().create_task(run_in_slices(steps))
         self.state.release_memory()
         self.status = ShardStatus.CLOSED
 
@@ -91,9 +99,11 @@ class Shard:
             await asyncio.wait([self._load_task])
 
     async def closed(self) -> None:
-        """Return when neither a load nor an append is under way."""
+        """Return when neither a load nor an append is under way, and who was parked is answered."""
         await self.loaded()
         await self.appender.closed()
+        if self._unload_task is not None:
+            await asyncio.wait([self._unload_task])
 
     async def _load(self, on_loaded: Callable[[Shard], None], after: Sequence[Shard]) -> None:
         for each in after:

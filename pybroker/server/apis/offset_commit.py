@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ async def handle(
     error = ErrorCode.NONE
     if committing:
         try:
-            committed = broker.groups.commit_offsets(version, request, committing)
+            committed = await _commit(broker, version, request, committing)
             if committed is not None:
                 error = await committed
         except KafkaError as failure:
@@ -45,18 +46,34 @@ async def handle(
     return await _response(request, topics, error)
 
 
+async def _commit(
+    broker: BrokerServices, version: int, request: m.OffsetCommitRequest, topics: list[CommitTopic]
+) -> asyncio.Future[ErrorCode] | None:
+    """Begin to commit; what the future says, if there is one, counts for all but what is refused."""
+    if _partition_count(request) <= _KEPT_PARTITION_COUNT:
+        return broker.groups.commit_offsets(version, request, topics)
+
+    def is_there(topic: CommitTopic) -> bool:
+        if topic.topic_id in broker.metadata.image.topics.by_id:
+            return True
+        # It was deleted meanwhile, and nobody would forget its offsets any more.
+        topic.refused.update(dict.fromkeys([each.partition_index for each in topic.partitions], _missing(version)))
+        return False
+
+    return await broker.groups.commit_many_offsets(version, request, topics, is_there)
+
+
+def _missing(version: int) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if version >= _TOPIC_ID_VERSION else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitRequest) -> list[CommitTopic]:
     """For each topic of the request what can be committed, and what cannot because it does not exist."""
     sorted_out = []
     async for topic in in_slices(request.topics):
-        if version >= _TOPIC_ID_VERSION:
-            found = image.by_id.get(topic.topic_id)
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            found = image.by_name.get(topic.name)
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = image.by_id.get(topic.topic_id) if version >= _TOPIC_ID_VERSION else image.by_name.get(topic.name)
         if found is None:
-            refused = {partition.partition_index: missing async for partition in in_slices(topic.partitions)}
+            refused = {partition.partition_index: _missing(version) async for partition in in_slices(topic.partitions)}
             sorted_out.append(CommitTopic(topic.name, topic.topic_id, [], refused))
             continue
         known = found.partitions
@@ -81,7 +98,7 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
 def _still_there(image: TopicsImage, version: int, topics: list[CommitTopic]) -> list[CommitTopic]:
     """Without topics that were deleted while the request was sorted out: their offsets have been forgotten, and nobody
     would forget those that came now."""
-    missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= _TOPIC_ID_VERSION else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    missing = _missing(version)
     return [
         topic
         if not topic.partitions or topic.topic_id in image.by_id

@@ -16,6 +16,7 @@ from pybroker.coordinator.group import removal
 from pybroker.coordinator.group.memory import GroupMemory, protocols_bytes
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.turns import run_at_once
 
 MIB = 1 << 20
 FULL = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -122,7 +123,7 @@ def _expire(machine: Machine, _: str) -> None:
 
 
 def _unload(machine: Machine, _: str) -> None:
-    removal.unload(machine.state)
+    run_at_once(removal.unload_steps(machine.state))
     machine.state.release_memory()
 
 

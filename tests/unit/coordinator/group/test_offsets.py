@@ -13,6 +13,7 @@ from pybroker.coordinator.group.offset_store import OffsetEntry
 from pybroker.coordinator.group.partition import group_partition, java_string_hash
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
+from pybroker.turns import run_at_once
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 
@@ -42,7 +43,7 @@ def test_the_records_of_a_commit_say_what_its_change_does(expire_timestamp_ms: i
         for partition, epoch, metadata in ((3, 1, ""), (1, -1, "x" * 200), (62, 5, ""), (2, 0, "é"))
     }
     live, replayed = Machine().state, Machine().state
-    made = records.offset_commits("g", "events", entries)
+    made = run_at_once(records.offset_commits("g", "events", entries))
     assert [record.change is not None for record in made] == [True, False, False, False]
     replay.apply(live, made[0].change, 10)
     for offset, record in enumerate(made, start=10):
