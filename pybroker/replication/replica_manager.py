@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from itertools import chain, starmap
 from typing import Any
 
 from pybroker.config.broker import BrokerConfig
@@ -39,12 +40,10 @@ from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.turns import in_slices, pause
 from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
-
-#: As many partitions take some five milliseconds until they wait for the disk.
-_BEGUN_PER_TURN = 50
 
 
 class _Change(Value):
@@ -194,12 +193,10 @@ class ReplicaManager(ReplicaAccess):
 
     async def _update_all(self, change: _Change) -> None:
         await _all(
-            [
-                self._update(topic, index, registration, change.image)
-                for _, topic in change.topics
-                if topic is not None
-                for index, registration in topic.partitions.items()
-            ]
+            self._update(topic, index, registration, change.image)
+            for _, topic in change.topics
+            if topic is not None
+            for index, registration in topic.partitions.items()
         )
 
     async def _follow_all(self, change: _Change) -> None:
@@ -215,12 +212,14 @@ class ReplicaManager(ReplicaAccess):
             if (topic := topics.get(replica.log.topic_id)) is not None and key[1] in topic.partitions
         ]
         await _all(
-            [
-                self._roles.apply(replica, registration)
-                for replica, registration in registered
-                if registration.leader != self._node_id
-            ]
+            self._apply_role(replica, registration)
+            for replica, registration in registered
+            if registration.leader != self._node_id
         )
+
+    async def _apply_role(self, replica: Replica, registration: PartitionRegistration) -> None:
+        await pause()
+        await self._roles.apply(replica, registration)
 
     async def _tell_followers(self, change: _Change) -> None:
         for follower in self._followers if self._may_lead else ():
@@ -231,9 +230,10 @@ class ReplicaManager(ReplicaAccess):
         if gone:
             unopened = self._offline.forget_topics(gone)
             keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
-            await _all([self._delete(key) for key in keys] + [self._delete_unopened(*each) for each in unopened])
+            await _all(chain(map(self._delete, keys), starmap(self._delete_unopened, unopened)))
 
     async def _delete(self, key: TopicPartition) -> None:
+        await pause()
         replica = self._replicas.pop(key, None)
         if replica is not None:
             await self._departures.begin_and_wait(key, self._set_aside(replica))
@@ -247,6 +247,7 @@ class ReplicaManager(ReplicaAccess):
 
     async def _set_aside(self, replica: Replica) -> None:
         await self._roles.leave(replica)
+        await pause()
         log = replica.log
         try:
             await self._logs.delete(log)
@@ -259,8 +260,10 @@ class ReplicaManager(ReplicaAccess):
         self._resolved.clear()
         if change.configured is not None and not change.configured:
             return
-        for key, replica in self._replicas.items():
-            if change.configured is None or key[0] in change.configured:
+        async for key, replica in in_slices(list(self._replicas.items())):
+            # A log that fails leaves at any time.
+            is_here = self._replicas.get(key) is replica
+            if is_here and (change.configured is None or key[0] in change.configured):
                 self._logs.configure(replica.log, self._topic_config(key[0], change.image))
 
     def _topic_config(self, topic: str, image: MetadataImage) -> TopicConfig:
@@ -279,6 +282,7 @@ class ReplicaManager(ReplicaAccess):
     async def _update(
         self, topic: TopicImage, index: int, registration: PartitionRegistration, image: MetadataImage
     ) -> None:
+        await pause()
         key = (topic.name, index)
         replica = self._replicas.get(key)
         if self._node_id not in registration.replicas:
@@ -296,7 +300,7 @@ class ReplicaManager(ReplicaAccess):
             if not self._lost.may_be(replica, registration):
                 self._take_offline(key, replica)
                 return
-            await self._roles.apply(replica, registration)
+            await self._apply_role(replica, registration)
             if replica.leads or replica.follows:
                 self._offline.remove(key)
 
@@ -471,7 +475,7 @@ class ReplicaManager(ReplicaAccess):
             self._reopening.cancel()
         await self.settled()
         await self._departures.finished()
-        await _all([self._roles.leave(replica) for replica in self._replicas.values()])
+        await _all(self._roles.leave(replica) for replica in list(self._replicas.values()))
         await self._roles.stop()
         self._offline.close()
         self.fail_appends()
@@ -481,15 +485,28 @@ def _applied(image: MetadataImage) -> AppliedMetadata:
     return AppliedMetadata(image.cluster_id, image.provenance.end_offset, image.provenance.epoch)
 
 
-async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all coroutines at once, begun so many at a time that the loop goes round in between; then raise the first
-    failure, if any."""
-    tasks = []
-    for number, each in enumerate(work, start=1):
-        tasks.append(asyncio.ensure_future(each))
-        if number % _BEGUN_PER_TURN == 0:
-            await asyncio.sleep(0)
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all coroutines at once, begun in slices of the loop; then raise the first failure, if any."""
+    loop = asyncio.get_running_loop()
+    running: set[asyncio.Task[None]] = set()
+    ended: asyncio.Future[None] | None = None
+    failures: list[BaseException] = []
+
+    def end(task: asyncio.Task[None]) -> None:
+        running.discard(task)
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if failure is not None:
+            failures.append(failure)
+        if ended is not None and not running and not ended.done():
+            ended.set_result(None)
+
+    async for each in in_slices(work):
+        task = loop.create_task(each)
+        running.add(task)
+        task.add_done_callback(end)
+    if running:
+        # Neither `gather` nor `wait`: with thousands of tasks both take a long step.
+        ended = loop.create_future()
+        await ended
+    if failures:
+        raise failures[0]

@@ -29,6 +29,7 @@ from pybroker.storage.log_loss import (
 )
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,12 @@ class EndsKeeper:
         """Bring how far logs are written to the files of their dirs, unsynced."""
         loop = asyncio.get_running_loop()
         for directory in directories:
-            own = {key: self.of(logs[key], each) for key, each in states.items() if logs[key].directory is directory}
+            own = {}
+            async for key, each in in_slices(list(states.items())):
+                # Its log may have been closed meanwhile, and what was recorded then is the last word.
+                log = logs.get(key)
+                if log is not None and not log.closing and log.directory is directory:
+                    own[key] = self.of(log, each)
             try:
                 await loop.run_in_executor(self._executor, directory.ends.save_written, own)
             except OSError as error:

@@ -16,6 +16,10 @@ from pybroker.storage.log_ends import RecordedEnds
 from pybroker.storage.log_failures import LogFailures
 from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.turns import in_slices
+
+#: Reading the states of so many logs takes less than a slice of the loop.
+_STATES_AT_ONCE = 500
 
 
 class LogCheckpoints:
@@ -43,6 +47,14 @@ class LogCheckpoints:
         usable = [log for log in logs if not log.closing]
         return dict(zip([log.key for log in usable], partition_states([log.native for log in usable]), strict=True))
 
+    async def all_states(self) -> dict[TopicPartition, PartitionState]:
+        """The states of all open logs, read in slices of the loop: each is what it was at one moment."""
+        logs = list(self.logs.values())
+        found: dict[TopicPartition, PartitionState] = {}
+        async for start in in_slices(range(0, len(logs), _STATES_AT_ONCE), 1):
+            found.update(self.states(logs[start : start + _STATES_AT_ONCE]))
+        return found
+
     def exposure(self) -> tuple[int, int]:
         """What a power cut may cost now: bytes not known to be durable in all logs together, and for how many ms the
         oldest of them has been written."""
@@ -57,7 +69,7 @@ class LogCheckpoints:
     async def write_written(self) -> None:
         """Note how far open logs are written, for a start after a kill. Nothing waits for a disk."""
         async with self._checkpointing:
-            await self.ends.save_written(self.live, self.logs, self.states(self.logs.values()))
+            await self.ends.save_written(self.live, self.logs, await self.all_states())
 
     async def correct_checkpoints(self, log: PartitionLog) -> None:
         """Write them if they speak of more than a log has that is about to take records: recovery would trust what
@@ -69,9 +81,15 @@ class LogCheckpoints:
                 await self._write_all_checkpoints()
 
     async def _write_all_checkpoints(self) -> None:
-        states = self.states(self.logs.values())
-        placed = {key: (self.logs[key].directory, state) for key, state in states.items()}
-        await self._write_checkpoints(placed, {key: self.ends.of(self.logs[key], each) for key, each in states.items()})
+        states = await self.all_states()
+        placed: dict[TopicPartition, tuple[LogDirectory, PartitionState]] = {}
+        ends: dict[TopicPartition, RecordedEnds] = {}
+        async for key, state in in_slices(list(states.items())):
+            log = self.logs.get(key)
+            # One that is closed meanwhile is as one that was closed before.
+            if log is not None and not log.closing:
+                placed[key], ends[key] = (log.directory, state), self.ends.of(log, state)
+        await self._write_checkpoints(placed, ends)
 
     async def save_gap_offsets(self) -> None:
         """Bring those to the disk that were noted."""

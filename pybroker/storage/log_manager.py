@@ -45,6 +45,7 @@ from pybroker.storage.offset_checkpoint import TopicPartition
 from pybroker.storage.partition_log import PartitionLog
 from pybroker.storage.segment_purge import SegmentPurge
 from pybroker.storage.strays import tell_kept
+from pybroker.turns import pause
 
 logger = logging.getLogger(__name__)
 
@@ -420,6 +421,7 @@ class LogManager(LogCheckpoints):
             await log.close(error=0, clean=False)
         except NativeError as error:
             logger.warning("%s: closing it for deletion failed: %s", log, error)
+        await pause()
         await self._delete_files(log.directory, log.key, log.path, log.config.get_int("file.delete.delay.ms"))
 
     async def delete_unopened(self, key: TopicPartition, topic_id: bytes) -> None:

@@ -30,6 +30,7 @@ from pybroker.native.partition import (
 )
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class LogScrub:
         call. Ends early when the scrub is turned off."""
         logs = [each for each in self._manager.logs.values() if each.tag > self._newest_tag]
         before, began_ms = self.progress, self._manager.clock.monotonic_ms()
-        for log in sorted(logs, key=lambda each: each.tag):
+        async for log in in_slices(sorted(logs, key=lambda each: each.tag)):
             if self._is_over():
                 return
             await self._check(log, ScrubPass(opened=True), _OPENED_SPEED)
@@ -119,7 +120,7 @@ class LogScrub:
         """One pass over the sealed segments of all logs that are open now; ends early when the scrub is turned off."""
         logs = list(self._manager.logs.values())
         first = random.randrange(len(logs)) if logs else 0
-        for log in logs[first:] + logs[:first]:
+        async for log in in_slices(logs[first:] + logs[:first]):
             if self._is_over():
                 break
             await self._check(log, ScrubPass(), 1)

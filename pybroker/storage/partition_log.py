@@ -19,6 +19,7 @@ from pybroker.native.partition import NativePartition
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_ends import RecordedEnds
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.turns import pause
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -136,6 +137,7 @@ class PartitionLog:
     async def close(self, *, error: int, clean: bool) -> None:
         """`end_service`, and end the handle. NativeError."""
         await self.end_service(error)
+        await pause()
         close = partial(self.native.close, clean=clean)
         await asyncio.get_running_loop().run_in_executor(self._executor, close)
 

@@ -120,11 +120,14 @@ class Collector:
         made.turns = None if meter is None else meter.statistics()
         await asyncio.sleep(0)
         if observed.logs is not None:
+            made.partitions = await observed.logs.all_states()
+            await asyncio.sleep(0)
             _add_logs(made, observed.logs)
             await asyncio.sleep(0)
         if observed.services is not None:
             image = observed.services.metadata.image
             made.cluster, made.metadata_end_offset = self._cluster(image), image.provenance.end_offset
+            await asyncio.sleep(0)
             made.replication = observed.services.replicas.statistics()
             if observed.services.transactions is not None:
                 verified = observed.services.transactions.statistics
@@ -161,7 +164,6 @@ class Collector:
 
 
 def _add_logs(made: Snapshot, logs: LogManager) -> None:
-    made.partitions = logs.states(logs.logs.values())
     made.lost_count = len(logs.ends.losses.found)
     # By identity: to hash thousands of paths takes milliseconds.
     inside: dict[int, tuple[list[TopicPartition], list[Path]]] = {id(each): ([], []) for each in logs.directories}

@@ -33,10 +33,10 @@ from pybroker.replication.partition_roles import PartitionRoles, Replication
 from pybroker.replication.replica_manager import ReplicaManager
 from pybroker.storage import clean_shutdown, offset_checkpoint
 from pybroker.storage.applied_metadata import AppliedMetadata
-from pybroker.storage.errors import StorageError
 from pybroker.storage.log_directory import LogDirectory
 from pybroker.storage.log_manager import LogManager
 from pybroker.storage.partition_log import PartitionLog
+from pybroker.testing.look_counter import LookCounter
 from pybroker.testing.waiting import until_async
 
 NODE_ID = 1
@@ -307,30 +307,49 @@ def test_followers_hear_of_metadata_that_could_not_be_put_into_effect(
     assert "could not be put into effect" in caplog.text
 
 
-def test_other_work_goes_on_while_many_partitions_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened_at_turn: list[int] = []
-    turn = 0
-
-    async def count_turns() -> None:
-        nonlocal turn
+async def most_per_round(done: list[int]) -> int:
+    """How many entries `done` got in the round of the loop in which it got most, until it is cancelled."""
+    most, before = 0, len(done)
+    try:
         while True:
             await asyncio.sleep(0)
-            turn += 1
+            most, before = max(most, len(done) - before), len(done)
+    except asyncio.CancelledError:
+        return most
 
-    async def note(*_: Any, **__: Any) -> Any:
-        opened_at_turn.append(turn)
-        raise StorageError("noted")
+
+@pytest.mark.parametrize("what", ["opened", "configured", "deleted"])
+def test_many_partitions_are_worked_on_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    count = 300
+    done: list[int] = []
+
+    def note(method: Any) -> Any:
+        def noted(*arguments: Any, **named: Any) -> Any:
+            done.append(1)
+            return method(*arguments, **named)
+
+        return noted
 
     async def run() -> None:
         async with setup(tmp_path) as made:
-            counting = asyncio.create_task(count_turns())
-            monkeypatch.setattr(LogManager, "open", note)
-            await made.create(partition_count=1000)
-            counting.cancel()
+            if what != "opened":
+                await made.create(partition_count=count)
+            name = {"opened": "open", "configured": "configure", "deleted": "delete"}[what]
+            monkeypatch.setattr(LogManager, name, note(getattr(LogManager, name)))
+            LookCounter()
+            watching = asyncio.create_task(most_per_round(done))
+            if what == "opened":
+                await made.create(partition_count=count)
+            elif what == "configured":
+                await made.publish(m.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"))
+            else:
+                await made.publish(m.RemoveTopicRecord(topic_id=TOPIC_ID))
+            watching.cancel()
+            assert len(done) == count
+            # Ten of them make a slice, or ten times sixteen where they are quick.
+            assert await watching <= (200 if what == "configured" else 25)
 
     asyncio.run(run())
-    assert len(opened_at_turn) == 1000
-    assert max(opened_at_turn.count(each) for each in set(opened_at_turn)) <= 100
 
 
 def test_topics_with_the_same_overrides_share_their_configuration(tmp_path: Path) -> None:
