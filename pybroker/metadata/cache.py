@@ -11,7 +11,7 @@ latest few are kept.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -27,7 +27,7 @@ from pybroker.metadata.image import (
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.turns import in_slices
+from pybroker.turns import in_slices, run_in_slices
 from pybroker.values import Value
 
 NO_OPERATIONS = -(2**31)
@@ -41,6 +41,8 @@ _ERROR_CODE_SINCE = 13
 _LISTENER_NOT_FOUND_SINCE = 6
 _MAX_VARIANTS = 16
 _JOINED_COUNT = 1_000
+#: A topic with more is encoded in slices of the loop.
+_FEW_PARTITIONS = 200
 
 Body = bytes | list[bytes]
 """An encoded body; a large one in parts, as it takes long to join them."""
@@ -84,7 +86,7 @@ class MetadataCache:
             return encoded.all_topics
         fragments = _Fragments()
         async for topic in in_slices(image.topics.by_id.values(), 1):
-            fragments.add(self._fragment(image, encoded, topic, variant))
+            fragments.add(await self._fragment(image, encoded, topic, variant))
         body = fragments.body(encoded.head, variant)
         # Meanwhile the image may have become another.
         if encoded.topics is image.topics:
@@ -102,7 +104,7 @@ class MetadataCache:
         encoded = self._current(image, variant)
         fragments = _Fragments()
         async for topic in in_slices(topics, 1):
-            fragments.add(self._fragment(image, encoded, topic, variant))
+            fragments.add(await self._fragment(image, encoded, topic, variant))
         async for row in in_slices(others):
             fragments.add(_encode_topic(row, variant))
         return fragments.body(encoded.head, variant)
@@ -123,12 +125,15 @@ class MetadataCache:
         self._variants.move_to_end(variant)
         return encoded
 
-    def _fragment(self, image: MetadataImage, encoded: _Encoded, topic: TopicImage, variant: Variant) -> bytes:
+    async def _fragment(self, image: MetadataImage, encoded: _Encoded, topic: TopicImage, variant: Variant) -> bytes:
         kept = encoded.by_id.get(topic.id)
         if kept is not None and kept[0] is topic:
             return kept[1]
         self.encoded_topic_count += 1
-        fragment = _encode_topic(topic_row(image.cluster, topic, variant), variant)
+        if len(topic.partitions) <= _FEW_PARTITIONS:
+            fragment = _encode_topic(topic_row(image.cluster, topic, variant), variant)
+        else:
+            fragment = await run_in_slices(_large_topic_steps(image.cluster, topic, variant))
         encoded.by_id[topic.id] = (topic, fragment)
         return fragment
 
@@ -234,6 +239,21 @@ def _count(topic_count: int, version: int) -> bytes:
 def _without_topics(body: bytes, variant: Variant) -> bytes:
     """The head of a body that was encoded without topics."""
     return body[: len(body) - len(_tail(variant)) - len(_count(0, variant.version))]
+
+
+def _large_topic_steps(cluster: ClusterImage, topic: TopicImage, variant: Variant) -> Generator[None, None, bytes]:
+    """As `_encode_topic` of its row; yields where it may be interrupted."""
+    row = topic_row(cluster, topic.replace(partitions={}), variant)
+    for index, each in topic.partitions.items():
+        row.partitions.append(partition_row(cluster, index, each, variant))
+        yield
+    pieces = []
+    for piece in m.MetadataResponse(topics=[row]).encode_in_slices(variant.version):
+        pieces.append(piece)
+        yield
+    start, tail_bytes = _around_topic(variant)
+    with_topic = b"".join(pieces)
+    return with_topic[start : len(with_topic) - tail_bytes]
 
 
 def _encode_topic(row: m.MetadataResponse.MetadataResponseTopic, variant: Variant) -> bytes:

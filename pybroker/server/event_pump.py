@@ -110,6 +110,8 @@ class EventPump:
         """Close the connections of requests that wait, and from now on of those that come. Appends still finish."""
         self._stopping = True
         self.open()
+        while self._pending:
+            self._handle_next()
         awaited = list(self._awaited)
         for future in awaited:
             future.cancel()
@@ -273,8 +275,16 @@ class EventPump:
     def _go_on(
         self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any], future: asyncio.Future[Any]
     ) -> None:
-        """The first future that a handler waited for is decided."""
+        """The first future that a handler waited for is decided. One append may decide thousands of them."""
         self._awaited.discard(future)
+        if self._turns.is_over() and not self._stopping:
+            self._pending.append(partial(self._step, handle, context, handling))
+            self._schedule()
+        else:
+            self._step(handle, context, handling)
+
+    def _step(self, handle: int, context: RequestContext, handling: Coroutine[Any, Any, Any]) -> None:
+        current_peer.set(context.client_host)
         try:
             waits_for = handling.send(None)
         except StopIteration as done:

@@ -364,3 +364,35 @@ def test_what_a_handler_may_have_kept_is_not_emptied() -> None:
     asyncio.run(drop_message(request))
     assert request.topics == [] and topic.assignments == []
     assert kept.broker_ids == [1, 2, 3]
+
+
+def test_thousands_of_handlers_that_one_event_wakes_go_on_in_slices() -> None:
+    """Members that wait for one rebalance, or commits in one batch."""
+    woken: asyncio.Future[None]
+    count, most_per_round = 1_000, 0
+
+    async def join(_broker: Any, _context: RequestContext, _request: Any) -> Any:
+        # One each: whoever is cancelled cancels nobody else.
+        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        woken.add_done_callback(lambda _: waits.set_result(None))
+        await waits
+        # Its answer takes a tenth of a slice.
+        turns.current().is_over()
+        return m.JoinGroupResponse(error_code=ErrorCode.NONE)
+
+    async def scenario(native: FakeNative, pump: EventPump) -> None:
+        nonlocal woken, most_per_round
+        woken = asyncio.get_running_loop().create_future()
+        body = m.JoinGroupRequest(group_id="g", protocol_type="consumer").encode(9)
+        for handle in range(1, count + 1):
+            native.request(handle, body, api_key=JOIN_GROUP, version=9, connection=handle)
+        await until(lambda: len(woken._callbacks or ()) == count)  # type: ignore[attr-defined]  # of asyncio's
+        woken.set_result(None)
+        seen = 0
+        while len(native.replies) < count:
+            await asyncio.sleep(0)
+            most_per_round, seen = max(most_per_round, len(native.replies) - seen), len(native.replies)
+
+    native, _ = pumped({JOIN_GROUP: join}, scenario)
+    assert len(native.replies) == count
+    assert most_per_round <= 2 * 10
