@@ -35,7 +35,8 @@ _EXIT_FAILED = 1
 _EXIT_BAD_CONFIG = 2
 _NS_PER_MS = 1_000_000
 _NAMES_PER_LINE = 50
-_COLLECTOR_THRESHOLDS = (10_000, 10, 100)
+#: The younger generations are so small that a look takes milliseconds; a look at everything is as rare as can be.
+_COLLECTOR_THRESHOLDS = (2_000, 5, 1_000)
 
 
 @click.command(name="serve")
