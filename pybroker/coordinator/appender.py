@@ -14,6 +14,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Protocol
 
 from pybroker import native
@@ -30,6 +31,15 @@ RECORD_BYTES = 512
 #: So many records are built, and replayed, at once.
 _FEW = 200
 _TOO_LATE = client_error(ErrorCode.REQUEST_TIMED_OUT)
+
+
+#: Calls a function once every request and event that the data plane has by now is handled.
+AfterReceived = Callable[[Callable[[], None]], None]
+
+
+def at_once(judge: Callable[[], None]) -> None:
+    """An `AfterReceived` where nothing waits to be handled."""
+    judge()
 
 
 class WallClock(Protocol):
@@ -76,7 +86,8 @@ class PartitionAppender:
     `replay(change, record_offset)` applies one committed change, whose (first) record has that offset. `timeout_ms`
     bounds how long a client waits, also for its batch's turn: after it the client is told COORDINATOR_NOT_AVAILABLE.
     An append under way goes on, its effect being unknown; what nobody waits for any more before its turn is given up.
-    `queued` counts what has not been decided yet, with the other appenders that have it.
+    `queued` counts what has not been decided yet, with the other appenders that have it. By way of `after_received`
+    clients are told that it takes too long.
     """
 
     def __init__(
@@ -90,8 +101,10 @@ class PartitionAppender:
         *,
         timeout_ms: int,
         queued: QueuedBytes | None = None,
+        after_received: AfterReceived = at_once,
     ) -> None:
         self._writer = writer
+        self._after_received = after_received
         self._queued = queued or QueuedBytes()
         self._topic = topic
         self._partition = partition
@@ -210,9 +223,21 @@ class PartitionAppender:
         # One timer sees to all who wait: setting and cancelling one for each costs more than this look now and then.
         self._timer = None
         now_s = self._loop.time()
-        batches = self._queue if self._in_flight is None else (self._in_flight, *self._queue)
-        for batch in batches:
-            batch.answer(_TOO_LATE, now_s)
+        if any(batch.waiters and batch.waiters[0][0] <= now_s for batch in self._undecided()):
+            # What the data plane has told by now may be that an append is done.
+            self._after_received(partial(self._tell_late, now_s))
+        else:
+            self._tell_late(now_s)
+
+    def _undecided(self) -> list[PendingBatch]:
+        # What is being replayed is committed.
+        if self._in_flight is None or self._replaying is not None:
+            return list(self._queue)
+        return [self._in_flight, *self._queue]
+
+    def _tell_late(self, until_s: float) -> None:
+        for batch in self._undecided():
+            batch.answer(_TOO_LATE, until_s)
             if batch.waiters and self._timer is None:
                 self._timer = self._loop.call_at(batch.waiters[0][0], self._on_timer)
         self._give_up()

@@ -22,6 +22,7 @@ from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.data_plane import FollowerState, LedPartition
 from pybroker.replication.isr_state import IsrState, Proposal, Verdict
 from pybroker.storage.offset_checkpoint import TopicPartition
+from pybroker.turns import in_slices
 
 logger = logging.getLogger(__name__)
 
@@ -67,19 +68,23 @@ class IsrManager:
         self._led: dict[TopicPartition, _Led] = {}
         self._brokers: Mapping[int, BrokerRegistration] = {}
         self._looking: asyncio.TimerHandle | None = None
+        self._shrinking: asyncio.Task[None] | None = None
         self._retries: set[asyncio.TimerHandle] = set()
         self.statistics = IsrStatistics()
 
     def start(self) -> None:
         """Begin to look for followers that lag, every half of replica.lag.time.max.ms as Kafka does."""
         interval_s = self._config().get_int("replica.lag.time.max.ms") / 2000
-        self._looking = asyncio.get_running_loop().call_later(interval_s, self._look)
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(interval_s, self._look, loop.time() + interval_s)
 
     async def stop(self) -> None:
         """Propose no more."""
         for timer in (self._looking, *self._retries):
             if timer is not None:
                 timer.cancel()
+        if self._shrinking is not None:
+            self._shrinking.cancel()
         for led in self._led.values():
             led.stop_waiting()
         self._led.clear()
@@ -174,14 +179,20 @@ class IsrManager:
 
     # ---- shrinking -------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _look(self, due_s: float) -> None:
         self.start()
-        self.shrink_lagging()
+        # In a process that was stopped nobody has fetched, by no fault of theirs.
+        late_ms = int(1000 * (asyncio.get_running_loop().time() - due_s))
+        if self._shrinking is None or self._shrinking.done():
+            self._shrinking = asyncio.get_running_loop().create_task(self.shrink_lagging(late_ms), name="lagging")
 
-    def shrink_lagging(self) -> None:
-        """Propose ISRs without those who have not been caught up for replica.lag.time.max.ms."""
-        lag_ms = self._config().get_int("replica.lag.time.max.ms")
-        for led in self._led.values():
+    async def shrink_lagging(self, late_ms: int = 0) -> None:
+        """Propose ISRs without those who have not been caught up for replica.lag.time.max.ms, in slices of the loop,
+        which has come to it `late_ms` too late."""
+        lag_ms = self._config().get_int("replica.lag.time.max.ms") + late_ms
+        async for led in in_slices(list(self._led.values())):
+            if self._led.get(led.key) is not led:
+                continue
             if led.isr.pending is not None or len(led.isr.isr) < 2:
                 continue
             end_offset = led.native.state.log_end_offset

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from functools import partial
 from typing import Any
 
-from pybroker.coordinator.appender import QueuedBytes
+from pybroker.coordinator.appender import AfterReceived, QueuedBytes, at_once
 from pybroker.coordinator.deadline_clock import LOOK_INTERVAL_MS, DeadlineClock
 from pybroker.coordinator.group import describe, heartbeat, leave, offsets, removal, shard
 from pybroker.coordinator.group.group import ClassicGroup
@@ -51,12 +51,6 @@ _MOST_QUEUED_BYTES = 64 << 20
 _STOP_PATIENCE_S = 2.0
 
 Committed = asyncio.Future[ErrorCode]
-#: Calls a function once every request that the data plane has received by now is handled.
-AfterReceived = Callable[[Callable[[], None]], None]
-
-
-def _at_once(judge: Callable[[], None]) -> None:
-    judge()
 
 
 class GroupCoordinator:
@@ -72,7 +66,7 @@ class GroupCoordinator:
         self._settings = settings
         self._writer = writer
         self._clock = DeadlineClock(clock)
-        self._after_received: AfterReceived = _at_once
+        self._after_received: AfterReceived = at_once
         self._judging = False
         self._new_suffix = new_suffix
         self._memory = GroupMemory(settings.members_max_bytes)
@@ -153,6 +147,7 @@ class GroupCoordinator:
             self._new_suffix,
             self._memory,
             self._queued,
+            lambda judge: self._after_received(judge),
         )
         self._shards[partition] = fresh
         # What a shard of before had queued may be appended still, and would be in that one's state alone.

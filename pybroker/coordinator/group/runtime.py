@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from pybroker.coordinator.appender import PartitionAppender, QueuedBytes
+from pybroker.coordinator.appender import AfterReceived, PartitionAppender, QueuedBytes
 from pybroker.coordinator.group import removal, replay
 from pybroker.coordinator.group.memory import GroupMemory
 from pybroker.coordinator.group.records import OffsetChange
@@ -51,6 +51,7 @@ class Shard:
         new_suffix: Callable[[], str],
         memory: GroupMemory,
         queued: QueuedBytes,
+        after_received: AfterReceived,
     ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -65,6 +66,7 @@ class Shard:
             self._replay_change,
             timeout_ms=settings.offsets_commit_timeout_ms,
             queued=queued,
+            after_received=after_received,
         )
         self._writer = writer
         self._load_task: asyncio.Task[None] | None = None

@@ -22,6 +22,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.replication import isr_manager
 from pybroker.replication.alter_partition_manager import AlterPartitionManager
 from pybroker.replication.isr_manager import IsrManager, IsrStatistics
+from pybroker.testing.look_counter import LookCounter
 
 NODE_ID = 1
 TOPIC_ID = bytes([5]) * 16
@@ -353,7 +354,7 @@ def test_who_lags_leaves(lagging: Follower, remaining: list[int] | None) -> None
         made = Setup()
         made.partition = Partition(Follower(2), lagging)
         made.lead()
-        made.isr.shrink_lagging()
+        await made.isr.shrink_lagging()
         assert len(made.partition.told) == 1, "it is waited for until the controller has agreed"
         if remaining is None:
             await asyncio.sleep(0.02)
@@ -362,6 +363,34 @@ def test_who_lags_leaves(lagging: Follower, remaining: list[int] | None) -> None
             assert (await made.partition.told_of(2)).isr == (1, 2)
             assert made.proposed() == [remaining]
             assert made.isr.statistics == IsrStatistics(shrinkage_count=1)
+        await made.isr.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("late_ms", [0, 5_000])
+def test_nobody_lags_for_the_time_in_which_the_process_was_stopped(late_ms: int) -> None:
+    async def scenario() -> None:
+        made = Setup()
+        made.partition = Partition(Follower(2), Follower(3, log_end_offset=99, caught_up_ms=LAG_MS + 2_000))
+        made.lead()
+        made.isr._look(asyncio.get_running_loop().time() - late_ms / 1000)
+        await asyncio.sleep(0.02)
+        assert made.proposed() == ([] if late_ms else [[1, 2]])
+        await made.isr.stop()
+
+    run(scenario)
+
+
+def test_thousands_of_partitions_are_looked_at_in_slices() -> None:
+    async def scenario() -> None:
+        made = Setup()
+        made.partition = Partition(Follower(2), Follower(3))
+        for index in range(1_000):
+            made.isr.lead(("t", index), TOPIC_ID, made.partition, registration())
+        looks = LookCounter()
+        await made.isr.shrink_lagging()
+        looks.check(1_000 // 16)
         await made.isr.stop()
 
     run(scenario)

@@ -177,6 +177,33 @@ def test_a_deadline_waits_for_what_was_received_before_it() -> None:
     run(test())
 
 
+def test_a_commit_is_not_too_late_whose_append_was_told_before_that_is_judged() -> None:
+    """The loop stood still: its timers are due, and that the append is done waits in the queue."""
+
+    async def test() -> None:
+        broker = await started(offsets_commit_timeout_ms=5_000)
+        waiting: list[Callable[[], None]] = []
+        broker.groups.judge_deadlines(waiting.append)
+        broker.writer.hold()
+        quick = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
+        await settle()
+        await asyncio.sleep(6)
+        broker.writer.release()
+        waiting.pop()()
+        assert [each.error_code for each in (await quick).topics[0].partitions] == [ErrorCode.NONE]
+        # One that is not done is late as ever.
+        broker.writer.hold()
+        slow = asyncio.create_task(broker.call("a", 8, 9, scenario.commit("g")))
+        await settle()
+        await asyncio.sleep(6)
+        waiting.pop()()
+        assert [each.error_code for each in (await slow).topics[0].partitions] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        broker.writer.release()
+        await broker.groups.stop()
+
+    run(test())
+
+
 class _Clock:
     def __init__(self) -> None:
         self.now_ms = 1_000
