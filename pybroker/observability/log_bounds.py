@@ -10,7 +10,6 @@ import copy
 import logging
 import traceback
 from collections.abc import Mapping
-from typing import Any
 
 VALUE_BYTES = 1024
 """The longest value within a line."""
@@ -124,7 +123,7 @@ def bounded_fields(fields: Mapping[str, str | int]) -> dict[str, str | int]:
 
 def bounded(record: logging.LogRecord, message: str) -> logging.LogRecord:
     """A copy of the record with `message`, its bounded message, and a bounded traceback, for any formatter."""
-    made: Any = copy.copy(record)
+    made = copy.copy(record)
     made.msg, made.args = message, None
     made.exc_text, made.exc_info, made.stack_info = traceback_of(record), None, None
-    return made  # type: ignore[no-any-return]
+    return made

@@ -9,9 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/varint.h"
-#include "record/batch.h"
 #include "tests/check.h"
+#include "tests/support/test_batch.h"
 #include "wire/generated/apis.h"
 #include "wire/generated/fetch_request.h"
 #include "wire/generated/list_offsets_response.h"
@@ -86,33 +85,15 @@ size_t mini_batch(uint8_t *out, size_t capacity, int count, size_t value_bytes)
 {
     size_t position = PB_BATCH_HEADER_BYTES;
     for (int i = 0; i < count; i++) {
-        uint8_t head[32] = {0, 0}; /* attributes, timestamp delta */
-        uint8_t *end = pb_varint_write(head + 2, i);
-        end = pb_varint_write(end, -1); /* no key */
-        end = pb_varint_write(end, (int32_t)value_bytes);
-        size_t used = (size_t)(end - head);
-        uint8_t length[10];
-        size_t length_bytes = (size_t)(pb_varint_write(length, (int32_t)(used + value_bytes + 1)) - length);
-        CHECK(position + length_bytes + used + value_bytes + 1 <= capacity);
-        memcpy(out + position, length, length_bytes);
-        memcpy(out + position + length_bytes, head, used);
-        memset(out + position + length_bytes + used, 'a' + i % 26, value_bytes);
-        position += length_bytes + used + value_bytes;
+        uint8_t head[TEST_RECORD_HEAD_BYTES];
+        const size_t head_bytes = test_record_head(head, i, NULL, (int32_t)value_bytes);
+        CHECK(position + head_bytes + value_bytes + 1 <= capacity);
+        memcpy(out + position, head, head_bytes);
+        memset(out + position + head_bytes, 'a' + i % 26, value_bytes);
+        position += head_bytes + value_bytes;
         out[position++] = 0; /* no headers */
     }
-    pb_batch_header header = {
-        .size_bytes = (uint32_t)position,
-        .partition_leader_epoch = -1,
-        .last_offset_delta = count - 1,
-        .base_timestamp = 1700000000000,
-        .max_timestamp = 1700000000000,
-        .producer_id = -1,
-        .producer_epoch = -1,
-        .base_sequence = -1,
-        .record_count = count,
-        .magic = PB_BATCH_MAGIC,
-    };
-    pb_batch_write(out, &header);
+    test_batch_write_header(out, position, 0, count);
     return position;
 }
 
