@@ -6,7 +6,7 @@ import asyncio
 
 import scenario
 from broker_double import settle
-from test_coordinator import commit_error, committed_offsets, run, started
+from coordinator_setup import commit_error, committed_offsets, run, started
 
 from pybroker.coordinator.group.partition import group_partition
 from pybroker.protocol import messages as m

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import scenario
 from broker_double import BrokerDouble, settle
-from test_coordinator import IMAGE, TOPIC_ID, commit_error, committed_offsets, run, started, with_many_offsets
+from coordinator_setup import IMAGE, TOPIC_ID, commit_error, committed_offsets, run, started, with_many_offsets
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.protocol import messages as m

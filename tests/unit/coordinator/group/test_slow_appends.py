@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import scenario
 from broker_double import BrokerDouble, settle
+from coordinator_setup import IMAGE, run
 from memory_writer import MemoryWriter
-from test_coordinator import IMAGE, run
 
 from pybroker.coordinator.group import coordinator, replay
 from pybroker.protocol import messages as m
