@@ -12,7 +12,7 @@ import errno
 from pybroker.native.bindings import ffi, lib, new_failure
 from pybroker.native.errors import NativeError
 
-__all__ = ["NativeError", "backend_refusal", "crc32c", "crc32c_name", "decompress"]
+__all__ = ["NativeError", "backend_refusal", "crc32c", "crc32c_name", "decompress", "fill"]
 
 _FIRST_GUESS_BYTES = 64 << 10
 _new_uncleared = ffi.new_allocator(should_clear_after_alloc=False)
@@ -23,6 +23,12 @@ def crc32c(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
     view = data if isinstance(data, bytes) else ffi.from_buffer(data)
     checksum: int = lib.pb_native_crc32c(seed, view, len(view))
     return checksum
+
+
+def fill(target: bytes, position: int, source: memoryview) -> None:
+    """Copy `source` to a place within bytes that the caller has just made and nobody else has seen."""
+    assert position + len(source) <= len(target)
+    ffi.memmove(ffi.from_buffer("char[]", target) + position, source, len(source))
 
 
 def crc32c_name() -> str:

@@ -207,10 +207,12 @@ class DecoderSource:
         out.line(f"if {length} > {1 if compact else 0}:")
         out.line(f"    {end} = p + {length}{' - 1' if compact else ''}")
         out.line(f"    if {end} > z: fail_short({field.name!r})")
-        if self._in_slices:
-            out.line(
-                f"    {target} = {f'str(b[p:{end}], {chr(34)}utf-8{chr(34)})' if is_string else f'bytes(b[p:{end}])'}"
-            )
+        if self._in_slices and is_string:
+            out.line(f'    {target} = str(b[p:{end}], "utf-8")')
+            out.line(f"    k -= {length} >> 12")
+        elif self._in_slices:
+            out.line(f"    if {length} > {runtime.LONG_BYTES}: {target} = yield from copy_slices(b, p, {end})")
+            out.line(f"    else: {target} = bytes(b[p:{end}])")
             out.line(f"    k -= {length} >> 12")
         else:
             out.line(f"    {target} = b[p:{end}]{'.decode()' if is_string else ''}")
@@ -314,6 +316,7 @@ def generate_decoder(
         "unpack_array": runtime.unpack_array,
         "unpack_array_slices": runtime.unpack_array_slices,
         "uuid_slices": runtime.uuid_slices,
+        "copy_slices": runtime.copy_slices,
         "fail_count": runtime.fail_count,
         "skip_tagged_fields": runtime.skip_tagged_fields,
         "fail_short": runtime.fail_short,

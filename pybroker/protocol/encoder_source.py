@@ -263,7 +263,18 @@ class EncoderSource:
         out.line(f"{value} = {expression}")
         self._null_or(value, field, compact, nullable, "i")
         self._count(f"len({value})", compact)
-        out.line(f"{self._write}({value})")
+        if self._in_slices and self._write == "w":
+            start = out.fresh("s")
+            out.line(f"if len({value}) > {runtime.LONG_BYTES}:")
+            out.line("    yield join(parts)")
+            out.line("    parts.clear()")
+            out.line(f"    for {start} in range(0, len({value}), {runtime.LONG_BYTES}):")
+            out.line(f"        yield {value}[{start}:{start} + {runtime.LONG_BYTES}]")
+            out.line("else:")
+            out.line(f"    w({value})")
+            out.line(f"    k -= len({value}) >> 12")
+        else:
+            out.line(f"{self._write}({value})")
         out.indent -= 1
         self._run.clear()
 

@@ -16,6 +16,8 @@ from pybroker.protocol.errors import ProtocolError
 UVARINT_BYTES = tuple(bytes((n,)) for n in range(128))
 MAX_STRING_BYTES = 0x7FFF
 # The limits of Apache Kafka 4.4: more than that is malformed, whatever the message's size.
+LONG_BYTES = 256 << 10
+"""What is longer is copied in slices."""
 MAX_ARRAY_COUNT = 1_000_000
 MAX_TAGGED_FIELD_COUNT = 10_000
 # So many elements at most are allocated ahead of what was parsed.
@@ -100,6 +102,18 @@ def uuid_slices(buffer: bytes, position: int, count: int) -> Generator[None, Non
         values += [bytes(buffer[place : place + 16]) for place in range(start, end, 16)]
         yield
     return values
+
+
+def copy_slices(buffer: bytes | bytearray | memoryview, start: int, end: int) -> Generator[None, None, bytes]:
+    """`buffer[start:end]`, where that is long; may be interrupted."""
+    from pybroker import native
+
+    copy = bytes(end - start)
+    for position in range(0, end - start, LONG_BYTES):
+        # Nobody else has seen it yet. To join pieces would be a copy in one step.
+        native.fill(copy, position, memoryview(buffer)[start + position : min(start + position + LONG_BYTES, end)])
+        yield
+    return copy
 
 
 def read_tag(buffer: bytes, position: int) -> tuple[int, int, int]:

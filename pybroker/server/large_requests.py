@@ -238,7 +238,7 @@ class LargeRequests:
         assert one.data is not None
         context = one.context
         request, _ = await turns.run_in_slices(one.api.request.decode_in_slices(context.api_version, one.data))
-        self._let_go_of_body(one)
+        await self._give_body_back(one)
         unpacked = [request]
 
         def waits() -> None:
@@ -256,6 +256,19 @@ class LargeRequests:
         self._native.reply(one.handle, last, getattr(response, "throttle_time_ms", 0))
         for each in (*unpacked, response):
             await drop_message(each)
+
+    async def _give_body_back(self, one: LargeRequest) -> None:
+        """By a thread when it is huge: to free tens of megabytes takes tens of milliseconds."""
+        if one.is_held and one.is_huge:
+            one.data, one.is_held = None, False
+            giving = self._loop.run_in_executor(None, self._native.taken, one.handle)
+            try:
+                await asyncio.shield(giving)
+            except asyncio.CancelledError:
+                # The request ends next, and is in use until then.
+                await asyncio.wait([giving])
+                raise
+        self._let_go_of_body(one)
 
     def _let_go_of_body(self, one: LargeRequest) -> None:
         one.data = None

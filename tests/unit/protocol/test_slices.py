@@ -12,7 +12,7 @@ from pybroker.protocol import definitions
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.loader import message_class
-from pybroker.protocol.runtime import MAX_ARRAY_COUNT, Message
+from pybroker.protocol.runtime import LONG_BYTES, MAX_ARRAY_COUNT, Message
 from pybroker.testing.random_messages import RandomMessages
 
 NAMES = [name for name in definitions.names() if definitions.message(name).versions]
@@ -88,6 +88,23 @@ def test_a_large_message_can_be_interrupted_all_along(kind: str) -> None:
     assert decoded == message
     if kind != "uuids":
         assert max(map(len, pieces)) <= len(body) / 50
+
+
+@pytest.mark.parametrize("size", [LONG_BYTES, LONG_BYTES + 1, 10 * LONG_BYTES, 10 * LONG_BYTES + 7])
+def test_long_bytes_are_copied_in_slices(size: int) -> None:
+    content = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=content)
+    message = m.JoinGroupRequest(group_id="g", protocol_type="consumer", protocols=[protocol, protocol])
+    body = message.encode(9)
+    pieces = list(message.encode_in_slices(9))
+    assert b"".join(pieces) == body
+    assert max(map(len, pieces)) <= 3 * LONG_BYTES
+    for buffer in (body, bytearray(body), memoryview(body)):
+        (decoded, end), count = run(m.JoinGroupRequest.decode_in_slices(9, buffer))
+        assert (decoded, end) == (message, len(body))
+        assert type(decoded.protocols[0].metadata) is bytes
+        assert hash(decoded.protocols[1].metadata) == hash(content)
+        assert count >= 2 * (size // LONG_BYTES) - 2
 
 
 def test_tagged_fields_count_as_work() -> None:

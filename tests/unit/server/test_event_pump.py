@@ -61,11 +61,13 @@ class FakeNative:
         version: int = 4,
         connection: int = 1,
         client: bytes = b"me",
+        is_held: bool = False,
     ) -> None:
         kept = ffi.from_buffer(body), ffi.from_buffer(client)
         self._kept += kept
         addresses = [int(ffi.cast("uintptr_t", each)) for each in kept]
-        self.put(EVENT_REQUEST, 0, handle, 0, connection, *addresses, len(body), len(client), api_key, version, 9, 0)
+        lengths = len(body), len(client)
+        self.put(EVENT_REQUEST, 0, handle, int(is_held), connection, *addresses, *lengths, api_key, version, 9, 0)
 
     def take_events(self) -> Iterator[RawEvent]:
         if self.events:

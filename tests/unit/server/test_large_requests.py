@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -396,3 +397,24 @@ def test_thousands_of_handlers_that_one_event_wakes_go_on_in_slices() -> None:
     native, _ = pumped({JOIN_GROUP: join}, scenario)
     assert len(native.replies) == count
     assert most_per_round <= 2 * 10
+
+
+def test_a_huge_body_is_given_back_by_a_thread() -> None:
+    given_back_by: list[threading.Thread] = []
+
+    async def scenario(native: FakeNative, pump: EventPump) -> None:
+        taken = native.taken
+
+        def note(handle: int) -> None:
+            given_back_by.append(threading.current_thread())
+            taken(handle)
+
+        native.taken = note  # type: ignore[method-assign]
+        # So much waits in copies already that this one stays where it was received.
+        pump._large._waiting_bytes = large_requests.MOST_WAITING_BYTES
+        native.request(1, metadata(1, size_bytes=HUGE_BYTES + 1), api_key=METADATA, is_held=True)
+        await until(lambda: 1 in native.replies)
+
+    native, _ = pumped({}, scenario)
+    assert native.taken_from == [1]
+    assert threading.main_thread() not in given_back_by
