@@ -18,7 +18,7 @@ from pybroker.coordinator.outcome import NOTHING, CoordinatorRecord, Outcome
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.uuids import ZERO_UUID
-from pybroker.turns import in_slices, run_at_once
+from pybroker.turns import SteadyDict, in_slices, run_at_once
 
 #: From this version on an unknown group is said to be unknown, not a wrong generation.
 _GROUP_ID_NOT_FOUND_VERSION = 9
@@ -30,13 +30,17 @@ _LARGEST_BATCH_BYTES = 2**31 - 1
 _PARTITIONS_PER_STEP = 32
 
 
+#: Why partitions are refused, by index.
+Refused = dict[int, ErrorCode] | SteadyDict[int, ErrorCode]
+
+
 class CommitTopic(NamedTuple):
     """Partitions of one topic in an OffsetCommit that can be committed, and by partition why others are refused."""
 
     name: str
     topic_id: bytes
     partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition]
-    refused: dict[int, ErrorCode]
+    refused: Refused
 
 
 class DeletedTopic(NamedTuple):

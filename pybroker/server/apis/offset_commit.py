@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pybroker.coordinator.group.offsets import CommitTopic
+from pybroker.coordinator.group.offsets import CommitTopic, Refused
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.server.api import Api, BrokerServices, RequestContext
-from pybroker.turns import in_slices
+from pybroker.turns import SteadyDict, in_slices
 
 if TYPE_CHECKING:
     from pybroker.metadata.image import TopicsImage
@@ -57,7 +58,8 @@ async def _commit(
         if topic.topic_id in broker.metadata.image.topics.by_id:
             return True
         # It was deleted meanwhile, and nobody would forget its offsets any more.
-        topic.refused.update(dict.fromkeys([each.partition_index for each in topic.partitions], _missing(version)))
+        for each in topic.partitions:
+            topic.refused[each.partition_index] = _missing(version)
         return False
 
     return await broker.groups.commit_many_offsets(version, request, topics, is_there)
@@ -73,7 +75,7 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
     async for topic in in_slices(request.topics):
         found = image.by_id.get(topic.topic_id) if version >= _TOPIC_ID_VERSION else image.by_name.get(topic.name)
         if found is None:
-            refused = {partition.partition_index: _missing(version) async for partition in in_slices(topic.partitions)}
+            refused = await _refused(topic.partitions, (), _missing(version))
             sorted_out.append(CommitTopic(topic.name, topic.topic_id, [], refused))
             continue
         known = found.partitions
@@ -87,26 +89,34 @@ async def _sort_out(image: TopicsImage, version: int, request: m.OffsetCommitReq
             existing = list({each.partition_index: each async for each in in_slices(existing)}.values())
         refused = {}
         if existing_count < len(topic.partitions):
-            indexes = [partition.partition_index async for partition in in_slices(topic.partitions)]
-            refused = {
-                index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION async for index in in_slices(indexes) if index not in known
-            }
+            refused = await _refused(topic.partitions, known, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         sorted_out.append(CommitTopic(found.name, found.id, existing, refused))
     return sorted_out
+
+
+async def _refused(
+    partitions: list[m.OffsetCommitRequest.OffsetCommitRequestPartition], known: Container[int], code: ErrorCode
+) -> Refused:
+    """Those that are not known, with that code."""
+    refused: Refused = {} if len(partitions) <= _KEPT_PARTITION_COUNT else SteadyDict()
+    async for each in in_slices(partitions):
+        if each.partition_index not in known:
+            refused[each.partition_index] = code
+    return refused
 
 
 def _still_there(image: TopicsImage, version: int, topics: list[CommitTopic]) -> list[CommitTopic]:
     """Without topics that were deleted while the request was sorted out: their offsets have been forgotten, and nobody
     would forget those that came now."""
     missing = _missing(version)
-    return [
-        topic
-        if not topic.partitions or topic.topic_id in image.by_id
-        else topic._replace(
-            partitions=[], refused=topic.refused | {each.partition_index: missing for each in topic.partitions}
-        )
-        for topic in topics
-    ]
+    found = []
+    for topic in topics:
+        is_gone = bool(topic.partitions) and topic.topic_id not in image.by_id
+        if is_gone:
+            for each in topic.partitions:
+                topic.refused[each.partition_index] = missing
+        found.append(topic._replace(partitions=[]) if is_gone else topic)
+    return found
 
 
 async def _response(
@@ -115,10 +125,6 @@ async def _response(
     """What was refused with its reason; all else with `error`, or as committed when that is NONE."""
     answered = []
     async for asked, topic in in_slices(zip(request.topics, topics, strict=True)):
-        codes: dict[int, ErrorCode] = topic.refused
-        if error is not ErrorCode.NONE:
-            # Nothing of the request is committed, not even what would have been refused later on.
-            codes = codes | dict.fromkeys([partition.partition_index for partition in topic.partitions], error)
         answered.append(
             m.OffsetCommitResponse.OffsetCommitResponseTopic(
                 name=asked.name,
@@ -126,13 +132,22 @@ async def _response(
                 partitions=[
                     m.OffsetCommitResponse.OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=codes.get(partition.partition_index, ErrorCode.NONE),
+                        error_code=_code(topic.refused, partition.partition_index, error),
                     )
                     async for partition in in_slices(asked.partitions)
                 ],
             )
         )
     return m.OffsetCommitResponse(topics=answered)
+
+
+def _code(refused: Refused, index: int, error: ErrorCode) -> ErrorCode:
+    """What became of a partition. With an error nothing of the request is committed, not even what would have been
+    refused later on."""
+    code = refused.get(index)
+    if code is None or (error is not ErrorCode.NONE and code is ErrorCode.OFFSET_METADATA_TOO_LARGE):
+        return error
+    return code
 
 
 async def _all_committed(version: int, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse | bytes:

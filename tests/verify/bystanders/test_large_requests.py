@@ -20,18 +20,15 @@ import pytest
 
 from pybroker.protocol import messages as m
 from pybroker.testing.broker import BrokerProcess
+from pybroker.testing.hostile.member import Member
 from pybroker.testing.process import free_port
-from pybroker.testing.protocol_client import ProtocolClient
 
 MIB = 1 << 20
 ATTACKERS = 6
 SESSION_MS = 6_000
-HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_LIMIT_S = 1.0
 #: What waits undecoded, and one request unpacked with its answer.
 MEMORY_LIMIT_BYTES = 700 * MIB
-GROUP = "bystanders"
-_SUBSCRIPTION = b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff\0\0\0\0"
 
 
 class Attack(NamedTuple):
@@ -82,70 +79,6 @@ def answer_to(port: int, attack: Attack) -> bytes:
         return received(connection, int.from_bytes(size, "big"))[4:] if len(size) == 4 else b""
 
 
-class Member:
-    """The only member of a group, which shows life each second on a connection of its own until it is stopped."""
-
-    def __init__(self, port: int) -> None:
-        self._client = ProtocolClient(port)
-        self._stopped = threading.Event()
-        self.latencies_s: list[float] = []
-        self.errors: list[int] = []
-        self.member_id, self.generation_id = self._join()
-        self._thread = threading.Thread(target=self._live)
-
-    def _join(self) -> tuple[str, int]:
-        while self._client.call(m.FindCoordinatorRequest(key=GROUP), 2).error_code:
-            time.sleep(0.1)
-        member_id = ""
-        while True:
-            protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=_SUBSCRIPTION)
-            request = m.JoinGroupRequest(
-                group_id=GROUP,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=SESSION_MS,
-                member_id=member_id,
-                protocol_type="consumer",
-                protocols=[protocol],
-            )
-            joined = self._client.call(request, 5)
-            if joined.error_code == 0:
-                break
-            member_id = joined.member_id
-            time.sleep(0.1)
-        sync = m.SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=[m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")],
-        )
-        assert self._client.call(sync, 3).error_code == 0
-        return joined.member_id, joined.generation_id
-
-    def heartbeat(self) -> int:
-        request = m.HeartbeatRequest(group_id=GROUP, generation_id=self.generation_id, member_id=self.member_id)
-        code: int = self._client.call(request, 3).error_code
-        return code
-
-    def _live(self) -> None:
-        while not self._stopped.is_set():
-            started_s = time.monotonic()
-            self.errors.append(self.heartbeat())
-            self.latencies_s.append(time.monotonic() - started_s)
-            self._stopped.wait(HEARTBEAT_INTERVAL_S)
-
-    def __enter__(self) -> Member:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self.close()
-
-    def close(self) -> None:
-        self._client.close()
-
-
 class Running(NamedTuple):
     broker: BrokerProcess
     metrics_port: int
@@ -174,7 +107,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Running]:
 def test_a_member_beside_the_largest_requests_is_served(running: Running, name: str) -> None:
     attack = ATTACKS[name]
     answers: list[bytes] = []
-    with Member(running.broker.port) as member:
+    with Member(running.broker.port, SESSION_MS) as member:
         time.sleep(2)
         before_bytes, before_count = (
             running.broker.rss_bytes(),
@@ -211,7 +144,7 @@ def test_a_member_beside_the_largest_requests_is_served(running: Running, name: 
 
 def test_a_member_of_a_broker_that_was_stopped_is_not_expelled(running: Running) -> None:
     """As by a debugger, or a virtual machine that is moved: nobody could show life meanwhile."""
-    with Member(running.broker.port) as member:
+    with Member(running.broker.port, SESSION_MS) as member:
         time.sleep(2)
         for _ in range(3):
             os.kill(running.broker.pid, signal.SIGSTOP)
@@ -222,7 +155,7 @@ def test_a_member_of_a_broker_that_was_stopped_is_not_expelled(running: Running)
 
 
 def test_a_member_that_is_gone_is_expelled_though_large_requests_come_all_the_time(running: Running) -> None:
-    member = Member(running.broker.port)
+    member = Member(running.broker.port, SESSION_MS)
     stopped = threading.Event()
 
     def attack() -> None:
