@@ -41,9 +41,10 @@ class Departures:
         if not task.cancelled() and (defect := task.exception()) is not None:
             logger.error("%s-%d could not be closed", *key, exc_info=defect)
 
-    async def begin_and_wait(self, key: TopicPartition, work: Coroutine[Any, Any, None]) -> None:
-        """`begin`, and return when it is done or late."""
-        await asyncio.wait([self.begin(key, work)], timeout=_PATIENCE_S)
+    async def begin_and_wait(self, key: TopicPartition, work: Coroutine[Any, Any, None]) -> bool:
+        """`begin`, and return when it is done or late; whether it is done."""
+        _, late = await asyncio.wait([self.begin(key, work)], timeout=_PATIENCE_S)
+        return not late
 
     async def over(self, topic: str) -> None:
         """Return when no log of a topic of that name is on its way out: in the data plane a name belongs to one topic.

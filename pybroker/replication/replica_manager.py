@@ -45,6 +45,9 @@ from pybroker.values import Value
 
 logger = logging.getLogger(__name__)
 
+#: So many logs are closed for deletion at a time, as the news of thousands would come in one turn of the loop.
+_LEAVING_AT_ONCE = 100
+
 
 class _Change(Value):
     """One published image, with what is different in it."""
@@ -230,13 +233,23 @@ class ReplicaManager(ReplicaAccess):
         if gone:
             unopened = self._offline.forget_topics(gone)
             keys = [key for key, replica in self._replicas.items() if replica.log.topic_id in gone]
-            await _all(chain(map(self._delete, keys), starmap(self._delete_unopened, unopened)))
+            gate = asyncio.Semaphore(_LEAVING_AT_ONCE)
+            leaving = (self._leave_by(gate, key, len(keys)) for key in keys)
+            await _all(chain(leaving, starmap(self._delete_unopened, unopened)))
 
-    async def _delete(self, key: TopicPartition) -> None:
+    async def _leave_by(self, gate: asyncio.Semaphore, key: TopicPartition, count: int) -> None:
+        async with gate:
+            is_gone = await self._delete(key)
+        if not is_gone:
+            # A disk that takes long holds up no logs on others.
+            for _ in range(count):
+                gate.release()
+
+    async def _delete(self, key: TopicPartition) -> bool:
+        """Set a log aside; whether that did not take long."""
         await pause()
         replica = self._replicas.pop(key, None)
-        if replica is not None:
-            await self._departures.begin_and_wait(key, self._set_aside(replica))
+        return replica is None or await self._departures.begin_and_wait(key, self._set_aside(replica))
 
     async def _delete_unopened(self, key: TopicPartition, topic_id: bytes) -> None:
         try:
