@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pybroker.cluster.jars import run_tool
 from pybroker.cluster.layout import Layout, Node
-from pybroker.cluster.settings import FEATURE_LEVELS, RELEASE_VERSION
+from pybroker.cluster.settings import RELEASES
 from pybroker.protocol.uuids import uuid_from_text
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.storage.modes import make_directory
@@ -28,12 +28,13 @@ def format_controllers(layout: Layout, properties_paths: Sequence[Path]) -> None
     """Format the log dirs of all controllers, whose `server.properties` are given in their order."""
     voters = ",".join(f"{node.node_id}@{node.address}:{node.directory_id}" for node in layout.controllers)
     options = ["--cluster-id", layout.cluster_id, "--initial-controllers", voters]
-    options += ["--release-version", RELEASE_VERSION]
-    for name, level in FEATURE_LEVELS.items():
+    release = RELEASES[layout.controller_version]
+    options += ["--release-version", release.metadata_version]
+    for name, level in release.feature_levels.items():
         options += ["--feature", f"{name}={level}"]
 
     def format_one(path: Path) -> None:
-        run_tool(_STORAGE_TOOL, "format", "--config", str(path), *options)
+        run_tool(_STORAGE_TOOL, "format", "--config", str(path), *options, version=layout.controller_version)
 
     with ThreadPoolExecutor() as pool:
         for done in [pool.submit(format_one, path) for path in properties_paths]:

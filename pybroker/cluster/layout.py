@@ -14,6 +14,7 @@ from typing import Any
 
 from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.network import Network
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.storage.atomic import write_durably
 from pybroker.storage.modes import READABLE_MODE
 
@@ -55,12 +56,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All nodes, brokers before controllers. `overrides` are properties that every node gets."""
+    """All nodes, brokers before controllers. `overrides` are properties that every node gets. `controller_version` is
+    the version of Apache Kafka that the controllers run; its brokers run the reference."""
 
     cluster_id: str
     nodes: tuple[Node, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
     network: Network | None = None
+    controller_version: str = KAFKA_VERSION
 
     @property
     def brokers(self) -> list[Node]:
@@ -148,5 +151,6 @@ def _parse(content: dict[str, Any]) -> tuple[Layout, dict[int, ProcessName]]:
         tuple(Node(**{**node, "kind": NodeKind(node["kind"])}) for node in content["nodes"]),
         content["overrides"],
         None if network is None else Network(**network),
+        content.get("controller_version", KAFKA_VERSION),
     )
     return layout, {int(node_id): ProcessName(**name) for node_id, name in content["processes"].items()}

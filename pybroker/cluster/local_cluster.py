@@ -22,8 +22,9 @@ from pybroker.cluster.network import Network, make_network
 from pybroker.cluster.node_process import NodeProcess
 from pybroker.cluster.ports import free_port
 from pybroker.cluster.readiness import what_is_missing
-from pybroker.cluster.settings import node_properties
+from pybroker.cluster.settings import RELEASES, node_properties
 from pybroker.config.properties import format_properties
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 
 READY_SECONDS = 120.0
@@ -57,17 +58,25 @@ class LocalCluster:
         overrides: Mapping[str, str] | None = None,
         namespaces: bool = False,
         racks: Sequence[str] = (),
+        controller_version: str = KAFKA_VERSION,
     ) -> LocalCluster:
         """A new cluster with formatted log dirs; nothing of it runs yet. `brokers` are pybroker's, and come first. They
-        are put into `racks` in turn."""
+        are put into `racks` in turn. `controller_version` is one of `RELEASES`; brokers of Apache Kafka always run
+        the reference version."""
         if brokers + jvm_brokers < 1 or controllers < 1:
             raise ClusterError("a cluster has at least one broker and one controller")
+        if controller_version not in RELEASES:
+            raise ClusterError(
+                f"controllers of Apache Kafka {controller_version} cannot be started here: choose one of "
+                f"{', '.join(RELEASES)}"
+            )
         if ClusterFile(directory).exists():
             raise ClusterError(f"{directory} holds a cluster already")
         directory.mkdir(parents=True, exist_ok=True)
         kinds = [NodeKind.BROKER] * brokers + [NodeKind.JVM_BROKER] * jvm_brokers + [NodeKind.CONTROLLER] * controllers
         network = make_network(len(kinds)) if namespaces else None
-        layout = Layout(uuid_to_text(random_uuid()), _nodes(kinds, network, racks), dict(overrides or {}), network)
+        cluster_id, nodes = uuid_to_text(random_uuid()), _nodes(kinds, network, racks)
+        layout = Layout(cluster_id, nodes, dict(overrides or {}), network, controller_version)
         cluster = cls(directory, layout, {})
         try:
             cluster._save()
@@ -116,7 +125,9 @@ class LocalCluster:
             command = [sys.executable, "-m", "pybroker", "serve", str(properties_path)]
         else:
             jvm = self.jvm if node.is_broker else Jvm()
-            command = [*java_command("kafka.Kafka", jvm.heap_megabytes, "INFO", jvm.options), str(properties_path)]
+            version = KAFKA_VERSION if node.is_broker else self.layout.controller_version
+            java = java_command("kafka.Kafka", jvm.heap_megabytes, "INFO", jvm.options, version)
+            command = [*java, str(properties_path)]
         if self.layout.network is not None:
             command = self.layout.network.command_prefix(self._index(node_id)) + command
         self._processes[node_id] = NodeProcess.start(

@@ -6,20 +6,38 @@ Small, because all nodes share one machine: few threads, a few partitions of int
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pybroker.cluster.layout import Layout, Node, NodeKind
+from pybroker.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MAX_METADATA_RELEASE
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
-#: Apache Kafka's name of the metadata version that the cluster is formatted with (33).
-RELEASE_VERSION = "4.4-IV2"
-#: What is finalised beside it: brokers of pybroker keep classic groups, and write no records of the protocols switched
-#: off here (KIP-848, KIP-932, KIP-1071, KIP-890); eligible leader replicas are KIP-966.
-FEATURE_LEVELS: Mapping[str, int] = {
-    "eligible.leader.replicas.version": 1,
-    "group.version": 0,
-    "share.version": 0,
-    "streams.version": 0,
-    "transaction.version": 0,
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What controllers of one version format a cluster with: Apache Kafka's name of the metadata version, and the
+    levels of its other features."""
+
+    metadata_version: str
+    feature_levels: Mapping[str, int]
+
+
+#: By the version of the controllers. Brokers of pybroker keep classic groups, and write no records of the protocols
+#: switched off here (KIP-848, KIP-932, KIP-1071, KIP-890). Eligible leader replicas are KIP-966. Kafka 3.9 finalises no
+#: feature but metadata.version.
+RELEASES: Mapping[str, Release] = {
+    KAFKA_VERSION: Release(
+        MAX_METADATA_RELEASE,
+        {
+            ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+            "group.version": 0,
+            "share.version": 0,
+            "streams.version": 0,
+            "transaction.version": 0,
+        },
+    ),
+    "3.9.1": Release("3.9-IV0", {}),
 }
 CONTROLLER_LISTENER = "CONTROLLER"
 

@@ -11,6 +11,8 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 MIN_METADATA_VERSION = 7
 MAX_METADATA_VERSION = 33
+#: Kafka's name of that level.
+MAX_METADATA_RELEASE = "4.4-IV2"
 #: The level from which on there are transactions of metadata (KIP-868).
 TRANSACTIONS_LEVEL = 13
 #: The level from which on controllers can be unregistered.

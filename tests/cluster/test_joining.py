@@ -30,7 +30,7 @@ from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.storage.meta_properties import MetaProperties
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
 from pybroker.testing.protocol_client import ProtocolClient
 from pybroker.testing.waiting import until
 
@@ -42,7 +42,7 @@ _SESSION = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms":
 pytestmark = needs_kafka
 
 
-cluster = cluster_fixture(scope="module", brokers=1, overrides=_SESSION)
+cluster = cluster_fixture(scope="module", brokers=1, overrides=_SESSION, controller_versions=CONTROLLER_VERSIONS)
 
 
 @pytest.fixture

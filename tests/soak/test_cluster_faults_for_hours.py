@@ -1,4 +1,5 @@
-"""Fifty rounds of every fault of a broker and of a controller, on clusters of pybroker's brokers and of both kinds.
+"""Fifty rounds of every fault of a broker and of a controller, on clusters of pybroker's brokers and of both kinds, the
+latter with controllers of each supported version of Apache Kafka.
 
 They need not be played in one go: each round has a cluster of its own and is a line of
 `build/rounds/test_cluster_faults_for_hours.jsonl`. A run goes on for `PYBROKER_SOAK_MINUTES` (default 60), and the next
@@ -12,13 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS
 from pybroker.testing.cluster.rounds import Composition, play_rounds
 from pybroker.testing.rounds import Rounds, soak_seconds
 
 ROUNDS = 50
+COMPOSITIONS = {
+    "pybroker": Composition(3, 0),
+    **{
+        f"mixed-controllers {version}": Composition(2, 2, controller_version=version) for version in CONTROLLER_VERSIONS
+    },
+}
 
 
-@pytest.mark.parametrize("composition", [Composition(3, 0), Composition(2, 2)], ids=["pybroker", "mixed"])
+@pytest.mark.parametrize("composition", COMPOSITIONS.values(), ids=list(COMPOSITIONS))
 def test_nothing_promised_is_broken(composition: Composition, tmp_path: Path, rounds: Rounds) -> None:
     for each in rounds.left(ROUNDS, seed=2, until=time.monotonic() + soak_seconds()):
         with each:

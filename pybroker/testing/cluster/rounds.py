@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.testing.cluster.faults import FAULTS, machines_for
 from pybroker.testing.cluster.scenario import Report, Round, Scenario
 
@@ -29,6 +30,7 @@ class Composition:
     jvm_brokers: int
     controllers: int = 3
     overrides: Mapping[str, str] = field(default_factory=lambda: SHORT_SESSIONS)
+    controller_version: str = KAFKA_VERSION
 
     @property
     def has_coordinators(self) -> bool:
@@ -57,6 +59,7 @@ def play_rounds(
         controllers=composition.controllers,
         overrides=composition.overrides,
         namespaces=any(FAULTS[name].needs_namespaces for name in faults),
+        controller_version=composition.controller_version,
     )
     is_sound = False
     with machines_for(cluster, faults) as machines:

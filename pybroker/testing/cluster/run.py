@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pybroker.cluster.settings import RELEASES
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.testing.cluster.faults import FAULTS
 from pybroker.testing.cluster.rounds import SHORT_SESSIONS, Composition, play_rounds
 
@@ -17,6 +19,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--jvm-brokers", type=int, default=0)
     parser.add_argument("--controllers", type=int, default=3)
+    parser.add_argument("--controller-version", choices=list(RELEASES), default=KAFKA_VERSION)
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of every node")
     parser.add_argument(
         "--faults", default=",".join(FAULTS), help="names with commas between; all: %(default)s; or none"
@@ -31,7 +34,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="pybroker-cluster-")) / "cluster"
     report = play_rounds(
         directory,
-        Composition(options.brokers, options.jvm_brokers, options.controllers, overrides),
+        Composition(options.brokers, options.jvm_brokers, options.controllers, overrides, options.controller_version),
         rounds=options.rounds,
         seed=options.seed,
         faults=options.faults.split(",") if options.faults else [],

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
-from pybroker.cluster import local_cluster
+from pybroker.cluster import formatting, local_cluster
 from pybroker.cluster.errors import ClusterError
 from pybroker.cluster.layout import ClusterFile, Layout, Node, NodeKind, ProcessName
+from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.network import Network
-from pybroker.cluster.settings import node_properties
+from pybroker.cluster.settings import RELEASES, node_properties
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.server.replica_selector import RACK_AWARE
 
@@ -98,3 +101,54 @@ def test_brokers_are_put_into_racks_in_turn(tmp_path: Path) -> None:
     assert not {"broker.rack", "replica.selector.class"} & set(without)
     (alone,) = local_cluster._nodes([NodeKind.BROKER], None, [])
     assert "broker.rack" not in node_properties(Layout("cluster", (alone,)), alone, tmp_path)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_controllers_version_is_kept(tmp_path: Path, version: str) -> None:
+    layout = dataclasses.replace(make_layout(), controller_version=version)
+    ClusterFile(tmp_path).write(layout, {})
+    assert ClusterFile(tmp_path).read()[0].controller_version == version
+
+
+def test_a_file_without_the_controllers_version_is_of_the_reference(tmp_path: Path) -> None:
+    file = ClusterFile(tmp_path)
+    file.write(make_layout(), {})
+    content = json.loads(file.path.read_text())
+    del content["controller_version"]
+    file.path.write_text(json.dumps(content))
+    assert file.read()[0].controller_version == KAFKA_VERSION
+
+
+def test_controllers_of_a_version_that_nothing_is_known_of_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"Apache Kafka 3\.8\.0 cannot be started here: choose one of 4"):
+        LocalCluster.make(tmp_path / "cluster", brokers=1, controller_version="3.8.0")
+    assert not (tmp_path / "cluster").exists()
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_controllers_alone_run_that_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """They are formatted and started with it; a broker of Apache Kafka runs the reference beside them."""
+    formatted: list[tuple[str, tuple[str, ...]]] = []
+    started: dict[int, str] = {}
+    monkeypatch.setattr(formatting, "run_tool", lambda _class, *words, version: formatted.append((version, words)))
+    monkeypatch.setattr(local_cluster, "java_command", lambda *words: ["java", words[-1]])
+
+    class Started:
+        name = ProcessName(1, 1)
+
+        @classmethod
+        def start(cls, command: list[str], output: Path, _environment: dict[str, str]) -> Started:
+            started[int(output.parent.name.removeprefix("node-"))] = command[1]
+            return cls()
+
+    monkeypatch.setattr(local_cluster, "NodeProcess", Started)
+    made = LocalCluster.make(tmp_path, jvm_brokers=1, controllers=1, controller_version=version)
+    for node in made.layout.nodes:
+        made.start(node.node_id)
+    ((used, words),) = formatted
+    assert used == version
+    assert words[words.index("--release-version") + 1] == RELEASES[version].metadata_version
+    assert [each for each in words if "=" in each] == [
+        f"{name}={level}" for name, level in RELEASES[version].feature_levels.items()
+    ]
+    assert started == {1: KAFKA_VERSION, 100: version}

@@ -6,13 +6,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pybroker.client.connection import Connection
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
-from pybroker.testing.cluster.fixtures import needs_kafka
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
 from pybroker.testing.waiting import until
 
 OURS, KAFKAS, CONTROLLER = 1, 2, 100
@@ -51,10 +52,15 @@ def add_partitions(cluster: LocalCluster, count: int) -> None:
         )
 
 
-def test_both_kinds_name_the_same_coordinators(tmp_path: Path) -> None:
+@pytest.mark.parametrize("controller_version", CONTROLLER_VERSIONS)
+def test_both_kinds_name_the_same_coordinators(tmp_path: Path, controller_version: str) -> None:
     settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
     cluster = LocalCluster.make(
-        tmp_path / "cluster", brokers=1, jvm_brokers=1, overrides=settings | {COUNT_SETTING: "5"}
+        tmp_path / "cluster",
+        brokers=1,
+        jvm_brokers=1,
+        overrides=settings | {COUNT_SETTING: "5"},
+        controller_version=controller_version,
     )
     try:
         cluster.start(CONTROLLER)

@@ -7,13 +7,13 @@ import time
 from pybroker.cluster.adoption import examine_adoption
 from pybroker.cluster.layout import NodeKind
 from pybroker.cluster.local_cluster import LocalCluster
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture, needs_kafka
 from pybroker.testing.cluster.scenario import Scenario, wait_until_healthy
 
 pytestmark = needs_kafka
 
 
-cluster = cluster_fixture(jvm_brokers=3, controllers=1)
+cluster = cluster_fixture(jvm_brokers=3, controllers=1, controller_versions=CONTROLLER_VERSIONS)
 
 
 def move(cluster: LocalCluster, scenario: Scenario, node_id: int, kind: NodeKind) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tool_process import Tools
 from tool_script import TOOLS, Step
 
 from pybroker.cluster.local_cluster import LocalCluster
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, needs_kafka
 
 _CATCH_UP_SECONDS = 10.0
 _SERVED = re.compile(r"^\t(\w+\(\d+\): .+?),?$", re.MULTILINE)
@@ -30,14 +30,16 @@ _BROKERS = {"Kafka": (0, 3), "pybroker": (3, 0), "mixed": (2, 1)}
 Outcome = tuple[int, list[str]]
 
 
-@pytest.fixture
-def sides(tmp_path: Path) -> Iterator[list[ClusterSide]]:
+@pytest.fixture(params=CONTROLLER_VERSIONS)
+def sides(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[ClusterSide]]:
     """Apache Kafka's first."""
     with ExitStack() as open_clusters:
 
         def make(name: str) -> ClusterSide:
             brokers, jvm_brokers = _BROKERS[name]
-            cluster = LocalCluster.make(tmp_path / name, brokers=brokers, jvm_brokers=jvm_brokers)
+            cluster = LocalCluster.make(
+                tmp_path / name, brokers=brokers, jvm_brokers=jvm_brokers, controller_version=request.param
+            )
             open_clusters.callback(cluster.delete)
             cluster.up()
             side = ClusterSide(name, cluster, tmp_path / f"{name}-files")
@@ -71,9 +73,7 @@ def difference(step: Step, first: tuple[str, Outcome], other: tuple[str, Outcome
     return "\n".join([f"=== {step.name}", *difflib.unified_diff(expected, lines, *titles, n=1, lineterm="")])
 
 
-@pytest.mark.skipif(
-    shutil.which("java") is None or shutil.which("mvn") is None, reason="Apache Kafka needs java, and mvn to fetch it"
-)
+@needs_kafka
 def test_tools_say_the_same_of_all(sides: list[ClusterSide]) -> None:
     with closing(Tools(sides[0].cluster.layout.bootstrap)) as tools:
         found, count = [], 0

@@ -10,13 +10,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.readiness import quorum_state
-from pybroker.testing.cluster.fixtures import cluster_fixture
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
 
 TIMEOUT_S = 60.0
 BROKER = 1
 
 
-cluster = cluster_fixture(scope="module", brokers=1, controllers=3)
+cluster = cluster_fixture(scope="module", brokers=1, controllers=3, controller_versions=CONTROLLER_VERSIONS)
 
 
 def active(cluster: LocalCluster) -> int:

@@ -14,7 +14,7 @@ from pybroker.protocol.uuids import random_uuid
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
 from pybroker.testing.broker import BrokerProcess
-from pybroker.testing.cluster.fixtures import cluster_fixture
+from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
 
 TIMEOUT_S = 60.0
 CONTROLLER, NODE_ID = 100, 7
@@ -22,7 +22,7 @@ CONTROLLER, NODE_ID = 100, 7
 STALL_MS = 10_500
 
 
-cluster = cluster_fixture(brokers=1)
+cluster = cluster_fixture(brokers=1, controller_versions=CONTROLLER_VERSIONS)
 
 
 class Observer:

@@ -18,7 +18,12 @@ from pybroker.cluster.settings import node_properties
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
 from pybroker.testing.cluster.checker import check
-from pybroker.testing.cluster.fixtures import cluster_fixture, needs_kafka, running_cluster
+from pybroker.testing.cluster.fixtures import (
+    CONTROLLER_VERSIONS,
+    cluster_fixture,
+    needs_kafka,
+    running_cluster,
+)
 from pybroker.testing.cluster.history import History
 from pybroker.testing.cluster.load import GROUP, Load, read_everything
 from pybroker.testing.cluster.replicas import check_replicas
@@ -33,7 +38,11 @@ OVERRIDES = {"broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms"
 pytestmark = needs_kafka
 
 
-cluster = cluster_fixture(compositions={"3 brokers": (3, 0), "2 brokers and a JVM": (2, 1)}, overrides=OVERRIDES)
+cluster = cluster_fixture(
+    compositions={"3 brokers": (3, 0), "2 brokers and a JVM": (2, 1)},
+    overrides=OVERRIDES,
+    controller_versions=CONTROLLER_VERSIONS,
+)
 
 
 def call(cluster: LocalCluster, request: m.Message, asked: int = 1) -> Any:
@@ -231,9 +240,12 @@ def test_an_unclean_election_loses_what_only_the_lost_leader_had(cluster: LocalC
     assert check_replicas(log_dirs, frozenset({"t"})) == []
 
 
-def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("controller_version", CONTROLLER_VERSIONS)
+def test_a_follower_that_lags_leaves_the_isr_and_comes_back(tmp_path: Path, controller_version: str) -> None:
     overrides = {"broker.session.timeout.ms": "120000", "replica.lag.time.max.ms": "2000"}
-    with running_cluster(tmp_path / "cluster", brokers=3, overrides=overrides) as cluster:
+    with running_cluster(
+        tmp_path / "cluster", brokers=3, overrides=overrides, controller_version=controller_version
+    ) as cluster:
         create_topic(cluster, "t", 1, 3, {"min.insync.replicas": "2"})
         assert produce(cluster, "t", 10) == [None] * 10
         leader, lagging, other = partition(cluster, "t").replica_nodes
@@ -285,8 +297,9 @@ def test_consumers_read_from_a_replica_in_their_rack(tmp_path: Path) -> None:
         consumer.close()
 
 
+@pytest.mark.parametrize("controller_version", CONTROLLER_VERSIONS)
 def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controller_version: str
 ) -> None:
     def with_two_dirs(layout: Layout, node: Node, log_dir: Path) -> dict[str, str]:
         dirs = {"log.dirs": f"{log_dir},{log_dir.parent / 'other'}"} if node.is_broker else {}
@@ -295,7 +308,7 @@ def test_replicas_move_between_log_dirs_while_they_lead_and_follow(
     monkeypatch.setattr(local_cluster, "node_properties", with_two_dirs)
     places = [("t", 0), ("t", 1), ("t", 2)]
     history = History()
-    with running_cluster(tmp_path / "cluster", brokers=3) as cluster:
+    with running_cluster(tmp_path / "cluster", brokers=3, controller_version=controller_version) as cluster:
         create_topic(cluster, "t", 3, 3, {"min.insync.replicas": "2"})
         load = Load(cluster.layout.bootstrap, places, history, producers=2, members=1)
         load.start()
