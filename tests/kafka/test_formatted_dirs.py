@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pybroker.metadata.features import UPGRADE_COMMAND
+from pybroker.metadata.features import MAX_METADATA_RELEASE, MAX_METADATA_VERSION, UPGRADE_COMMAND
 from pybroker.protocol import messages as m
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
@@ -19,11 +19,11 @@ from pybroker.testing.protocol_client import ProtocolClient
 OLDER = Path(__file__).parents[1] / "unit/metadata/data/formatted/4.3.0-standalone"
 TOPIC = "there-and-back"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-#: What a 4.4 finalises in a new cluster.
+#: The levels that Kafka finalises in a new cluster.
 FORMATTED = {
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
-    "metadata.version": 33,
+    "metadata.version": MAX_METADATA_VERSION,
     "share.version": 2,
     "streams.version": 1,
     "transaction.version": 2,
@@ -78,7 +78,7 @@ def test_a_formatted_dir_comes_here_and_goes_back(tmp_path: Path, kraft_version:
     with KafkaBroker(log_dir, controller_port=controller_port, overrides=voters) as kafka:
         described = kafka.tool(FEATURES, "describe").stdout.decode()
         levels = dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\S+)", described))
-        assert levels["metadata.version"] == "4.4-IV2", described
+        assert levels["metadata.version"] == MAX_METADATA_RELEASE, described
         assert {name: levels[name] for name in ("group.version", "share.version")} == {
             "group.version": "1",
             "share.version": "2",

@@ -17,6 +17,7 @@ import pytest
 from admin_script import Session
 from tool_process import Tools
 
+from pybroker.metadata.features import MAX_METADATA_RELEASE
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import KafkaBroker
 from pybroker.testing.protocol_client import ProtocolClient
@@ -179,7 +180,7 @@ def cluster(tools: Tools) -> None:
         assert api in versions
     features = tools.run(f"{TOOLS}FeatureCommand", "describe")
     assert "metadata.version" in features
-    assert "4.4-IV2" in features
+    assert MAX_METADATA_RELEASE in features
     quorum = tools.run(f"{TOOLS}MetadataQuorumCommand", "describe", "--status")
     assert "LeaderId:               1" in quorum
     assert "MaxFollowerLag:         0" in quorum

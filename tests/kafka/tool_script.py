@@ -14,6 +14,8 @@ from pathlib import Path
 
 from admin_script import OWN_SETTINGS
 
+from pybroker.metadata.features import MAX_METADATA_RELEASE
+
 TOOLS = "org.apache.kafka.tools."
 CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
@@ -353,7 +355,7 @@ def cluster() -> Iterator[Step]:
     features = f"{TOOLS}FeatureCommand"
     yield Step(features, (*of_broker, "upgrade", "--feature", "metadata.version=30"), view=_without_level)
     yield _of_broker(features, "upgrade", "--feature", "metadata.version=33")
-    yield _of_broker(features, "upgrade", "--metadata", "4.4-IV2")
+    yield _of_broker(features, "upgrade", "--metadata", MAX_METADATA_RELEASE)
     lower = ("downgrade", "--feature", "metadata.version=29")
     for words in (lower, (*lower, "--unsafe", "--dry-run"), ("disable", "--feature", "no.such.version")):
         yield Step(features, (*of_broker, *words), view=_first_sentences)

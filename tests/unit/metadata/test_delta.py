@@ -1,4 +1,4 @@
-"""Replay: every record type of Kafka 4.3, what it changes, and what it must refuse."""
+"""Replay: every record type of Kafka, what it changes, and what it must refuse."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Directories that `kafka-storage format` of Apache Kafka 3.9 to 4.4 makes, opened here with exactly its levels."""
+"""Directories that `kafka-storage format` of Apache Kafka 3.9 and later makes, opened here with exactly its levels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pybroker.metadata.features import MAX_METADATA_VERSION
 from pybroker.protocol import messages as m
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.testing.broker import BrokerProcess
 from pybroker.testing.kafka import run_tool
@@ -19,7 +21,7 @@ LEVELS = {
     "3.9.1": {"metadata.version": 21},
     "4.0.0": {"metadata.version": 25, "group.version": 1, "transaction.version": 2},
     "4.3.0": {**_LATER, "metadata.version": 30, "share.version": 1},
-    "4.4.0": {**_LATER, "metadata.version": 33, "share.version": 2},
+    KAFKA_VERSION: {**_LATER, "metadata.version": MAX_METADATA_VERSION, "share.version": 2},
 }
 OPTIONS = {"static voters": [], "standalone": ["--standalone"], "no initial controllers": ["--no-initial-controllers"]}
 

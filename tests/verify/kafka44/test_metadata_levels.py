@@ -1,5 +1,5 @@
-"""A broker of ours beside Apache Kafkas of 3.9 to 4.4, at old and new levels of metadata.version: it joins, and serves
-what their controllers assign to it."""
+"""A broker of ours beside Apache Kafkas of 3.9 and later, at old and new levels of metadata.version: it joins, and
+serves what their controllers assign to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from pybroker.metadata.features import MAX_METADATA_RELEASE, MAX_METADATA_VERSION
 from pybroker.protocol import messages as m
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.protocol.record_batch import Record, build
 from pybroker.protocol.uuids import random_uuid, uuid_to_text
 from pybroker.storage.meta_properties import MetaProperties
@@ -26,14 +28,14 @@ LEVELS = {
     21: "3.9-IV0",
     25: "4.0-IV3",
     30: "4.3-IV0",
-    33: "4.4-IV2",
+    MAX_METADATA_VERSION: MAX_METADATA_RELEASE,
 }
 #: Version to its highest level, and to the features that it may finalise and this broker does not serve.
 KAFKAS = {
     "3.9.1": (21, ()),
     "4.0.0": (25, ("group.version", "transaction.version")),
     "4.3.0": (30, ("group.version", "share.version", "streams.version", "transaction.version")),
-    "4.4.0": (33, ("group.version", "share.version", "streams.version", "transaction.version")),
+    KAFKA_VERSION: (MAX_METADATA_VERSION, ("group.version", "share.version", "streams.version", "transaction.version")),
 }
 #: The first level at which controllers answer DescribeCluster.
 TOLD_FROM = 15

@@ -1,4 +1,4 @@
-"""Makes `data/kafka_4_3_groups.json`: the script of `scenario.py` against a real Apache Kafka 4.3.
+"""Makes `data/kafka_groups.json`: the script of `scenario.py` against a real Apache Kafka of the reference version.
 
 Run by hand, with Kafka's jars at hand: `python tests/unit/coordinator/group/make_golden.py`.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import scenario
 
 from pybroker.protocol import messages as m
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 from pybroker.testing.kafka import KafkaBroker
 
 
@@ -69,8 +70,8 @@ def main() -> None:
         finally:
             broker.stop()
         segment = (broker.log_dir / "__consumer_offsets-0" / "00000000000000000000.log").read_bytes()
-    golden = {"topic_id": topic_id.hex(), "steps": steps, "segment": segment.hex()}
-    path = Path(__file__).parent / "data" / "kafka_4_3_groups.json"
+    golden = {"kafka_version": KAFKA_VERSION, "topic_id": topic_id.hex(), "steps": steps, "segment": segment.hex()}
+    path = Path(__file__).parent / "data" / "kafka_groups.json"
     path.write_text(json.dumps(golden, indent=1) + "\n")
 
 

@@ -1,6 +1,6 @@
-"""The same script of requests as a real Apache Kafka 4.3 was given: same responses, same records.
+"""The same script of requests as a real Apache Kafka was given: same responses, same records.
 
-`data/kafka_4_3_groups.json` holds what Kafka answered and the segment that it wrote; `make_golden.py` makes it anew.
+`data/kafka_groups.json` holds what Kafka answered and the segment that it wrote; `make_golden.py` makes it anew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from memory_writer import MemoryWriter
 
 from pybroker.coordinator.group.settings import OFFSETS_TOPIC
 from pybroker.protocol import coordinator_records, record_batch
+from pybroker.protocol.kafka_version import KAFKA_VERSION
 
-GOLDEN = json.loads((Path(__file__).parent / "data" / "kafka_4_3_groups.json").read_text())
+GOLDEN = json.loads((Path(__file__).parent / "data" / "kafka_groups.json").read_text())
 TIMES = ("commit_timestamp", "expire_timestamp", "current_state_timestamp")
 
 
@@ -38,6 +39,10 @@ async def _run_ours() -> tuple[list[tuple[str, str]], bytes]:
 @pytest.fixture(scope="module")
 def ours() -> tuple[list[tuple[str, str]], bytes]:
     return asyncio.run(_run_ours())
+
+
+def test_the_golden_file_is_of_the_reference() -> None:
+    assert GOLDEN["kafka_version"] == KAFKA_VERSION
 
 
 def test_same_responses(ours: tuple[list[tuple[str, str]], bytes]) -> None:
