@@ -10,16 +10,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bench.aggregate.spark_version import CONNECTOR, SPARK_VERSION
 from pybroker.testing.kafka import cache_root, fetch_jars
 
 ROOT = Path(__file__).resolve().parents[2]
-SPARK_VERSION = "4.0.0"
-_CONNECTOR = (
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_VERSION),
-    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_VERSION),
-    ("org.apache.kafka", "kafka-clients", "3.9.0"),
-    ("org.apache.commons", "commons-pool2", "2.12.0"),
-)
 #: What runs on workers, and what it imports.
 _MODULES = (
     "bench/__init__.py",
@@ -31,7 +25,7 @@ _MODULES = (
 
 def connector_jars() -> list[Path]:
     """The jars of Spark's Kafka connector that PySpark's own distribution lacks, fetched by Maven when missing."""
-    libs = fetch_jars(cache_root() / f"spark-kafka-{SPARK_VERSION}", _CONNECTOR, transitive=False)
+    libs = fetch_jars(cache_root() / f"spark-kafka-{SPARK_VERSION}", CONNECTOR, transitive=False)
     return sorted(libs.glob("*.jar"))
 
 
