@@ -190,6 +190,11 @@ class Controller:
             lambda state: alter_user_scram_credentials(state, request), elements=element_count(request, _MANY)
         )
 
+    @property
+    def forwarding_ranges(self) -> None:
+        """Nothing is forwarded from here: every version is taken that the broker serves."""
+        return None
+
     async def allocate_producer_ids(self, known_id: int = -1) -> m.AllocateProducerIdsResponse:
         """A block of producer ids above `known_id` for this broker, which must be registered."""
         request = m.AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pybroker.protocol.error_codes import RETRIABLE, ErrorCode
 
-__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "code_name", "is_retriable", "known_code"]
+__all__ = ["ErrorCode", "KafkaError", "ProtocolError", "VersionNotTaken", "code_name", "is_retriable", "known_code"]
 
 
 class ProtocolError(ValueError):
@@ -20,6 +20,11 @@ class KafkaError(Exception):
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+
+
+class VersionNotTaken(Exception):
+    """The active controller does not take a request in the version that the client chose. The client asks for the
+    versions again when its connection is closed."""
 
 
 def is_retriable(code: ErrorCode) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError
-from pybroker.quorum.connection import Address, QuorumConnection
+from pybroker.quorum.connection import Address, QuorumConnection, VersionRanges
 from pybroker.quorum.errors import QuorumUnavailable
 from pybroker.quorum.leader import Leader, LeaderFinder
 
@@ -30,6 +30,8 @@ class QuorumChannel:
         self._request_timeout_s = request_timeout_s
         self._connection: QuorumConnection | None = None
         self._connected_to: Leader | None = None
+        #: What the controller serves that was connected to last; None before the first.
+        self.ranges: VersionRanges | None = None
         self._lock = asyncio.Lock()
 
     async def call(self, request: m.Message, timeout_s: float) -> Any:
@@ -70,6 +72,7 @@ class QuorumChannel:
             self._disconnect()
             self._connection = await QuorumConnection.open(leader.address, self._client_id, _CONNECT_TIMEOUT_S)
             self._connected_to = leader
+            self.ranges = self._connection.ranges
         try:
             return await self._connection.call(request, self._request_timeout_s)
         except BaseException:

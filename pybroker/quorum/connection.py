@@ -16,6 +16,8 @@ from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode, ProtocolError, code_name
 
 Address = tuple[str, int]
+#: Of APIs: key, lowest and highest version.
+VersionRanges = tuple[tuple[int, int, int], ...]
 
 _LENGTH = struct.Struct(">i")
 #: Metadata is fetched in parts of a few MiB at the most; anything much longer is no controller's answer.
@@ -73,6 +75,11 @@ class QuorumConnection:
     def served(self, api_key: int) -> tuple[int, int] | None:
         """The lowest and highest version of an API that the other side serves; None: it does not serve it."""
         return self._versions.get(api_key)
+
+    @property
+    def ranges(self) -> VersionRanges:
+        """All that the other side serves."""
+        return tuple((key, low, high) for key, (low, high) in sorted(self._versions.items()))
 
     def version_of(self, request: m.Message) -> int:
         """The highest version that both sides know. ProtocolError when there is none."""

@@ -22,10 +22,11 @@ from pybroker.metadata.loader import MetadataApplier, full_delta
 from pybroker.metadata.registration import Placements, Registration
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin, unwrap, wrap
-from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError, code_name
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError, VersionNotTaken, code_name
 from pybroker.quorum import broker_configs
 from pybroker.quorum.assignments import assign_requests, misplaced
 from pybroker.quorum.channel import QuorumChannel
+from pybroker.quorum.connection import VersionRanges
 from pybroker.quorum.errors import QuorumError, QuorumUnavailable
 from pybroker.quorum.fetcher import FetcherSettings, MetadataFetcher
 from pybroker.quorum.leader import LeaderFinder
@@ -95,6 +96,11 @@ class QuorumController:
     def broker_epoch(self) -> int:
         """Of the newest registration; -1 before the first."""
         return self._lifecycle.broker_epoch
+
+    @property
+    def forwarding_ranges(self) -> VersionRanges | None:
+        """The APIs and versions that the active controller takes, by the channel that is always connected."""
+        return self._heartbeats.ranges
 
     async def start(self) -> None:
         """Fetch the metadata from now on; return when what is committed is here. MetadataError when it cannot be."""
@@ -240,7 +246,8 @@ class QuorumController:
 
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         """What the active controller answers `origin`. Its effect has arrived here, if that takes less than a second.
-        When no controller answers in the request's time, the response says so."""
+        When no controller answers in the request's time, the response says so. VersionNotTaken when the active
+        controller is of a version of Apache Kafka that does not know `version` of the request."""
         refusals = broker_configs.refusals(request, self.image, self.config)
         if not refusals:
             return await _in_task(self._forward(request, version, origin))
@@ -261,6 +268,9 @@ class QuorumController:
         except ProtocolError as error:
             return refused(request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         except KafkaError as error:
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                name = m.apis()[request.API_KEY or 0].name
+                raise VersionNotTaken(f"the active controller does not take {name} version {version}") from error
             return refused(request, error)
         taking_effect = asyncio.ensure_future(self._reach_high_watermark())
         await asyncio.wait([taking_effect], timeout=_EFFECT_TIMEOUT_S)

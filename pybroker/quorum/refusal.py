@@ -71,7 +71,31 @@ def _alter_user_scram_credentials(
     return m.AlterUserScramCredentialsResponse(results=[row(user=user, **fields) for user in users])
 
 
+def _alter_partition_reassignments(
+    request: m.AlterPartitionReassignmentsRequest, fields: Any
+) -> m.AlterPartitionReassignmentsResponse:
+    topic = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+    row = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+    def rows(partitions: Any) -> list[Any]:
+        return [row(partition_index=each.partition_index, **fields) for each in partitions]
+
+    topics = [topic(name=each.name, partitions=rows(each.partitions)) for each in request.topics]
+    return m.AlterPartitionReassignmentsResponse(responses=topics, **fields)
+
+
+def _elect_leaders(request: m.ElectLeadersRequest, fields: Any) -> m.ElectLeadersResponse:
+    topic, row = m.ElectLeadersResponse.ReplicaElectionResult, m.ElectLeadersResponse.PartitionResult
+    topics = [
+        topic(topic=each.topic, partition_result=[row(partition_id=one, **fields) for one in each.partitions])
+        for each in request.topic_partitions or ()
+    ]
+    return m.ElectLeadersResponse(error_code=fields["error_code"], replica_election_results=topics)
+
+
 _ROWS: dict[Any, Any] = {
+    m.AlterPartitionReassignmentsRequest: _alter_partition_reassignments,
+    m.ElectLeadersRequest: _elect_leaders,
     m.CreateTopicsRequest: _create_topics,
     m.DeleteTopicsRequest: _delete_topics,
     m.CreatePartitionsRequest: _create_partitions,

@@ -75,8 +75,9 @@ class BrokerServices:
     """What handlers work with; one per broker, built at start, never replaced.
 
     `config` is the configuration with the dynamic values of the newest image. `served` has (api key, lowest, highest
-    version) of every API, Produce and Fetch included, as ApiVersions tells them. `topic_creation` makes topics that
-    clients use. `transactions` verifies transactions with their coordinators, where there may be any.
+    version) of every API, Produce and Fetch included, as ApiVersions tells them; `forwarded` has the keys of those that
+    the controller answers. `topic_creation` makes topics that clients use. `transactions` verifies transactions with
+    their coordinators, where there may be any.
     """
 
     config: BrokerConfig
@@ -91,6 +92,7 @@ class BrokerServices:
     clock: Clock
     served: tuple[tuple[int, int, int], ...]
     transactions: AddPartitionsToTxnManager | None = None
+    forwarded: frozenset[int] = frozenset()
 
 
 class Api(Value, Generic[Req, Resp]):

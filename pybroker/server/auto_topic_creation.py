@@ -94,7 +94,8 @@ class AutoTopicCreation:
         try:
             live_count = sum(not each.fenced for each in self._image().cluster.brokers.values())
             request = auto_create_request(self._config(), names, live_count)
-            response = await self._controller.perform(request, request.MAX_VERSION, origin)
+            version = self._controller.newest_version(request)
+            response = await self._controller.perform(request, version, origin)
             async for result in in_slices(response.topics):
                 self._note(result)
         except MetadataLogError as error:

@@ -52,7 +52,7 @@ from pybroker.server.log_dir_watch import LogDirWatch
 from pybroker.server.metadata_controller import MetadataController
 from pybroker.server.observe.observed import CLOSING, RECOVERING, SERVING, Observed
 from pybroker.server.observe.observer import Observer
-from pybroker.server.registry import load_apis, served_ranges, told_ranges
+from pybroker.server.registry import forwarded_keys, load_apis, served_ranges, told_ranges
 from pybroker.server.replica_selector import RackSelector
 from pybroker.server.served_controller import ServedController
 from pybroker.storage.errors import StorageError
@@ -158,6 +158,7 @@ class Daemon:
         mover = LogMover(logs, partial(_assign_directory, controller))
         told = told_ranges(served, joins_quorum=self.config.joins_quorum)
         self.services = services = self._services(controller, replicas, mover, told)
+        services.forwarded = forwarded_keys(apis)
         self.observed.services, self.observed.durability = services, self.durability
         pump = EventPump(self.native, apis, services, [each.name for each in self.listeners])
         services.replicas.add_follower(watch)

@@ -40,7 +40,7 @@ from pybroker.native.broker import (
 from pybroker.observability import event_log
 from pybroker.observability.log_bounds import shorten
 from pybroker.observability.log_limit import caused_by, current_peer
-from pybroker.protocol.errors import KafkaError, ProtocolError
+from pybroker.protocol.errors import KafkaError, ProtocolError, VersionNotTaken
 from pybroker.protocol.loader import response_class
 from pybroker.protocol.runtime import MAX_STRING_BYTES, Message, cut_utf8
 from pybroker.server.add_partitions_to_txn_manager import Verification
@@ -361,6 +361,9 @@ class EventPump:
                 return
         if isinstance(error, ProtocolError):
             logger.warning("%s: malformed request, connection closed: %s", _described(context), error)
+            self._native.close_request(handle)
+        elif isinstance(error, VersionNotTaken):
+            logger.warning("%s: %s; connection closed, so that the client asks again", _described(context), error)
             self._native.close_request(handle)
         else:
             self._close_for_defect(handle, context, error)

@@ -35,6 +35,12 @@ class MetadataController(Protocol):
         """Of this broker's registration; -1 before it."""
         ...
 
+    @property
+    def forwarding_ranges(self) -> tuple[tuple[int, int, int], ...] | None:
+        """(api key, lowest, highest version) of what a controller elsewhere takes; None while nothing is known of it,
+        and where the controller is this broker's own."""
+        ...
+
     def subscribe(self, publisher: MetadataApplier) -> None:
         """Give `publisher` all there is now, and from now on every change; the controllers hear how far it is in
         effect."""

@@ -14,7 +14,7 @@ from pybroker.controller.update_features import LAST_VERSION_WITH_ROWS
 from pybroker.protocol import messages as m
 from pybroker.server import apis
 from pybroker.server.api import Api
-from pybroker.server.performing import forwarded
+from pybroker.server.performing import forwarded, perform
 
 PRODUCE_KEY = 0
 FETCH_KEY = 1
@@ -35,6 +35,11 @@ def load_apis(*, joins_quorum: bool = False) -> dict[int, Api[Any, Any]]:
         if api is not None:
             found[api.request.API_KEY] = api
     return {**found, **forwarded()} if joins_quorum else found
+
+
+def forwarded_keys(found: Mapping[int, Api[Any, Any]]) -> frozenset[int]:
+    """The APIs among them that the controller answers."""
+    return frozenset(key for key, api in found.items() if api.handle is perform)
 
 
 def served_ranges(found: Mapping[int, Api[Any, Any]]) -> tuple[VersionRange, ...]:

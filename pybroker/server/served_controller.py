@@ -27,6 +27,11 @@ class ServedController:
         self._controller = controller
         self._replicas = replicas
 
+    @property
+    def forwarding_ranges(self) -> tuple[tuple[int, int, int], ...] | None:
+        """As `MetadataController` says."""
+        return self._controller.forwarding_ranges
+
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         """The response to `request`, which is of that version and comes from `origin`."""
         response = await self._controller.perform(request, version, origin)
@@ -36,3 +41,8 @@ class ServedController:
         settled = asyncio.ensure_future(self._replicas.settled())
         await asyncio.wait([settled], timeout=max(timeout_ms, 0) / 1000)
         return response
+
+    def newest_version(self, request: m.Message) -> int:
+        """The newest version of `request` that the controller takes, for requests that this broker makes itself."""
+        versions = {key: high for key, _, high in self.forwarding_ranges or ()}
+        return min(request.MAX_VERSION, versions.get(request.API_KEY or 0, request.MAX_VERSION))

@@ -20,6 +20,10 @@ _ANY_NODE = -1
 _OLDEST = 0
 #: Before this version a feature with a lowest level of 0 cannot be told to clients.
 _ZERO_LEVEL_VERSION = 4
+#: Of an API that a controller does not know.
+_NO_VERSIONS = (0, -1)
+
+VersionRange = tuple[int, int, int]
 
 
 async def handle(
@@ -38,7 +42,7 @@ async def handle(
         if request.cluster_id is not None and wanted != (image.cluster_id, broker.config.node_id):
             return m.ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return m.ApiVersionsResponse(
-        api_keys=_ranges(broker.served),
+        api_keys=_ranges(broker.served, broker.forwarded, broker.controller.forwarding_ranges),
         supported_features=[
             m.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in features.SUPPORTED.items()
@@ -60,11 +64,19 @@ def _finalized(image: Any) -> dict[str, int]:
 
 
 @lru_cache(maxsize=4)
-def _ranges(served: tuple[tuple[int, int, int], ...]) -> list[m.ApiVersionsResponse.ApiVersion]:
-    return [
-        m.ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=low, max_version=high)
-        for api_key, low, high in served
-    ]
+def _ranges(
+    served: tuple[VersionRange, ...], forwarded: frozenset[int], taken: tuple[VersionRange, ...] | None
+) -> list[m.ApiVersionsResponse.ApiVersion]:
+    """What is served here; of APIs that are forwarded, as in Kafka, only what the active controller takes as well."""
+    limits = {key: (low, high) for key, low, high in taken or ()}
+    told = []
+    for key, low, high in served:
+        if key in forwarded and taken is not None:
+            lowest, highest = limits.get(key, _NO_VERSIONS)
+            low, high = max(low, lowest), min(high, highest)
+        if low <= high:
+            told.append(m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high))
+    return told
 
 
 def unsupported_version_body(api: Api[Any, Any]) -> bytes:

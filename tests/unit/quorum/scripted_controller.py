@@ -41,6 +41,8 @@ class ScriptedController:
         self.on: dict[type[m.Message], Script] = {}
         self.seen: list[Any] = []
         self.address = ("127.0.0.1", 0)
+        #: Key, lowest and highest version of each API.
+        self.served = [(each.API_KEY, each.MIN_VERSION, each.MAX_VERSION) for each in _SERVED]
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._asked = Signal()
@@ -88,7 +90,9 @@ class ScriptedController:
         _, position = m.RequestHeader.decode(m.request_header_version(api_key, version), data)
         request, end = m.request_class(api_key).decode(version, data, position)
         assert end == len(data)
-        response = _api_versions() if isinstance(request, m.ApiVersionsRequest) else await self._answer(request)
+        response = (
+            _api_versions(self.served) if isinstance(request, m.ApiVersionsRequest) else await self._answer(request)
+        )
         if response is None:
             return False
         head = m.ResponseHeader(correlation_id=correlation_id).encode(m.response_header_version(api_key, version))
@@ -108,13 +112,11 @@ class ScriptedController:
         return [each for each in self.seen if isinstance(each, kind)]
 
 
-def _api_versions() -> m.ApiVersionsResponse:
+def _api_versions(served: list[tuple[int, int, int]]) -> m.ApiVersionsResponse:
     return m.ApiVersionsResponse(
         api_keys=[
-            m.ApiVersionsResponse.ApiVersion(
-                api_key=each.API_KEY, min_version=each.MIN_VERSION, max_version=each.MAX_VERSION
-            )
-            for each in _SERVED
+            m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, low, high in served
         ]
     )
 

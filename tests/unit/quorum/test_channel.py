@@ -63,6 +63,28 @@ def test_one_that_says_nothing_is_left_when_another_leads() -> None:
     asyncio.run(run())
 
 
+def test_the_versions_are_those_of_the_controller_that_leads_now() -> None:
+    """Controllers are upgraded one at a time, and lead in turn."""
+
+    async def run() -> None:
+        async with controllers(2) as (older, newer):
+            kind = m.AllocateProducerIdsRequest
+            older.served = [(m.EnvelopeRequest.API_KEY, 0, 0), (kind.API_KEY, 0, 0)]
+            newer.served = [(m.EnvelopeRequest.API_KEY, 0, 3), (kind.API_KEY, 0, 0)]
+            finder = LeaderFinder([older.address])
+            channel = QuorumChannel(finder, "test", 30.0)
+            found = []
+            for epoch, each in enumerate((older, newer, older), 1):
+                each.on[kind] = lambda _: block(7)
+                finder.heard(epoch, epoch, each.address)
+                await channel.call(REQUEST, TIMEOUT_S)
+                found.append(channel.ranges)
+            channel.close()
+            assert found == [tuple(sorted(each.served)) for each in (older, newer, older)]
+
+    asyncio.run(run())
+
+
 def test_a_connection_that_breaks_is_made_again() -> None:
     async def run() -> None:
         async with controllers() as (controller,):

@@ -18,7 +18,7 @@ from pybroker.controller.producer_ids import ProducerIdManager
 from pybroker.metadata.records import VersionedRecord
 from pybroker.protocol import messages as m
 from pybroker.protocol.envelope import Origin
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, VersionNotTaken
 from pybroker.quorum.errors import QuorumUnavailable
 
 
@@ -96,6 +96,21 @@ def test_a_forwarded_request_carries_who_asks_and_its_effect_is_here_with_the_an
             lambda answer: [each.error_code for each in answer.results],
         ),
         (m.ElectLeadersRequest(), lambda answer: [answer.error_code]),
+        (
+            m.ElectLeadersRequest(topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic="t", partitions=[3])]),
+            lambda answer: [each.error_code for each in answer.replica_election_results[0].partition_result],
+        ),
+        (
+            m.AlterPartitionReassignmentsRequest(
+                topics=[
+                    m.AlterPartitionReassignmentsRequest.ReassignableTopic(
+                        name="t",
+                        partitions=[m.AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=3)],
+                    )
+                ]
+            ),
+            lambda answer: [each.error_code for each in answer.responses[0].partitions],
+        ),
         (m.UpdateFeaturesRequest(), lambda answer: [answer.error_code]),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, m.Message) else "",
@@ -109,6 +124,31 @@ def test_a_request_that_no_controller_takes_is_answered_with_the_reason(request_
             answer = await broker.controller.perform(request_, type(request_).MAX_VERSION, Origin())
             assert codes(answer) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
             answer.encode(type(request_).MAX_VERSION)
+
+    asyncio.run(run())
+
+
+def test_a_version_that_the_controller_does_not_know_ends_the_connection() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, cluster):
+            await broker.join()
+            refusal = m.EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            cluster.member.on[m.EnvelopeRequest] = lambda _: refusal
+            with pytest.raises(VersionNotTaken, match="does not take AlterPartitionReassignments version 1"):
+                await broker.controller.perform(m.AlterPartitionReassignmentsRequest(), 1, Origin())
+
+    asyncio.run(run())
+
+
+def test_the_versions_of_the_active_controller_are_known_once_it_is_joined() -> None:
+    async def run() -> None:
+        async with broker_in_cluster() as (broker, _cluster):
+            assert broker.controller.forwarding_ranges is None
+            await broker.join()
+            ranges = broker.controller.forwarding_ranges
+            assert ranges is not None
+            kind = m.EnvelopeRequest
+            assert (kind.API_KEY, kind.MIN_VERSION, kind.MAX_VERSION) in ranges
 
     asyncio.run(run())
 

@@ -24,7 +24,7 @@ from pybroker.native.broker import (
 )
 from pybroker.observability.log_limit import caused_by, current_peer
 from pybroker.protocol import messages as m
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode, KafkaError, VersionNotTaken
 from pybroker.server.api import Api, RequestContext
 from pybroker.server.event_pump import EventPump
 
@@ -322,6 +322,28 @@ def test_a_malformed_request_costs_one_line(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 1
     assert "10.0.0.1" in caplog.text
     assert "malformed" in caplog.text
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_version_that_the_controller_does_not_take_closes_the_connection(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(_services: Any, _context: RequestContext, _request: Any) -> Any:
+        if waits:
+            await asyncio.sleep(0)
+        raise VersionNotTaken("the active controller does not take Heartbeat version 4")
+
+    async def scenario(native: FakeNative, _pump: EventPump, _replicas: Replicas) -> None:
+        native.request(1, BODY)
+        await turns(8)
+
+    with caplog.at_level(logging.WARNING):
+        native = pumped(handler, scenario)
+    assert (native.closed, native.replies) == ([1], {})
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert line.exc_info is None
+    assert "does not take Heartbeat version 4; connection closed, so that the client asks again" in line.message
 
 
 def test_an_answer_that_its_version_cannot_hold_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:

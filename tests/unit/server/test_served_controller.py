@@ -14,6 +14,8 @@ from pybroker.server.served_controller import ServedController
 
 
 class Controller:
+    forwarding_ranges: tuple[tuple[int, int, int], ...] | None = None
+
     async def perform(self, request: m.Message, version: int, origin: Origin) -> Any:
         assert origin.principal == "User:ANONYMOUS"
         return m.response_class(request.API_KEY or 0)(throttle_time_ms=version)
@@ -96,3 +98,11 @@ def test_the_first_step_of_an_answer_needs_no_task() -> None:
             assert (await answers.get()).throttle_time_ms == 7
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("taken", "version"), [(None, 7), ((), 7), (((19, 2, 5),), 5), (((19, 2, 9),), 7)])
+def test_a_topic_that_is_used_is_created_in_a_version_that_the_controller_takes(
+    taken: tuple[tuple[int, int, int], ...] | None, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Controller, "forwarding_ranges", taken)
+    assert served(Replicas()).newest_version(m.CreateTopicsRequest()) == version

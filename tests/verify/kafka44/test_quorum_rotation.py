@@ -8,9 +8,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from pybroker.client.cluster import Cluster
 from pybroker.cluster.local_cluster import LocalCluster
 from pybroker.cluster.readiness import quorum_state
+from pybroker.protocol import messages as m
 from pybroker.testing.cluster.fixtures import CONTROLLER_VERSIONS, cluster_fixture
+from pybroker.testing.waiting import until
 
 TIMEOUT_S = 60.0
 BROKER = 1
@@ -27,6 +30,25 @@ def active(cluster: LocalCluster) -> int:
             return state.leader_id
         time.sleep(0.1)
     pytest.fail("no controller leads")
+
+
+def wait_for_all_voters(cluster: LocalCluster, since_ms: float) -> None:
+    """Return when the active controller has heard of every other one since that time. Before that, one more that goes
+    would leave no majority, and nothing could be created until a JVM has started."""
+    row = m.DescribeQuorumRequest.PartitionData(partition_index=0)
+    topic = m.DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=[row])
+
+    def all_follow() -> bool:
+        node = cluster.layout.node(active(cluster))
+        with Cluster([(node.host, node.port)]) as client:
+            answer = client.call(m.DescribeQuorumRequest(topics=[topic]))
+        (partition,) = answer.topics[0].partitions
+        others = [each for each in partition.current_voters if each.replica_id != partition.leader_id]
+        return len(others) == len(cluster.layout.controllers) - 1 and all(
+            each.last_fetch_timestamp >= since_ms for each in others
+        )
+
+    until(all_follow, "all controllers follow the active one")
 
 
 def create(bootstrap: str, name: str) -> float:
@@ -48,6 +70,7 @@ def test_another_active_controller_is_found_before_the_session_ends(
 ) -> None:
     bootstrap = cluster.layout.node(BROKER).address
     for round_number in range(3):
+        wait_for_all_voters(cluster, time.time() * 1000)
         controller = active(cluster)
         begin(cluster, controller)
         try:

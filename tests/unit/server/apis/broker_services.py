@@ -169,6 +169,8 @@ class Services:
         )
         self.producer_ids = ProducerIdManager(self.metadata.allocate_producer_ids, lambda: -1)
         self.clock = Clock()
+        self.served: tuple[tuple[int, int, int], ...] = ()
+        self.forwarded: frozenset[int] = frozenset()
 
     @property
     def config(self) -> BrokerConfig:
