@@ -22,7 +22,8 @@ from pybroker.testing.cluster.rounds import Composition, play_rounds
 from pybroker.testing.cluster.scenario import create_topic, wait_until_healthy
 from pybroker.testing.rounds import Rounds
 
-ROUNDS = 3
+#: With controllers of another version than the reference one will do: a round has every fault of a controller.
+ROUNDS, ROUNDS_OF_OTHERS = 3, 1
 SESSION_SECONDS = 6.0
 OVERRIDES = {
     "broker.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
@@ -48,7 +49,8 @@ COMPOSITIONS = {
 @pytest.mark.parametrize("composition", COMPOSITIONS.values(), ids=list(COMPOSITIONS))
 def test_nothing_promised_is_broken(composition: Composition, tmp_path: Path, rounds: Rounds) -> None:
     """Each round on a cluster of its own."""
-    for each in rounds.left(ROUNDS, seed=1):
+    count = ROUNDS if composition.controller_version == KAFKA_VERSION else ROUNDS_OF_OTHERS
+    for each in rounds.left(count, seed=1):
         with each:
             report = play_rounds(
                 tmp_path / f"cluster-{each.number}",
