@@ -140,7 +140,7 @@ def _with_creation(broker: BrokerDouble, perform: Any) -> RequestContext:
     """Gives the broker a controller that does what `perform` does; the context of a request on listener OTHER."""
     services = broker.services
     services.config = BrokerConfig.load(None)
-    controller: Any = SimpleNamespace(perform=perform)
+    controller: Any = SimpleNamespace(perform=perform, newest_version=lambda request: request.MAX_VERSION)
     services.topic_creation = AutoTopicCreation(controller, lambda: services.config, lambda: services.metadata.image)
     return RequestContext(10, 4, 1, None, "127.0.0.1", "OTHER", "User:ANONYMOUS", 1)
 
