@@ -15,7 +15,7 @@ from pybroker.profiles.sizes import format_bytes
 from pybroker.storage.directory_space import reserve_of
 from pybroker.storage.errors import StorageError
 from pybroker.storage.meta_properties import FILE_NAME as META_PROPERTIES
-from pybroker.storage.meta_properties import MetaProperties
+from pybroker.storage.meta_properties import NODE_ID_KEYS, MetaProperties
 
 _FEW_SHARE = 0.05
 _FEW_INODES_SHARE = 0.02
@@ -197,7 +197,8 @@ def _same_owner(subject: Subject, known: dict[Path, MetaProperties]) -> Iterator
     for path, properties in known.items():
         place, start = str(path / META_PROPERTIES), "the broker does not start: "
         if properties.node_id != node_id:
-            what = f"it says node.id={properties.node_id}, and the setting node.id is {node_id}"
+            key = NODE_ID_KEYS[properties.version]
+            what = f"it says {key}={properties.node_id}, and the setting node.id is {node_id}"
             why = start + "with the data of another node it would speak for it"
             remedy = f"set node.id={properties.node_id}, or log.dirs to this node's directory"
             yield Finding(Severity.ERROR, "foreign-node-id", place, what, why, remedy)

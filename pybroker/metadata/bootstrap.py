@@ -220,9 +220,16 @@ def _check_known(
         if not offline and is_only_formatted(metadata_path, known):
             (metadata_path / log_files.PARTITION_DIRECTORY).mkdir(DIRECTORY_MODE)
             return cluster_id
+        properties = known[metadata_path]
+        is_old = properties is not None and properties.version == 0
+        zookeeper = (
+            ". Where ZooKeeper still keeps the metadata of this cluster, migrate it with Apache Kafka 3.9 first, and "
+            "start this broker with process.roles=broker"
+        )
         raise StorageError(
             f"{metadata_path} has no __cluster_metadata-0: set metadata.log.dir to the log dir that has it, or restore "
             "it from a backup. If it is lost, `pybroker metadata accept` says what there is without it"
+            + (zookeeper if is_old else "")
         )
     return cluster_id
 

@@ -96,3 +96,12 @@ def test_an_id_that_was_lost_comes_back_from_the_record(tmp_path: Path, version:
     (tmp_path / FILE_NAME).write_text(left)
     open_log_dirs([tmp_path], 1, 1000, joined_cluster_id=CLUSTER).release()
     assert MetaProperties.read(tmp_path) == known
+
+
+@pytest.mark.parametrize(("kind", "names_zookeeper"), [("ZooKeeper", True), ("3.3 to 3.6", False)])
+def test_a_dir_without_metadata_is_told_where_they_may_be(tmp_path: Path, kind: str, names_zookeeper: bool) -> None:
+    _write(tmp_path, FILES[kind][0])
+    with pytest.raises(StorageError, match="has no __cluster_metadata-0") as refused:
+        open_log_dirs([tmp_path], 1, 1000)
+    assert ("ZooKeeper" in str(refused.value)) is names_zookeeper
+    assert (tmp_path / FILE_NAME).read_text() == FILES[kind][0]
