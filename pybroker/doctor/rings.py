@@ -104,7 +104,8 @@ def _parent_of(subject: Subject) -> Path:
 def _claims_of(subject: Subject) -> tuple[list[tuple[RingSession, bytes]] | None, set[Path]]:
     """What this broker's log dirs say of their rings, and the directories that are its own. None: it is not known."""
     parent = _parent_of(subject)
-    claims, own = [], set()
+    claims: list[tuple[RingSession, bytes]] = []
+    own: set[Path] = set()
     try:
         for path in subject.log_dirs:
             properties = MetaProperties.read(path) if path.is_dir() else None

@@ -27,6 +27,9 @@ class Controller:
         self.may_answer = asyncio.Event()
         self.asked: list[tuple[list[str], Origin]] = []
 
+    def newest_version(self, request: m.CreateTopicsRequest) -> int:
+        return request.MAX_VERSION
+
     async def perform(self, request: m.CreateTopicsRequest, version: int, origin: Origin) -> m.CreateTopicsResponse:
         assert version == request.MAX_VERSION
         names = [each.name for each in request.topics]
