@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Directories that `kafka-storage format` of Apache Kafka 3.9 and later makes, opened here with exactly its levels."""
-=======
 """Directories that `kafka-storage format` of Apache Kafka 3.3 to 4.4 makes, opened here with exactly its levels."""
->>>>>>> a21c8660 (Open directories that Kafka 3.3 to 3.8 formatted in the verify run)
 
 from __future__ import annotations
 
