@@ -1,5 +1,4 @@
-/* Which files a log's directory has from the first moment on: Apache Kafka's tools read them while the log is served.
- */
+/* The files of a log's directory from the first moment on: Apache Kafka's tools read them while it is served. */
 #include "tests/log/hot_log_fixture.h"
 
 static const char *const NEW_FILES[] = {
@@ -150,7 +149,7 @@ TEST(hot_segments_have_their_indexes)
     hot_free(&h);
 }
 
-/* What the files held when the process was killed is behind, and a start in disorder makes it good. */
+/* The process was killed before the checkpoint was written for good. */
 TEST(a_stop_in_disorder_right_after_creation_leaves_nothing_to_mend)
 {
     static const char *const CHECKPOINTS[] = {"0\n1\n0 0\n", "0\n1\n5 0\n", "0\n0\n", "", "0\n", "rubbish"};
