@@ -118,7 +118,8 @@ def _addresses(config: BrokerConfig) -> Iterator[Finding]:
                 str(listener),
                 "brokers on other machines cannot reach it",
                 "they are told this address, to replicate from this broker and to send clients to it",
-                "set advertised.listeners to a name or address of this machine that the others know",
+                "set advertised.listeners to a name or address of this machine that the others know"
+                + ("" if config.is_set("listeners") else ", and listeners to PLAINTEXT://:9092"),
             )
 
 

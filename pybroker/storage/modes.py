@@ -17,7 +17,7 @@ READABLE_MODE = 0o644
 
 def make_directory(path: Path, *, exist_ok: bool = False) -> None:
     """Make `path`, and those above it that are missing. OSError."""
-    if not path.parent.is_dir():
+    if not path.parent.exists():
         make_directory(path.parent, exist_ok=True)
     path.mkdir(DIRECTORY_MODE, exist_ok=exist_ok)
 

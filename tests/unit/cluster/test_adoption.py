@@ -332,6 +332,7 @@ def properties(tmp_path: Path, **settings: str) -> Path:
     given = {
         "process.roles": "broker",
         "node.id": str(NODE),
+        "listeners": "PLAINTEXT://:9092",
         "controller.quorum.bootstrap.servers": "c:9093",
         "log.dirs": str(tmp_path / "data"),
         **{key.replace("_", "."): value for key, value in settings.items()},
@@ -363,6 +364,15 @@ def test_its_server_properties(tmp_path: Path, settings: dict[str, str], expecte
     else:
         assert result.exit_code == 3
         assert expected in " ".join(" ".join(each.values()) for each in findings)
+
+
+def test_a_broker_of_a_cluster_without_listeners_would_be_on_loopback(tmp_path: Path) -> None:
+    """Apache Kafka's would have been on every interface."""
+    log_dir, path = make(tmp_path / "data"), properties(tmp_path)
+    path.write_text(path.read_text().replace("listeners=PLAINTEXT://:9092\n", ""))
+    (found,) = examine_adoption([log_dir], path)
+    assert found.severity.is_fault
+    assert "listeners is not set, so the broker listens on 127.0.0.1:9092 alone" in found.what
 
 
 def test_settings_without_effect_are_worth_knowing(tmp_path: Path) -> None:
