@@ -80,14 +80,14 @@ struct pb_segment {
     pb_damage *damages; /* known ones, by position */
     uint32_t damage_count;
     bool short_told; /* that its file ends too soon; under the lock */
-    /* A start trusts what the active segment had: so many bytes, up to that offset. The scrub checks them soon after;
-     * 0: it has, or recovery did. Under the lock. */
-    int64_t unchecked_bytes;
-    int64_t unchecked_end;
     pb_saved indexes;
     pb_tail_view tail; /* what is not to be read from the file */
     pb_history_view history;
     bool old_magic; /* begins with a batch older than magic 2: cannot be served */
+    /* A start trusts what the active segment had: so many bytes, up to that offset. The scrub checks them soon after;
+     * 0: it has, or recovery did. Under the lock. */
+    int64_t unchecked_bytes;
+    int64_t unchecked_end;
 };
 
 /* Is anything of it in the history? Mostly not, and this is asked at every read. [any] */

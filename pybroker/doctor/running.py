@@ -140,7 +140,7 @@ def _counted(subject: Subject) -> Iterator[Finding]:
 _COUNTED = {
     "pybroker_scrub_findings_total": (
         "scrub-findings",
-        "the scrub has found damage in {count} places of sealed segments",
+        "the scrub has found damage in {count} places of segments",
         "bytes have changed on the disk since they were written: those records cannot be read",
         "the broker's log names file and place; look for errors of the disk (`dmesg`, `smartctl -a`)",
     ),

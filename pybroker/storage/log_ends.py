@@ -212,6 +212,8 @@ class LogEnds:
             self._begin({})
             return
         ends = counting(found, self._log_dir)
+        if found.boot_id != boot_id():  # else what a power cut took would count again, once the file is lowered
+            found = found.replace(ends=ends)
         self.is_ours, self._ends, self._saved = True, dict(ends), found
         self._noted = frozenset(ends)
         if clean_epoch is not None:

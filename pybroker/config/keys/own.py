@@ -193,8 +193,8 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         ConfigType.LONG,
         "8388608",
         Importance.MEDIUM,
-        "How fast the scrub reads segments again, to find damage before a client does; 0 turns it off. After a start it "
-        "reads the active ones, eight times as fast. The broker's log names what it finds.",
+        "How fast the scrub reads sealed segments again, at idle I/O priority, to find damage before a client does; 0 "
+        "turns it off. Right after a start it reads the active segments, eight times as fast.",
         Range(0),
         UpdateMode.CLUSTER_WIDE,
         honoured=True,

@@ -116,7 +116,7 @@ def _check_names(template: Template, path: Path) -> bool:
 
 def judge(template: Template, path: Path) -> Verdict:
     """Start a broker on the damaged copy and see. `path` is the damaged file."""
-    broker = None
+    broker, seen = None, None
     try:
         overrides = template.overrides(_LATER_MS)
         with BrokerProcess(template.log_dir, overrides=overrides, ready_timeout_seconds=30) as broker:
@@ -126,8 +126,9 @@ def judge(template: Template, path: Path) -> Verdict:
                 "the broker does not check the active segments",
             )
     except ProcessFailed:
-        if broker is not None:
+        if broker is not None and (seen is None or not _names(broker.output_path.read_text(), path, template)):
             raise
+    if broker is None or seen is None:
         output = (template.log_dir.parent / f"{template.log_dir.name}.out").read_text()
         return Verdict(REFUSED if _names(output, path, template) else REFUSED_SILENTLY, output)
     output = broker.output_path.read_text()
