@@ -14,7 +14,7 @@ from ring_files import SESSION, write_ring, write_session
 
 from pybroker.native.rings import boot_id
 from pybroker.storage import clean_shutdown, log_ends, offset_checkpoint, tail_rings
-from pybroker.storage.log_ends import FILE_NAME, EndsFile
+from pybroker.storage.log_ends import FILE_NAME, EndsFile, LogEnds, RecordedEnds
 from pybroker.storage.log_loss import LostRecords
 from pybroker.storage.ring_notes import RingNote
 
@@ -393,3 +393,16 @@ def test_what_was_recorded_as_durable_stays_so_after_a_start_that_knows_of_less(
             assert found.durable <= 4 and not found.segments
 
     asyncio.run(run())
+
+
+def test_what_a_power_cut_took_counts_no_more_once_the_record_is_lowered(tmp_path: Path) -> None:
+    """Lowering writes what the file says of other logs again, under the boot of now."""
+    before = RecordedEnds(TOPIC_ID, 0, 0, durable=5, written=9)
+    crc = log_ends.checkpoint_crc(tmp_path)
+    EndsFile(bytes(16), (crc, crc), None, {("t", 0): before, ("other", 0): before}).write(tmp_path)
+    ends = LogEnds(tmp_path)
+    ends.load(None)
+    ends.lower({("other", 0): before._replace(start=3, written=5)})
+    found = EndsFile.read(tmp_path)
+    assert found is not None and found.boot_id == boot_id()
+    assert found.ends["t", 0] == before._replace(written=5)
