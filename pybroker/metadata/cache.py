@@ -43,6 +43,8 @@ _MAX_VARIANTS = 16
 _JOINED_COUNT = 1_000
 #: A topic with more is encoded in slices of the loop.
 _FEW_PARTITIONS = 200
+#: So many rows with errors are encoded together: to encode each by itself takes several times as long.
+_ROWS_AT_ONCE = 64
 
 Body = bytes | list[bytes]
 """An encoded body; a large one in parts, as it takes long to join them."""
@@ -105,8 +107,14 @@ class MetadataCache:
         fragments = _Fragments()
         async for topic in in_slices(topics, 1):
             fragments.add(await self._fragment(image, encoded, topic, variant))
+        rows: list[m.MetadataResponse.MetadataResponseTopic] = []
         async for row in in_slices(others):
-            fragments.add(_encode_topic(row, variant))
+            rows.append(row)
+            if len(rows) == _ROWS_AT_ONCE:
+                fragments.add(_encode_topics(rows, variant), len(rows))
+                rows.clear()
+        if rows:
+            fragments.add(_encode_topics(rows, variant), len(rows))
         return fragments.body(encoded.head, variant)
 
     def _current(self, image: MetadataImage, variant: Variant) -> _Encoded:
@@ -131,7 +139,7 @@ class MetadataCache:
             return kept[1]
         self.encoded_topic_count += 1
         if len(topic.partitions) <= _FEW_PARTITIONS:
-            fragment = _encode_topic(topic_row(image.cluster, topic, variant), variant)
+            fragment = _encode_topics([topic_row(image.cluster, topic, variant)], variant)
         else:
             fragment = await run_in_slices(_large_topic_steps(image.cluster, topic, variant))
         encoded.by_id[topic.id] = (topic, fragment)
@@ -242,7 +250,7 @@ def _without_topics(body: bytes, variant: Variant) -> bytes:
 
 
 def _large_topic_steps(cluster: ClusterImage, topic: TopicImage, variant: Variant) -> Generator[None, None, bytes]:
-    """As `_encode_topic` of its row; yields where it may be interrupted."""
+    """As `_encode_topics` of its row; yields where it may be interrupted."""
     row = topic_row(cluster, topic.replace(partitions={}), variant)
     for index, each in topic.partitions.items():
         row.partitions.append(partition_row(cluster, index, each, variant))
@@ -256,16 +264,18 @@ def _large_topic_steps(cluster: ClusterImage, topic: TopicImage, variant: Varian
     return with_topic[start : len(with_topic) - tail_bytes]
 
 
-def _encode_topic(row: m.MetadataResponse.MetadataResponseTopic, variant: Variant) -> bytes:
-    """One topic's bytes within a body: what a body has more with it than without."""
-    with_topic = m.MetadataResponse(topics=[row]).encode(variant.version)
+def _encode_topics(rows: list[m.MetadataResponse.MetadataResponseTopic], variant: Variant) -> bytes:
+    """The bytes of some topics within a body: what a body has more with them than without."""
+    assert 0 < len(rows) <= _ROWS_AT_ONCE
+    with_topics = m.MetadataResponse(topics=rows).encode(variant.version)
     start, tail_bytes = _around_topic(variant)
-    return with_topic[start : len(with_topic) - tail_bytes]
+    return with_topics[start : len(with_topics) - tail_bytes]
 
 
 @lru_cache(maxsize=_MAX_VARIANTS)
 def _around_topic(variant: Variant) -> tuple[int, int]:
-    """How many bytes are in front of the only topic of a body without brokers, and behind it."""
+    """How many bytes are in front of the topics of a body without brokers, and behind them. A count up to
+    `_ROWS_AT_ONCE` takes as many bytes as 1."""
     head = _without_topics(m.MetadataResponse().encode(variant.version), variant)
     return len(head) + len(_count(1, variant.version)), len(_tail(variant))
 
@@ -278,8 +288,8 @@ class _Fragments:
         self._joined: list[bytes] = []
         self._apart: list[bytes] = []
 
-    def add(self, fragment: bytes) -> None:
-        self.count += 1
+    def add(self, fragment: bytes, topic_count: int = 1) -> None:
+        self.count += topic_count
         self._apart.append(fragment)
         if len(self._apart) == _JOINED_COUNT:
             self._joined.append(b"".join(self._apart))

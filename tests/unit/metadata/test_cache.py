@@ -10,6 +10,7 @@ from pybroker.metadata.cache import ALL_CLUSTER_OPERATIONS, MetadataCache, Varia
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol import messages as m
 from pybroker.protocol.errors import ErrorCode
+from pybroker.testing.look_counter import LookCounter
 
 Replay = Callable[..., MetadataImage]
 VERSIONS = range(m.MetadataResponse.MIN_VERSION, m.MetadataResponse.MAX_VERSION + 1)
@@ -47,6 +48,32 @@ def test_bodies_equal_the_codecs(image: MetadataImage, replay: Replay, version: 
     decoded, end = m.MetadataResponse.decode(version, body)
     assert end == len(body)
     assert [topic.name for topic in decoded.topics] == ["alpha", "nope"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 128, 200])
+def test_rows_with_errors_are_encoded_as_one_by_one(image: MetadataImage, version: int, count: int) -> None:
+    variant = Variant(version, "PLAINTEXT")
+    missing = [error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"nope-{number}") for number in range(count)]
+    body = asyncio.run(MetadataCache(1).some_topics(image, variant, [], iter(missing)))
+    assert body == _plain(image, variant, missing)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_with_many_partitions_is_encoded_in_slices(image: MetadataImage, replay: Replay, version: int) -> None:
+    partition = {"topic_id": b"t" * 16, "replicas": [1], "isr": [1], "leader": 1}
+    image = replay(image, *[m.PartitionRecord(partition_id=number, **partition) for number in range(1_000)])
+    topic = image.topics.by_name["alpha"]
+    variant = Variant(version, "PLAINTEXT")
+
+    async def run() -> bytes:
+        looks = LookCounter()
+        body = await MetadataCache(1).some_topics(image, variant, [topic])
+        looks.check(1_000)
+        assert isinstance(body, bytes)
+        return body
+
+    assert asyncio.run(run()) == _plain(image, variant, [topic_row(image.cluster, topic, variant)])
 
 
 def test_only_what_changed_is_encoded_again(image: MetadataImage, replay: Replay) -> None:
