@@ -219,6 +219,8 @@ def test_an_unclean_election_loses_what_only_the_lost_leader_had(cluster: LocalC
     assert produce(cluster, "t", 10) == [None] * 10, "with one replica in sync, as asked for"
     cluster.kill(first)
     cluster.start(second)
+    # The session of the killed broker ends six seconds later. Until then it is told as the leader.
+    until(lambda: partition(cluster, "t", asked=asked).leader_id == -1, "nobody leads")
     until(lambda: is_unfenced(cluster, second, asked), "the other one is back")
     assert partition(cluster, "t", asked=asked).leader_id == -1
     wanted = m.ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
