@@ -34,7 +34,8 @@ def histories(rows: DataFrame) -> DataFrame:
         f.sort_array(f.collect_list(ordered)).alias("rows"),
         f.max("limit").alias("limit"),
     )
-    analysed = f.udf(analyse, RESULT_SCHEMA)(f.col("rows.code"), f.col("rows.value"))
+    # Without Arrow. Else Spark would guess by type hints, and warn that it cannot.
+    analysed = f.udf(analyse, RESULT_SCHEMA, useArrow=False)(f.col("rows.code"), f.col("rows.value"))
     found = gathered.withColumn("found", analysed)
     # Sizes and picks happen here, so that neither commits nor times travel to Python; and nothing comes back from there
     # that is here already.
