@@ -16,9 +16,9 @@ Floats = NDArray[np.float64]
 
 #: Commits on each side of a change: more than half of those that the rolling median sees.
 MINIMUM_RUN = 6
-#: Of the CUSUM statistic, in standard deviations, for a long history; a short one knows its noise less well, and its
-#: threshold is higher by `_SHORTNESS` over the number of commits. Found by simulation: as high as it may
-#: be for a step of 10 % under noise of 5 % to be found within ten commits in 95 % of histories, with a margin
+#: The threshold of the CUSUM statistic for a long history, in standard deviations. A short history knows its noise less
+#: well, so its threshold is higher by `_SHORTNESS` over the number of commits. Found by simulation: the highest value
+#: that still finds a step of 10 % under noise of 5 % within ten commits in 95 % of histories. There is a margin
 #: (tests/bench/test_changes.py).
 THRESHOLD = 6.55
 _SHORTNESS = 3.0
@@ -55,8 +55,8 @@ def _scale(logs: Floats) -> float:
 
 
 def _drawn_in(logs: Floats, scale: float) -> Floats:
-    """Each point within one scale of the median of the eleven around it; at the ends, of the first and last eleven, or
-    a few outliers at an end would be their own median."""
+    """Draws each point to within one scale of the median of the eleven around it. At the ends, the first and last
+    eleven are used, or a few outliers there would be their own median."""
     half = min(_ROLLING, len(logs) - 1) // 2
     windows = np.lib.stride_tricks.sliding_window_view(logs, 2 * half + 1)
     # Windows are odd, so this is the median, at a sixth of what the function of that name takes.

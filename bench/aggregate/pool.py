@@ -1,9 +1,9 @@
-"""What was published → rows that count and a quarantine. The rules are those of `pybroker.results.row.check`, as
-Spark's own expressions, since no function in Python keeps up with millions of rows; a test holds both to the same
+"""Splits what was published into rows that count and a quarantine. The rules are those of `pybroker.results.row.check`,
+as Spark's own expressions, since no function in Python keeps up with millions of rows; a test holds both to the same
 documents. A number where a text belongs is taken as text.
 
-Raw input has one line of JSON per row (`value`), when it was received by the clock of the broker or the file system
-(`received`), and where it is from (`place`).
+Raw input has one line of JSON per row (`value`). `received` is the time by the clock of the broker or the file system,
+and `place` is the origin.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _is_infinite(name: str) -> Column:
 
 
 def _problems() -> list[tuple[Column, Reason, Column]]:
-    """What is looked at, in this order: a condition, the reason, the detail."""
+    """The checks in their order: a condition, the reason, the detail."""
     wanted = (*_REQUIRED_TEXTS, "time", "value", "samples")
     # Conditions are plain ones: a list made for every row would cost more than all of them.
     is_missing = reduce(or_, map(_is_empty, wanted))

@@ -36,7 +36,7 @@ svg text { font-size: 11px }
 
 @dataclass(frozen=True)
 class Summary:
-    """What the page and the exit status are made of."""
+    """The contents of the page, from which the exit status follows as well."""
 
     rows: int
     histories: int

@@ -31,8 +31,8 @@ def connector_jars() -> list[Path]:
 
 #: Spark makes one method of all that happens to a row, and a JVM leaves long ones to its interpreter.
 _COMPILE_ALL = "-XX:-DontCompileHugeMethods"
-#: Few rows at a time are in memory, whatever there is to read; and what gathers the rows of histories keeps so many
-#: histories before it begins to sort, which costs more than all the rest.
+#: Keeps few rows in memory at a time, whatever there is to read. The step that gathers the rows of histories keeps this
+#: many histories before it begins to sort, which costs more than all the rest.
 _BOUNDED_MEMORY = {
     "spark.sql.files.maxPartitionBytes": "32m",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
@@ -45,8 +45,8 @@ _SMALL_FILES = {"spark.sql.parquet.compression.codec": "zstd", "spark.io.compres
 
 
 def start(master: str, memory: str, scratch: Path, *, with_kafka: bool, partitions: int = 0) -> SparkSession:
-    """A session. `memory` is the driver's heap (with a local master that is all there is), `scratch` takes what spills,
-    `partitions` is that of shuffles; 0 leaves it to Spark, which joins small ones of many."""
+    """A session. `memory` is the driver's heap, which is all there is with a local master. `scratch` takes what spills.
+    `partitions` is the number for shuffles; with 0 Spark chooses, and it joins small ones of many."""
     scratch.mkdir(parents=True, exist_ok=True)
     builder = (
         SparkSession.builder.appName("pybroker-benchmarks")

@@ -1,8 +1,8 @@
 """The topic into Parquet, each record exactly once, by Structured Streaming.
 
-Spark's checkpoint says which offsets belong to which batch before the batch runs, and its file sink which files a batch
-committed: a batch that was cut off runs again with the same offsets, and what its first attempt left is never read. So
-`raw` has to be read by Spark, which follows that record, and the checkpoint lives and dies with it.
+Spark's checkpoint records which offsets belong to a batch before the batch runs, and its file sink records which files
+a batch committed. A batch that was cut off runs again with the same offsets, and the leftovers of its first attempt are
+never read. So `raw` has to be read by Spark, which follows that record, and the checkpoint lives and dies with it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,6 @@ def ingest(
 
 
 def ingested(session: SparkSession, output: Path) -> DataFrame:
-    """What `ingest` has brought so far: nothing, if the topic was empty."""
+    """Everything that `ingest` has brought so far: nothing, if the topic was empty."""
     (output / "raw").mkdir(parents=True, exist_ok=True)
     return session.read.schema(_RAW_SCHEMA).parquet(str(output / "raw"))

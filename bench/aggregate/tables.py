@@ -17,8 +17,9 @@ TOLERANCE = 0.05
 
 
 def histories(rows: DataFrame) -> DataFrame:
-    """One row per benchmark, machine and setting: `points` per commit in the order of commits, with `commits` and
-    `times`; the median of the level it is at, with a 95 % interval; `changes` of level."""
+    """One row per benchmark, machine and setting. `points` holds a value per commit, in the order of commits, with
+    `commits` and `times`. Beside them are the median of the present level, with a 95 % interval, and the `changes` of
+    level."""
     # A commit's rows stay together, in the place of its oldest row, if it has no time of its own.
     ordered = f.struct(
         f.coalesce("committed", "measured").alias("time"),
@@ -143,8 +144,8 @@ def machine_ratios(each: DataFrame) -> DataFrame:
 
 
 def roofline(levels: DataFrame) -> DataFrame:
-    """What part of the machine's measured limit a benchmark reaches: 1 is the limit itself. Only for benchmarks that
-    name a limit, on machines that measured it in the same unit."""
+    """The part of the machine's measured limit that a benchmark reaches: 1 is the limit itself. Only for benchmarks
+    that name a limit, on machines that measured it in the same unit."""
     measured = levels.where(f.col("suite") == limits.SUITE).groupBy(
         "machine", f.col("benchmark").alias("limit"), "unit"
     )

@@ -63,7 +63,8 @@ def make_local(html_dir: Path, cache: Path | None = None) -> None:
     vendor = html_dir / "vendor"
     vendor.mkdir(exist_ok=True)
     for name, package, member in _LIBRARIES:
-        # What follows the address says what the network's copy has to be, which npm has checked of its own.
+        # The part behind the address names the expected contents of the network's copy. npm has already checked its own
+        # copy against it.
         pattern = re.compile(
             rf'(src|href)="https://[^"]*/{re.escape(name)}"(?: (?:integrity|crossorigin|referrerpolicy)="[^"]*")*'
         )

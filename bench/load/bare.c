@@ -1,6 +1,6 @@
 /* A server that does nothing: it takes Produce requests whole and answers them well, and writes and checks nothing.
  *
- * What a load costs against it is the floor of every broker on this machine: the network, waking up, the load
+ * The cost of a load against it is the floor of every broker on this machine: the network, waking up, the load
  * generator. One thread, one epoll set, until a signal ends it. It answers what `pbload produce` asks, in the versions
  * that asks for; any other request, or a malformed one, ends it with a message.
  */

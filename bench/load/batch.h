@@ -20,7 +20,7 @@ struct pbl_batch_shape {
     enum pbl_codec codec;
 };
 
-/* What records are made of; `text` and `keys` may be NULL. */
+/* The contents of records; `text` and `keys` may be NULL. */
 struct pbl_batch_source {
     struct pbl_text *text;       /* values; NULL: words of a small vocabulary, of which lz4 makes about half */
     const struct pbl_keys *keys; /* NULL: null keys */

@@ -179,8 +179,8 @@ static uint64_t interval_of(const struct run *run, const struct pbl_connection *
 }
 
 /* When the clock of a request starts that is handed over now. In an open loop it is when the request was due, so that
- * an answer that came late delays nothing unseen. A probe, which has a priority so that its own waits for a CPU do not
- * count, was perhaps late itself: only how far the answer before came after the due time is the broker's. */
+ * an answer that came late delays nothing unseen. A probe has a priority, so that its own waits for a CPU do not count.
+ * It may still have been late itself. So only the delay of the previous answer after its due time is the broker's. */
 static uint64_t start_of(const struct run *run, const struct pbl_connection *connection, uint64_t now)
 {
     if (!interval_of(run, connection))
@@ -378,7 +378,8 @@ static void start_schedule(struct run *run, uint64_t now)
         run->engine->connections[i].due_ns = now + run->interval_ns * i / run->paced_count;
 }
 
-/* What open loop owes at the end: a broker that does not keep up must not look good for what was never sent to it. */
+/* Sends the requests that an open loop still owes at the end. Without them, a broker that cannot keep up would look
+ * good for requests that it was never sent. */
 static uint64_t count_unsent(const struct run *run)
 {
     uint64_t count = 0;

@@ -1,6 +1,6 @@
-/* What happens while a run lasts: one JSON line for each interval, with its own histogram.
+/* Reports while a run lasts: one JSON line for each interval, with its own histogram.
  *
- * Of no use where `length_ns` is 0: then nothing is kept and nothing printed. One thread.
+ * Without effect where `length_ns` is 0: then nothing is kept and nothing printed. One thread.
  */
 #ifndef PBL_INTERVAL_H
 #define PBL_INTERVAL_H

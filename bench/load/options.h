@@ -1,4 +1,4 @@
-/* What the command line asked for. Read once by main; constant afterwards. */
+/* The options of the command line. Read once by main; constant afterwards. */
 #ifndef PBL_OPTIONS_H
 #define PBL_OPTIONS_H
 

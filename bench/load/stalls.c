@@ -1,6 +1,5 @@
-/* See stalls.h. What the witness writes: a line with the number of CPUs that it watches, then
- * `late CPU FROM UNTIL STOLEN`, where the last is what was stolen from all CPUs since the machine started; all in
- * nanoseconds. */
+/* See stalls.h. Writes the witness's findings: a line with the number of CPUs watched, then lines of `late CPU FROM
+ * UNTIL STOLEN`. STOLEN is the time stolen from all CPUs since the machine started. All times are in nanoseconds. */
 #include "stalls.h"
 
 #include "client.h"
@@ -20,7 +19,7 @@ static const struct timespec WITNESS_TIME = {.tv_nsec = 5000000}; /* for it to w
 /* The kernel counts in ticks, and a little late for a CPU that idles. */
 static const double STOLEN_TOLERANCE = 1.1, STOLEN_LATE_MS = 60, STOLEN_LATE_SHARE = 0.5;
 
-/* What the witness has seen: a CPU that ran nothing. */
+/* One finding of the witness: a CPU that ran nothing. */
 struct late {
     struct pbl_span when;
     uint64_t stolen_ns;

@@ -1,4 +1,4 @@
-/* What a run counted, and its one JSON line. One thread. */
+/* The counts of a run, and its one JSON line. One thread. */
 #ifndef PBL_STATS_H
 #define PBL_STATS_H
 
@@ -34,7 +34,7 @@ bool pbl_stats_failed(const struct pbl_stats *stats);
 
 /* Nothing more is counted: read what the witness has seen meanwhile. */
 void pbl_stats_end(struct pbl_stats *stats);
-/* What `latencies` is finished with. NULL: nobody has watched. */
+/* The stalls that `pbl_latencies_finish` tells of. NULL: nobody has watched. */
 const struct pbl_stalls *pbl_stats_stalls(const struct pbl_stats *stats);
 
 /* Print the line on stdout, and free what was kept for it; `extra` is further JSON members, each starting with a comma,

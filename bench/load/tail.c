@@ -1,5 +1,5 @@
-/* Tail: on each of `connections` partitions one producer on schedule and one consumer at the end of the log. What is
- * timed is the way of a batch: from when it was due to be sent until its consumer has it. Producers' own latency stands
+/* Tail: on each of `connections` partitions one producer on schedule and one consumer at the end of the log. Times the
+ * way of a batch: from the moment it was due to be sent until its consumer has it. Producers' own latency stands
  * beside. Each partition must have no other producer. */
 #include "admin.h"
 #include "fetch_cursor.h"

@@ -1,4 +1,5 @@
-"""What the benchmarks share: the cases in C, and a table of what one call costs behind pytest-benchmark's own."""
+"""Parts that the benchmarks share: the cases in C, and a table of the cost of one call behind pytest-benchmark's
+own."""
 
 from __future__ import annotations
 

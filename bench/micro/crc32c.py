@@ -3,8 +3,8 @@
 GiB/s by length, the best of several rounds in which all take turns: whatever else the machine does only ever slows one
 down. Every result is compared first. The status is 1 when a promise fails; with `--quick` only the results count.
 
-C calls all functions by address: those of our shared object, ISA-L's `crc32_iscsi`, and the C functions that the
-extensions of the wheels export, which is what their Python functions call.
+C calls all functions by address. They are those of our shared object, ISA-L's `crc32_iscsi`, and the C functions
+exported by the extensions of the wheels, which their Python functions call.
 """
 
 from __future__ import annotations

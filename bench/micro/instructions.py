@@ -7,8 +7,8 @@ error, not a pass. CRC32C is pinned to one variant (csrc/perf/cases.c), memory f
     python -m bench.micro.instructions                       compare
     python -m bench.micro.instructions baseline --reason R   take what is counted now as the baseline, and keep R
 
-Status: 0; 1 when a function takes more than 5 % more, or when the functions are others than the baseline's; 2 for a
-wrong command line; 3 when there is no baseline for this compiler, or no valgrind.
+Status: 0; 1 when a function takes more than 5 % more, or when the baseline lists other functions; 2 for a wrong command
+line; 3 without a baseline for this compiler or without valgrind.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CannotCount(RuntimeError):
 
 @dataclass
 class Verdict:
-    """What a comparison found: a line for each function, and which of them fail."""
+    """The result of a comparison: a line for each function, and which of them fail."""
 
     lines: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -58,7 +58,8 @@ class Verdict:
 
 
 def compiler(command: str = "gcc") -> str:
-    """What the counts depend on: compiler, target and C library, such as "gcc 12.2.0 x86_64-linux-gnu glibc 2.36"."""
+    """The environment that the counts depend on: compiler, target and C library, such as "gcc 12.2.0 x86_64-linux-gnu
+    glibc 2.36"."""
     version, machine = (
         subprocess.run([command, flag], capture_output=True, text=True, check=True).stdout.strip()
         for flag in ("-dumpfullversion", "-dumpmachine")

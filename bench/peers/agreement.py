@@ -1,8 +1,8 @@
 """Whether two saved runs of the table agree: each figure's spread in one has to meet its spread in the other.
 
-A spread is from the least to the greatest value, and never less than 5 % to either side of the median: the differences
-below that which a new process makes, say of its memory, do not show in the rounds. Of a hundred figures some few miss
-by chance, so one in twenty may.
+A spread reaches from the least to the greatest value, and at least 5 % to either side of the median. Smaller
+differences come from a new process, for example from its memory, and do not show between rounds. A few figures in a
+hundred miss by chance, so one in twenty may.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def differences(one: Mapping[Any, list[float]], other: Mapping[Any, list[float]]) -> list[str]:
-    """What does not agree, for people: figures whose ranges do not touch, and those that only one run has."""
+    """The disagreements, for people: figures whose ranges do not touch, and those that only one run has."""
     found = []
     for name in {**one, **other}:
         where = ", ".join(part for part in name if part)

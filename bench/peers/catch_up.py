@@ -1,4 +1,4 @@
-"""What a consumer that reads history does to producers and to consumers at the tail.
+"""Measures how a consumer that reads history affects producers and consumers at the tail.
 
 Each broker lives in a cgroup of 1.5 GB that is full of page cache, with its disk reads throttled. A paced load of
 producers, each with a consumer at the end of its partition, runs alone and beside a consumer that goes through cold
@@ -21,17 +21,18 @@ from bench.peers.report import Row
 LATENCY_LIMIT = 1.5
 HISTORY_LIMIT = 0.9
 MEMORY_BYTES = 1_500_000_000
-# Of Kafka's heap nothing is page cache: less of it is kinder to it than its start script's 1 GiB.
+# No part of Kafka's heap is page cache, so a smaller heap is kinder to it than the 1 GiB of its start script.
 _KAFKA_HEAP_MEGABYTES = 512
 _SPARE_BYTES = 64 << 20
 _HISTORY_PARTITIONS = 2
-# Of ours, which has limits. p99.9 of a paced load is some 16 requests, and one stall of the disk decides it.
+# Applies to pybroker, which has limits. The p99.9 of a paced load is some 16 requests, and one stall of the disk
+# decides it.
 _REPETITIONS = 5
 
 
 @dataclass(frozen=True)
 class Throttle:
-    """What the device gives, and how the rows call it."""
+    """The device's throttle, and its name in the rows."""
 
     name: str
     bytes_per_s: int
@@ -46,7 +47,7 @@ THROTTLES = (
 
 @dataclass
 class Figures:
-    """Of all repetitions on one broker under one throttle: quantiles in microseconds, alone and beside history."""
+    """The figures of all repetitions on one broker under one throttle: quantiles in microseconds, alone and beside history."""
 
     alone: dict[str, list[float]]
     beside: dict[str, list[float]]

@@ -68,7 +68,7 @@ class Cgroup:
         return ["sh", "-c", script, "cgroup", *(str(directory / "cgroup.procs") for directory in self._dirs), "--"]
 
     def memory_bytes(self) -> int:
-        """What the group uses now, page cache included."""
+        """Bytes that the group uses now, page cache included."""
         return int((self._dirs[0] / ("memory.current" if self.unified else "memory.usage_in_bytes")).read_text())
 
     def throttle_reads(self, path: Path, bytes_per_s: int, per_s: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """The control plane beside Apache Kafka: rate, broker CPU per request, and what it does to produce latency.
 
-Rates are closed loop. For the latency promise ours is then loaded at half of Kafka's rate, open loop, while a quiet
-producer runs: a broker that keeps the promised rate must keep the data plane's p99 with it.
+Rates are closed loop. For the latency promise, ours is then loaded at half of Kafka's rate, open loop, beside a quiet
+producer. A broker that keeps the promised rate must keep the data plane's p99 with it.
 """
 
 from __future__ import annotations

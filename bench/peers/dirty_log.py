@@ -24,8 +24,8 @@ VALUE_BYTES = 1024
 RECORDS_PER_BATCH = 64
 _POOL = os.urandom(1 << 20)
 _PAUSED, _RUNNING = {"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0.01"}
-# As long as by default: the benchmarks' brokers are told to be quicker, for their disk's sake, and what a disk has to
-# do to free blocks would be counted for the cleaner that is done first.
+# As long as by default. The benchmarks' brokers use a shorter delay for their disk's sake. Here the work of freeing
+# blocks would be charged to the cleaner that finishes first.
 _REPLACED_FILES_STAY = {"file.delete.delay.ms": "60000"}
 #: For both brokers: the cleaner looks for work often, and no log is deleted from.
 OVERRIDES = {"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1", "log.retention.bytes": "-1"}
@@ -57,7 +57,7 @@ def batches(size_bytes: int) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What it took: bytes of the segments before and after."""
+    """The result of a pass: bytes of the segments before and after."""
 
     seconds: float
     cpu_seconds: float
@@ -116,5 +116,5 @@ class DirtyLog:
         return sum(size for topic in self.topics for _, size in self._side.segments(topic))
 
     def end_offsets(self) -> list[int]:
-        """Of all partitions."""
+        """The end offset of each partition."""
         return [place.offset for place in self._side.list_offsets(dict.fromkeys(self.topics, LATEST)).values()]

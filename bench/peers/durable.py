@@ -1,7 +1,7 @@
 """Durable acknowledgements: beside the disk itself, beside the same load with nothing written, and beside Apache Kafka.
 
 Both brokers get `flush.messages=1`, which is `pybroker.durability=acks` here. Disk, floor and brokers take turns, the
-others standing still meanwhile, and medians are compared. What large batches left is deleted before small ones are
+others standing still meanwhile, and medians are compared. The data of large batches is deleted before small ones are
 measured. The other side is what the metric names; with a limit of 1 it is the promise itself.
 """
 
@@ -19,7 +19,7 @@ from bench.peers.run import Run
 LARGE_MB_PER_S = 800.0
 LARGE_CPU_S_PER_GB = 0.45
 MEDIUM_CPU_S_PER_GB = 1.1
-# Of the disk's synced write.
+# A multiple of the median of the disk's synced write.
 ONE_IN_FLIGHT_LIMIT = 2.0
 # The one under way when a request comes, and its own.
 SYNCS_WAITED_FOR = 2.0

@@ -1,9 +1,9 @@
 """The table of append engines: `python -m bench.peers.engines`, which writes docs/append-engines.md.
 
-Every engine that the broker offers, on both I/O backends, and Apache Kafka take turns at the same loads, the others
-standing still: four sizes of batches, acknowledged when written, when written with a sync now and then, and when
-durable. Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled. Figures are medians. Needs
-root for the cgroups; about twenty-five minutes.
+Every engine that the broker offers, on both I/O backends, takes turns with Apache Kafka at the same loads while the
+others stand still. The loads have four sizes of batches. They are acknowledged when written, when written with an
+occasional sync, and when durable. Each broker lives in its own 3 GiB memory cgroup that 4 GB of produce have filled.
+Figures are medians. Needs root for the cgroups; about twenty-five minutes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from pybroker.profiles.facts import read_machine
 from pybroker.testing.fixtures import io_uring_allowed
 
 DOCUMENT = ROOT / "docs" / "append-engines.md"
-# What a topic is created with. Kafka's own setting, so that it means the same to both. `flush.ms` would not: Kafka's
-# broker looks at it only where `log.flush.scheduler.interval.ms` is set.
+# Settings of the topics for each durability. They are Kafka's own, so they mean the same to both. `flush.ms` would
+# not: Kafka's broker looks at it only where `log.flush.scheduler.interval.ms` is set.
 DURABILITIES: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "interval": ("--topic-config", "flush.messages=100000"),
@@ -75,7 +75,7 @@ LOADS = (Load("16 KiB", 4, "16k"), Load("64 KiB", 1, "64k"), Load("256 KiB", 1, 
 
 
 def engines() -> list[str]:
-    """What the broker's setting takes, but for the word that leaves the choice to the profile."""
+    """The values of the broker's setting, without the word that leaves the choice to the profile."""
     accepted = BROKER_KEYS["pybroker.append.engine"].validator
     assert isinstance(accepted, OneOf)
     return [name for name in accepted.values if name != "auto"]
@@ -107,7 +107,7 @@ def label(peer: Peer) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """What one broker did under one load: medians, latencies in milliseconds."""
+    """The results of one broker under one load: medians, latencies in milliseconds."""
 
     durability: str
     load: Load

@@ -1,4 +1,4 @@
-"""What pybroker costs while it does little: time to the first record, memory, CPU when idle.
+"""Measures the cost of pybroker at rest: time to the first record, memory, idle CPU.
 
 These have absolute limits, so no Apache Kafka stands beside. `python -m bench.peers.footprint`; status 1 when one
 fails.

@@ -37,7 +37,8 @@ _OLD = "old"
 
 @dataclass
 class LogBench:
-    """What each section needs to start its brokers. `backend` is our I/O backend, `engine` our append engine."""
+    """The brokers that each section needs, and how to start them. `backend` is our I/O backend, `engine` our append
+    engine."""
 
     pbload: Path
     data: Path
@@ -248,8 +249,8 @@ def _p999_while_compacting(peer: Peer, effort: Effort, seconds: float, log: dirt
 
 
 def _upkeep_round(bench: LogBench) -> tuple[list[float], list[float], float]:
-    """p99.9 of producers at rest, while segments are deleted, and, once, while logs are compacted: filling these takes
-    long, and the disk is left alone with it before anything is measured."""
+    """p99.9 of producers at rest, while segments are deleted, and, once, while logs are compacted. Filling the logs
+    takes long, and the disk is left to finish that before anything is measured."""
     effort = bench.effort
     peer = bench.start(True, {**dirty_log.OVERRIDES, "log.retention.check.interval.ms": _RETENTION_CHECK_MS})
     side = Side(peer.name, peer.broker)
@@ -270,9 +271,9 @@ def _upkeep_round(bench: LogBench) -> tuple[list[float], list[float], float]:
 
 
 def retention(bench: LogBench) -> list[Row]:
-    """What deleting segments and compacting do to the producers of other logs; ours against itself at rest. Medians of
-    turns: ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its own: one
-    turn at rest is often three times another."""
+    """Measures how deleting segments and compacting affect the producers of other logs; ours against itself at rest.
+    Medians of turns. Ten bad moments in as many seconds make a p99.9, and a virtual machine has such moments of its
+    own: one turn at rest is often three times another."""
     effort = bench.effort
     quiet: list[float] = []
     deleting: list[float] = []

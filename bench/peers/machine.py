@@ -1,4 +1,4 @@
-"""What this machine does without a broker, for figures to be held against: a server that writes nothing, and its disk.
+"""Measures this machine without a broker, as a scale for figures: a server that writes nothing, and its disk.
 
 Measured in the same run as the broker, since a disk's moods change by the minute. Can fail: `OSError` of the disk;
 `EINVAL` from a file system that has no direct I/O, as tmpfs.
@@ -63,7 +63,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 def _times_us(pbload: Path, seconds: float, least: int, once: Callable[[int], stalls.Window]) -> list[float]:
     """How many microseconds lie between the two times that `once(n)` gives, n = 0, 1, …: for some time, and at least so
-    often. What a stall of the machine explains is left out."""
+    often. Stalls that the machine explains are left out."""
     taken: list[stalls.Window] = []
     with stalls.stalls_meanwhile(pbload) as windows:
         end = time.monotonic() + seconds
@@ -74,8 +74,8 @@ def _times_us(pbload: Path, seconds: float, least: int, once: Callable[[int], st
 
 
 def synced_writes_us(pbload: Path, data: Path, seconds: float) -> list[float]:
-    """One write of a block after the other, past the page cache, each durable when it ends, over blocks that exist: the
-    best that the disk under `data` can do for an acknowledgement."""
+    """One write of a block after the other, past the page cache, over blocks that exist; each is durable when it ends.
+    No acknowledgement can be faster on the disk under `data`."""
     block = mmap.mmap(-1, BLOCK_BYTES)  # aligned, as direct I/O wants it
     block.write(os.urandom(BLOCK_BYTES))
     with tempfile.NamedTemporaryFile(dir=data, prefix="bench-synced-") as file:

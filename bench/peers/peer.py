@@ -42,7 +42,7 @@ PROBE_PRIORITY: tuple[str, ...] = ("--priority", "1") if os.geteuid() == 0 else 
 
 
 class Broker(Protocol):
-    """What an adapter's process has to offer: it is started when it is made, and may be started again on its dir."""
+    """The interface of an adapter's process: it is started when it is made, and may be started again on its dir."""
 
     port: int
 
@@ -80,7 +80,7 @@ class LoadFailed(RuntimeError):
 
 @dataclass
 class Measurement:
-    """What one run of pbload saw, and what it cost the broker."""
+    """The figures of one run of pbload, and its cost to the broker."""
 
     load: dict[str, Any]
     cpu_seconds: float

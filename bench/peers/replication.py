@@ -1,5 +1,5 @@
-"""What three replicas cost beside Apache Kafka: a cluster of ours and one of its own, each of three brokers under one
-of Apache Kafka's controllers, take turns at the same loads.
+"""Compares the cost of three replicas with Apache Kafka's. A cluster of ours and one of its own take turns at the same
+loads. Each has three brokers under one of Apache Kafka's controllers.
 
 One partition, which broker 1 leads and the others follow, `acks=all`, all replicas in sync. CPU is that of each
 broker's process, so leader and followers are told apart; a follower's is the mean of both. Brokers have no bound on
@@ -104,7 +104,7 @@ class ReplicatedPeer:
         return sum(self.cpu_seconds(node_id) for node_id in _FOLLOWERS)
 
     def produce(self, *words: str) -> tuple[Measurement, float]:
-        """A load on the leader, and a follower's CPU seconds. What is acknowledged is on all three."""
+        """A load on the leader, and a follower's CPU seconds. Every acknowledged record is on all three."""
         port = str(self._cluster.layout.node(_LEADER).port)
         before = self._followers_cpu()
         command = [str(self._pbload), "produce", "--topic", _TOPIC, "--acks", "all", *words, "--port", port]

@@ -1,4 +1,4 @@
-"""What every section of the comparison shares: the peers, how long to measure, and alternating repetitions."""
+"""Parts that every section of the comparison shares: the peers, how long to measure, and alternating repetitions."""
 
 from __future__ import annotations
 

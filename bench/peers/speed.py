@@ -94,7 +94,7 @@ def throughput(run: Run) -> dict[str, list[Row]]:
 
 
 def huge_producer(run: Run) -> list[Row]:
-    """What one producer without bounds does to the p99 of small ones on other partitions, per peer of ours."""
+    """Measures how one producer without bounds affects the p99 of small ones on other partitions, per peer of ours."""
     effort = run.effort
     small = ("produce", "--topic", "small", "--batch-bytes", "1k", "--connections", "4", "--partitions", "4")
     # Many short turns: what a CPU takes to wake differs from one to the next.

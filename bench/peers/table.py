@@ -39,14 +39,14 @@ BLOCKS = 2
 _WARMUP_SECONDS = 0.5
 PARTS = ("loads", "starts", "recoveries")
 _FETCH_FILL = ("produce", "--topic", TOPIC, "--batch-bytes", "64k", "--in-flight", "5")
-#: So that the whole run takes 20 minutes: short measurements, but many of them, since a figure differs more from one
-#: minute and one start of a broker to the next than within some seconds.
+#: Chosen so that the whole run takes 20 minutes. Measurements are short but many, since a figure varies more between
+#: minutes and between starts of a broker than within some seconds.
 _TABLE = replace(FULL, seconds=2, warmup_seconds=0.5, recovery_partitions=8, recovery_bytes=1 << 28)
 
 
 @dataclass
 class Figures:
-    """What was measured once per round or start: values by peer, load and figure, in the order of the rounds."""
+    """The values measured once per round or start, by peer, load and figure, in the order of the rounds."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run = Run(list(_peers(site, options.peers, stack)), effort, raw)
                 facts = {peer.name: dict(peer.facts) for peer in run.peers}
                 run.fill()
-                # What is left over goes to the last block.
+                # The remainder goes to the last block.
                 rounds(run, figures, (count + block) // blocks, _chosen(options, effort))
     if "recoveries" in options.parts:
         recoveries(site, options.peers, figures, effort, min(3, count))

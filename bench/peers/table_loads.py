@@ -1,4 +1,4 @@
-"""What the table of peers measures: loads, and the figures of each that are shown.
+"""The loads in the table of peers, and the figures of each that are shown.
 
 A load runs on a topic of its own that is deleted afterwards, so that no peer's disk fills and each repetition starts
 alike. Durability is what a topic is created with, in Kafka's own setting: it means the same to all.

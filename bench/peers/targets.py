@@ -1,4 +1,4 @@
-"""What one configuration has to reach in mode `none` on the machine that the targets were set on, in steady state.
+"""The targets of one configuration in mode `none` on the machine that they were set on, in steady state.
 
 Absolute figures, but for the latency of one small batch in flight, which is held against the same load with nothing
 written and against Apache Kafka. Medians of five. The other side is what the metric names; with a limit of 1 it is the

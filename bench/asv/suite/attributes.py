@@ -1,4 +1,4 @@
-"""What ASV wants to know of a function: it looks for attributes of the function itself."""
+"""The attributes of a benchmark function that ASV looks for."""
 
 from __future__ import annotations
 

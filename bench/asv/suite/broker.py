@@ -98,12 +98,12 @@ class Broker:
         return self.start_seconds
 
     def cpu_seconds(self) -> float:
-        """Of the process so far."""
+        """CPU time of the process so far."""
         fields = Path(f"/proc/{self._running.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self) -> int:
-        """Of the process now."""
+        """Resident memory of the process now."""
         return int(Path(f"/proc/{self._running.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def load(self, *words: str) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class Profile:
 
     @attributes(unit="MB/s")
     def track_throughput(self, cache: Figures, profile: str, batch_bytes: int) -> float:
-        """Of producers, as in Produce."""
+        """Throughput of the producers, as in Produce."""
         return _figure(cache, (profile, str(batch_bytes)), "mb_per_s")
 
     @attributes(unit="CPU s/GB")

@@ -38,7 +38,7 @@ class Messages:
         self.decode(12, self.encoded)
 
     def peakmem_messages(self) -> None:
-        """Of a process with the message in both forms."""
+        """Memory of a process that holds the message in both forms."""
 
 
 class Command:

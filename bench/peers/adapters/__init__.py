@@ -1,6 +1,6 @@
 """The kinds of brokers that `bench.peers.table` compares: a file each with a function that starts one, and a line here.
 
-A function takes the `Site` and gives a `Peer`. What it sets is what that broker's own documentation advises, beside the
+A function takes the `Site` and gives a `Peer`. It sets what that broker's own documentation advises, beside the
 settings that all share (`COMMON_OVERRIDES`, in Kafka's words).
 """
 

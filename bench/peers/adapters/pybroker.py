@@ -28,7 +28,7 @@ def start(
 
 
 def facts(broker: BrokerProcess) -> dict[str, str]:
-    """What its ready line says."""
+    """The facts that its ready line tells."""
     ready = broker.ready
     return {
         "profile": ready.get("profile"),
